@@ -1,0 +1,1 @@
+"""The specification as data, and the script that extracts it."""
