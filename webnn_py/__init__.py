@@ -1,0 +1,92 @@
+"""WebNN's graph API for Python: one graph, run in three modes.
+
+`MLGraphBuilder` records a graph of operators and builds it; the `MLGraph` then runs through
+`MLExecution` (synchronous, CPU), `MLAwaitedExecution` (awaited, CPU and GPU) or `MLCommandEncoder`
+(recorded between your own wgpu passes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from webnn_py._version import __version__
+
+if TYPE_CHECKING:
+    from webnn_py.builder import MLGraphBuilder, MLOperandDescriptor
+    from webnn_py.context import MLContext, MLContextLostInfo, ml
+    from webnn_py.encoder import MLCommandEncoder
+    from webnn_py.errors import (
+        ContextLostError,
+        DataError,
+        InvalidStateError,
+        MLError,
+        NotSupportedError,
+        OperationError,
+        ValidationError,
+    )
+    from webnn_py.execution import MLAwaitedExecution, MLExecution
+    from webnn_py.graph import MLGraph
+    from webnn_py.ops.operand import MLOperand
+    from webnn_py.tensor import MLTensor
+    from webnn_py.timeline import Timeline, TimelinePoint
+
+# Where each public name comes from. They are imported when first used, so that importing the
+# package costs next to nothing to a program that may not come to need it.
+_HOMES = {
+    "builder": ("MLGraphBuilder", "MLOperandDescriptor"),
+    "context": ("MLContext", "MLContextLostInfo", "ml"),
+    "encoder": ("MLCommandEncoder",),
+    "errors": (
+        "ContextLostError",
+        "DataError",
+        "InvalidStateError",
+        "MLError",
+        "NotSupportedError",
+        "OperationError",
+        "ValidationError",
+    ),
+    "execution": ("MLAwaitedExecution", "MLExecution"),
+    "graph": ("MLGraph",),
+    "ops.operand": ("MLOperand",),
+    "tensor": ("MLTensor",),
+    "timeline": ("Timeline", "TimelinePoint"),
+}
+
+__all__ = [
+    "ContextLostError",
+    "DataError",
+    "InvalidStateError",
+    "MLAwaitedExecution",
+    "MLCommandEncoder",
+    "MLContext",
+    "MLContextLostInfo",
+    "MLError",
+    "MLExecution",
+    "MLGraph",
+    "MLGraphBuilder",
+    "MLOperand",
+    "MLOperandDescriptor",
+    "MLTensor",
+    "NotSupportedError",
+    "OperationError",
+    "Timeline",
+    "TimelinePoint",
+    "ValidationError",
+    "__version__",
+    "ml",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,56 @@
+"""The errors of the public interface; every one is an `MLError`."""
+
+from __future__ import annotations
+
+
+class MLError(Exception):
+    """Base of every error that webnn_py raises on purpose."""
+
+
+class ValidationError(MLError, ValueError):
+    """An argument breaks a rule of the specification (a TypeError in WebNN's IDL)."""
+
+
+class DataError(MLError, ValueError):
+    """A resource given to an execution does not fit its operand: name, data type or size."""
+
+
+class InvalidStateError(MLError, RuntimeError):
+    """The object cannot do this now: already built, destroyed, or on the wrong thread."""
+
+
+class OperationError(MLError, RuntimeError):
+    """The work was valid but the engine or the device failed to do it.
+
+    Attributes:
+        root: What failed first, where this is a consequence of it.
+    """
+
+    root: BaseException | None = None
+
+
+class NotSupportedError(MLError, NotImplementedError):
+    """This backend, device or format does not offer what was asked for."""
+
+
+class ContextLostError(MLError, RuntimeError):
+    """The context was destroyed or its device was lost."""
+
+
+def root_of(error: BaseException) -> BaseException:
+    """What failed first, to be kept: a copy, so that it holds no frames and what they hold."""
+    root = getattr(error, "root", None)
+    if isinstance(root, BaseException):
+        return root
+    try:
+        return type(error)(*error.args)
+    except Exception:  # it takes other arguments than it keeps
+        return OperationError(f"{type(error).__name__}: {error}")
+
+
+def consequence(what: str, root: BaseException) -> OperationError:
+    """What fails because of a failure before; see `root_of`."""
+    made = OperationError(f"{what} failed: {root}")
+    made.root = root
+    made.__cause__ = root
+    return made
