@@ -1,0 +1,3 @@
+"""The operators: each declared once, in the file of its family."""
+
+from __future__ import annotations

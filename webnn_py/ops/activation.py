@@ -1,0 +1,176 @@
+"""Activation functions: elementwise operators with options.
+
+Source: WebNN 2026, the section of each operator's name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_py.convert import MLNumber
+from webnn_py.dtypes import ANY, FLOATS, cast_number
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops import numeric
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.elementwise import SIGNED
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import broadcast
+
+_wide = numeric.wide
+
+
+def _same(input: MLOperand, **attrs: Any) -> Inferred:
+    return result(Descriptor(input.data_type, input.shape), **attrs)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _clamp(input: Any, min_value: Any, max_value: Any) -> Any:
+    low = None if min_value is None else input.dtype.type(min_value)
+    high = None if max_value is None else input.dtype.type(max_value)
+    floor = input if low is None else np.maximum(input, low)
+    return floor if high is None else np.minimum(floor, high)
+
+
+class Activation:
+    """Builder methods of the activation functions."""
+
+    @operator(
+        input=Limits(ANY),
+        numpy=_clamp,
+        wgsl="wn_clamp({input}, {min_value}, {max_value})",
+    )
+    def clamp(
+        self,
+        input: MLOperand,
+        *,
+        min_value: MLNumber | None = None,
+        max_value: MLNumber | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """Values held between `min_value` and `max_value`; a bound not given does not bound.
+
+        Both bounds are cast to the input's data type; a NaN bound does not bound.
+        """
+        bounds = [_bound(value, input.data_type) for value in (min_value, max_value)]
+        low, high = bounds
+        if low is not None and high is not None and low > high:
+            raise ValidationError(f"min_value {min_value} is above max_value {max_value}")
+        return _same(input, min_value=low, max_value=high)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input, alpha: np.where(input > 0, input, alpha * np.expm1(input))),
+        wgsl="select({alpha} * wn_expm1({input}), {input}, {input} > 0.0)",
+    )
+    def elu(self, input: MLOperand, *, alpha: float = 1.0, label: str = "") -> Inferred:
+        """max(0, x) + min(0, alpha * (exp(x) - 1))."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input: 0.5 * input * (1.0 + numeric.erf(input * np.sqrt(0.5)))),
+        wgsl="wn_gelu({input})",
+    )
+    def gelu(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """Gaussian error linear unit: 0.5 * x * (1 + erf(x / sqrt(2)))."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input, alpha, beta: np.clip(alpha * input + beta, 0.0, 1.0)),
+        wgsl="clamp({alpha} * {input} + {beta}, 0.0, 1.0)",
+    )
+    def hard_sigmoid(
+        self, input: MLOperand, *, alpha: float = 0.2, beta: float = 0.5, label: str = ""
+    ) -> Inferred:
+        """max(0, min(alpha * x + beta, 1))."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input: input * np.clip(input + 3.0, 0.0, 6.0) / 6.0),
+        wgsl="{input} * (clamp({input} + 3.0, 0.0, 6.0) / 6.0)",
+    )
+    def hard_swish(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """X * max(0, min(x + 3, 6)) / 6."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input, alpha: np.where(input < 0, alpha * input, input)),
+        wgsl="select({input}, {alpha} * {input}, {input} < 0.0)",
+    )
+    def leaky_relu(self, input: MLOperand, *, alpha: float = 0.01, label: str = "") -> Inferred:
+        """X where it is not negative, else alpha * x."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input, alpha, beta: alpha * input + beta),
+        wgsl="{alpha} * {input} + {beta}",
+    )
+    def linear(
+        self, input: MLOperand, *, alpha: float = 1.0, beta: float = 0.0, label: str = ""
+    ) -> Inferred:
+        """Alpha * x + beta."""
+        return _same(input)
+
+    @operator(
+        input=Limits(SIGNED),
+        slope=Limits("input"),
+        numpy=numeric.prelu,
+        wgsl="select({input}, {slope} * {input}, {input} < {T}(0))",
+    )
+    def prelu(self, input: MLOperand, slope: MLOperand, *, label: str = "") -> Inferred:
+        """X where it is not negative, else slope * x; the two broadcast."""
+        shape = broadcast(input.shape, slope.shape, ("input", "slope"))
+        return result(Descriptor(input.data_type, shape))
+
+    @operator(
+        input=Limits(SIGNED),
+        numpy=lambda input: np.maximum(input, input.dtype.type(0)),
+        wgsl="max({input}, {T}(0))",
+    )
+    def relu(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """max(0, x)."""
+        return _same(input)
+
+    @operator(input=Limits(FLOATS), numpy=_wide(_sigmoid), wgsl="1.0 / (1.0 + wn_exp(-({input})))")
+    def sigmoid(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """1 / (1 + exp(-x))."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input: np.logaddexp(input, 0.0)),
+        wgsl="max({input}, 0.0) + wn_log1p(wn_exp(-abs({input})))",
+    )
+    def softplus(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """ln(1 + exp(x))."""
+        return _same(input)
+
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(lambda input: input / (1.0 + np.abs(input))),
+        wgsl="{input} / (1.0 + abs({input}))",
+    )
+    def softsign(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """X / (1 + |x|)."""
+        return _same(input)
+
+    @operator(input=Limits(FLOATS), numpy=_wide(np.tanh), wgsl="wn_tanh({input})")
+    def tanh(self, input: MLOperand, *, label: str = "") -> Inferred:
+        """Hyperbolic tangent."""
+        return _same(input)
+
+
+def _bound(value: MLNumber | None, data_type: str) -> MLNumber | None:
+    if value is None or value != value:
+        return None
+    return cast_number(value, data_type)

@@ -1,0 +1,35 @@
+"""Every family of operators in one class; what a builder inherits."""
+
+from __future__ import annotations
+
+from webnn_py.ops.activation import Activation
+from webnn_py.ops.convolution import Convolution
+from webnn_py.ops.elementwise import Elementwise
+from webnn_py.ops.indexing import Indexing
+from webnn_py.ops.linalg import Linalg
+from webnn_py.ops.movement import Movement
+from webnn_py.ops.normalization import Normalization
+from webnn_py.ops.pooling import Pooling
+from webnn_py.ops.quantization import Quantization
+from webnn_py.ops.recurrent import Recurrent
+from webnn_py.ops.reduction import Reduction
+from webnn_py.ops.resampling import Resampling
+from webnn_py.ops.scan import Scan
+
+
+class Operators(
+    Elementwise,
+    Activation,
+    Linalg,
+    Convolution,
+    Pooling,
+    Reduction,
+    Scan,
+    Normalization,
+    Movement,
+    Indexing,
+    Resampling,
+    Quantization,
+    Recurrent,
+):
+    """The builder methods of all operators."""

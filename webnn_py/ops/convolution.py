@@ -1,0 +1,181 @@
+"""Convolutions. Source: WebNN 2026, "conv2d" and "convTranspose2d"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from webnn_py.dtypes import FLOATS
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import check_list, conv_output
+
+InputLayout = Literal["nchw", "nhwc"]
+Conv2dFilterLayout = Literal["oihw", "hwio", "ohwi", "ihwo"]
+ConvTranspose2dFilterLayout = Literal["iohw", "hwoi", "ohwi"]
+
+
+def dims(shape: Sequence[int], layout: str, wanted: str) -> tuple[int, ...]:
+    """The dimensions of `shape`, which is in the order `layout`, in the order `wanted`."""
+    return tuple(shape[layout.index(letter)] for letter in wanted)
+
+
+def check_window(padding: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
+    """Lengths and lowest values of the options that convolutions and pooling share."""
+    check_list(padding, 4, "padding")
+    check_list(strides, 2, "strides", minimum=1)
+    check_list(dilations, 2, "dilations", minimum=1)
+
+
+def check_bias(bias: MLOperand | None, channels: int) -> None:
+    """A bias has one number for each output channel."""
+    if bias is not None and bias.shape != (channels,):
+        raise ValidationError(
+            f"operand 'bias': shape {list(bias.shape)}, expected [{channels}] (output channels)"
+        )
+
+
+def window_sizes(
+    size: Sequence[int],
+    window: Sequence[int],
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[float, float]:
+    """Unrounded output height and width of a sliding window."""
+    height = conv_output(size[0], window[0], (padding[0], padding[1]), strides[0], dilations[0])
+    width = conv_output(size[1], window[1], (padding[2], padding[3]), strides[1], dilations[1])
+    return height, width
+
+
+def transposed_sizes(
+    size: Sequence[int],
+    window: Sequence[int],
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[int, ...]:
+    """Output height and width of a transposed convolution, the output padding left out."""
+    return tuple(
+        (size[i] - 1) * strides[i]
+        + (window[i] - 1) * dilations[i]
+        + 1
+        - padding[2 * i]
+        - padding[2 * i + 1]
+        for i in (0, 1)
+    )
+
+
+class Convolution:
+    """Builder methods of convolutions."""
+
+    @operator(input=Limits(FLOATS, 4), filter=Limits("input", 4), bias=Limits("input", 1))
+    def conv2d(
+        self,
+        input: MLOperand,
+        filter: MLOperand,
+        *,
+        bias: MLOperand | None = None,
+        padding: Sequence[int] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        groups: int = 1,
+        input_layout: InputLayout = "nchw",
+        filter_layout: Conv2dFilterLayout = "oihw",
+        label: str = "",
+    ) -> Inferred:
+        """2-D convolution of [n, c, h, w] (or nhwc) with a filter of [o, c / groups, kh, kw].
+
+        Args:
+            input: The 4-D input in `input_layout`.
+            filter: The 4-D filter in `filter_layout`.
+            bias: 1-D, one number for each output channel.
+            padding: Rows above and below, columns left and right: [top, bottom, left, right].
+            strides: Step of the window: [height, width].
+            dilations: Distance between filter taps: [height, width].
+            groups: Input and output channels are divided into so many independent groups.
+            input_layout: Order of the input's and output's dimensions.
+            filter_layout: Order of the filter's dimensions.
+            label: A name for messages.
+        """
+        check_window(padding, strides, dilations)
+        batches, channels, height, width = dims(input.shape, input_layout, "nchw")
+        out, channels_in, *window = dims(filter.shape, filter_layout, "oihw")
+        if groups == 0 or channels % groups or channels // max(groups, 1) != channels_in:
+            raise ValidationError(
+                f"{channels} input channels in {groups} groups do not fit the filter's"
+                f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
+                f" {list(filter.shape)} {filter_layout})"
+            )
+        if out % groups:
+            raise ValidationError(f"{out} output channels do not divide into {groups} groups")
+        check_bias(bias, out)
+        rows, columns = window_sizes((height, width), window, padding, strides, dilations)
+        shape = dims((batches, out, math.floor(rows), math.floor(columns)), "nchw", input_layout)
+        return result(Descriptor(input.data_type, shape))
+
+    @operator(input=Limits(FLOATS, 4), filter=Limits("input", 4), bias=Limits("input", 1))
+    def conv_transpose2d(
+        self,
+        input: MLOperand,
+        filter: MLOperand,
+        *,
+        bias: MLOperand | None = None,
+        padding: Sequence[int] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        output_padding: Sequence[int] = (0, 0),
+        output_sizes: Sequence[int] | None = None,
+        groups: int = 1,
+        input_layout: InputLayout = "nchw",
+        filter_layout: ConvTranspose2dFilterLayout = "iohw",
+        label: str = "",
+    ) -> Inferred:
+        """2-D transposed convolution of [n, c, h, w] with a filter of [c, o / groups, kh, kw].
+
+        Args:
+            input: The 4-D input in `input_layout`.
+            filter: The 4-D filter in `filter_layout`.
+            bias: 1-D, one number for each output channel.
+            padding: Output rows and columns cut off: [top, bottom, left, right].
+            strides: Distance of neighbouring input elements in the output: [height, width].
+            dilations: Distance between filter taps: [height, width].
+            output_padding: Rows and columns added at the bottom and the right, fewer than the
+                stride.
+            output_sizes: Height and width of the output, in place of `output_padding`.
+            groups: Input and output channels are divided into so many independent groups. Input
+                channels that do not divide are valid here, as in the specification, but no backend
+                computes them: an OperationError.
+            input_layout: Order of the input's and output's dimensions.
+            filter_layout: Order of the filter's dimensions.
+            label: A name for messages.
+        """
+        check_window(padding, strides, dilations)
+        check_list(output_padding, 2, "output_padding")
+        batches, channels, *size = dims(input.shape, input_layout, "nchw")
+        channels_in, out, *window = dims(filter.shape, filter_layout, "iohw")
+        if channels != channels_in:
+            raise ValidationError(
+                f"{channels} input channels (shape {list(input.shape)} {input_layout}) do not fit"
+                f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout})"
+            )
+        if groups == 0:
+            raise ValidationError("option 'groups': got 0, expected at least 1")
+        check_bias(bias, out * groups)
+        least = transposed_sizes(size, window, padding, strides, dilations)
+        sizes = tuple(n + extra for n, extra in zip(least, output_padding, strict=True))
+        if output_sizes is not None:
+            check_list(output_sizes, 2, "output_sizes")
+            sizes = tuple(output_sizes)
+        for got, low, stride in zip(sizes, least, strides, strict=True):
+            if not low <= got < low + stride:
+                name = "output_padding" if output_sizes is None else "output_sizes"
+                raise ValidationError(
+                    f"option {name!r}: an output of {list(sizes)}, expected from {list(least)} to"
+                    f" less than a stride {list(strides)} more"
+                )
+        shape = dims((batches, out * groups, *sizes), "nchw", input_layout)
+        return result(Descriptor(input.data_type, shape))

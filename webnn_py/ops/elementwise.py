@@ -1,0 +1,214 @@
+"""Elementwise operators without options: one row each.
+
+A row gives the data types, the NumPy function that defines the operator and the WGSL expression.
+Helpers named `wn_*` stand in the WebGPU backend's prelude; `{T}` is the WGSL type of the output.
+Source: WebNN 2026, "Element-wise binary/logical/unary operations" and "where".
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from webnn_py.dtypes import ANY, FLOATS, DataType
+from webnn_py.ir import Descriptor
+from webnn_py.ops import numeric
+from webnn_py.ops.declare import Inferred, Limits, Wgsl, declare, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import broadcast
+
+SIGNED = ("float32", "float16", "int64", "int32", "int8")
+FLAG = ("uint8",)
+
+
+class _UnaryCall(Protocol):
+    def __call__(self, input: MLOperand, *, label: str = "") -> MLOperand: ...
+
+
+class _PredicateCall(Protocol):
+    def __call__(self, a: MLOperand, *, label: str = "") -> MLOperand: ...
+
+
+class _BinaryCall(Protocol):
+    def __call__(self, a: MLOperand, b: MLOperand, *, label: str = "") -> MLOperand: ...
+
+
+class _Unary(Protocol):
+    """A method of one operand; the protocol gives type checkers its bound signature."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> _UnaryCall: ...
+
+
+class _Predicate(Protocol):
+    def __get__(self, instance: Any, owner: Any = None) -> _PredicateCall: ...
+
+
+class _Binary(Protocol):
+    def __get__(self, instance: Any, owner: Any = None) -> _BinaryCall: ...
+
+
+def _row(body: Callable[..., Inferred], name: str, doc: str, output: Any, **more: Any) -> Any:
+    limits = more.pop("limits")
+
+    @functools.wraps(body)
+    def named(*args: Any, **kwargs: Any) -> Inferred:
+        return body(*args, **kwargs)
+
+    named.__name__ = named.__qualname__ = name
+    named.__doc__ = doc
+    return declare(named, limits, output, False, **more)
+
+
+def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Unary:
+    def body(self: Any, input: MLOperand, *, label: str = "") -> Inferred:
+        return result(Descriptor(input.data_type, input.shape))
+
+    limits = {"input": Limits(types)}
+    row: _Unary = _row(body, name, doc, "input", limits=limits, numpy=numpy, wgsl=wgsl)
+    return row
+
+
+def _predicate(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Predicate:
+    def body(self: Any, a: MLOperand, *, label: str = "") -> Inferred:
+        return result(Descriptor("uint8", a.shape))
+
+    limits = {"a": Limits(types)}
+    row: _Predicate = _row(
+        body, name, doc, FLAG, limits=limits, numpy=numeric.flag(numpy), wgsl=wgsl
+    )
+    return row
+
+
+def _binary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Binary:
+    def body(self: Any, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
+        return result(Descriptor(a.data_type, broadcast(a.shape, b.shape)))
+
+    limits = {"a": Limits(types), "b": Limits("a")}
+    row: _Binary = _row(body, name, doc, "a", limits=limits, numpy=numpy, wgsl=wgsl)
+    return row
+
+
+def _compare(name: str, types: tuple[str, ...], numpy: Any, test: str, doc: str) -> _Binary:
+    def body(self: Any, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
+        return result(Descriptor("uint8", broadcast(a.shape, b.shape)))
+
+    limits = {"a": Limits(types), "b": Limits("a")}
+    wgsl = f"wn_flag({test})"
+    row: _Binary = _row(body, name, doc, FLAG, limits=limits, numpy=numeric.flag(numpy), wgsl=wgsl)
+    return row
+
+
+_wide = numeric.wide
+
+
+class Elementwise:
+    """Builder methods of the elementwise operators."""
+
+    abs = _unary("abs", SIGNED, np.abs, "abs({input})", "Absolute value.")
+    ceil = _unary("ceil", FLOATS, np.ceil, "ceil({input})", "Least integer not below.")
+    cos = _unary("cos", FLOATS, _wide(np.cos), "wn_cos({input})", "Cosine of radians.")
+    erf = _unary("erf", FLOATS, _wide(numeric.erf), "wn_erf({input})", "Gauss error function.")
+    exp = _unary("exp", FLOATS, _wide(np.exp), "wn_exp({input})", "Exponential.")
+    floor = _unary("floor", FLOATS, np.floor, "floor({input})", "Greatest integer not above.")
+    identity = _unary("identity", ANY, np.copy, "{input}", "The same values.")
+    log = _unary("log", FLOATS, _wide(np.log), "wn_log({input})", "Natural logarithm.")
+    neg = _unary("neg", SIGNED, np.negative, "-({input})", "Negation.")
+    reciprocal = _unary(
+        "reciprocal", FLOATS, lambda input: 1 / input, "1.0 / {input}", "One divided by each."
+    )
+    round_even = _unary(
+        "round_even", FLOATS, np.rint, "round({input})", "Nearest integer, halves to the even one."
+    )
+    sign = _unary("sign", SIGNED, np.sign, "sign({input})", "-1, 0 or 1.")
+    sin = _unary("sin", FLOATS, _wide(np.sin), "wn_sin({input})", "Sine of radians.")
+    sqrt = _unary("sqrt", FLOATS, np.sqrt, "sqrt({input})", "Square root.")
+    tan = _unary("tan", FLOATS, _wide(np.tan), "wn_tan({input})", "Tangent of radians.")
+
+    add = _binary("add", ANY, np.add, "{a} + {b}", "Sum, broadcast.")
+    sub = _binary("sub", ANY, np.subtract, "{a} - {b}", "Difference, broadcast.")
+    mul = _binary("mul", ANY, np.multiply, "{a} * {b}", "Product, broadcast.")
+    div = _binary("div", ANY, numeric.divide, "{a} / {b}", "Quotient, broadcast.")
+    max = _binary("max", ANY, np.maximum, "max({a}, {b})", "The greater one, broadcast.")
+    min = _binary("min", ANY, np.minimum, "min({a}, {b})", "The smaller one, broadcast.")
+    pow = _binary(
+        "pow",
+        ANY,
+        _wide(numeric.power),
+        {"f": "wn_pow({a}, {b})", "i": "wn_pow_{T}({a}, {b})", "u": "wn_pow_{T}({a}, {b})"},
+        "a to the power of b, broadcast.",
+    )
+
+    equal = _compare("equal", ANY, np.equal, "{a} == {b}", "1 where a = b.")
+    not_equal = _compare("not_equal", ANY, np.not_equal, "{a} != {b}", "1 where a differs from b.")
+    greater = _compare("greater", ANY, np.greater, "{a} > {b}", "1 where a > b.")
+    greater_or_equal = _compare(
+        "greater_or_equal", ANY, np.greater_equal, "{a} >= {b}", "1 where a >= b."
+    )
+    lesser = _compare("lesser", ANY, np.less, "{a} < {b}", "1 where a < b.")
+    lesser_or_equal = _compare(
+        "lesser_or_equal", ANY, np.less_equal, "{a} <= {b}", "1 where a <= b."
+    )
+    logical_and = _compare(
+        "logical_and", FLAG, np.logical_and, "{a} != 0u && {b} != 0u", "1 where both are not 0."
+    )
+    logical_or = _compare(
+        "logical_or", FLAG, np.logical_or, "{a} != 0u || {b} != 0u", "1 where one is not 0."
+    )
+    logical_xor = _compare(
+        "logical_xor",
+        FLAG,
+        np.logical_xor,
+        "({a} != 0u) != ({b} != 0u)",
+        "1 where just one of the two is not 0.",
+    )
+    logical_not = _predicate(
+        "logical_not", FLAG, np.logical_not, "wn_flag({a} == 0u)", "1 where a is 0."
+    )
+    is_nan = _predicate(
+        "is_nan", FLOATS, np.isnan, "wn_flag(wn_is_nan({a}))", "1 where a is not a number."
+    )
+    is_infinite = _predicate(
+        "is_infinite", FLOATS, np.isinf, "wn_flag(wn_is_inf({a}))", "1 where a is infinite."
+    )
+
+    @operator(
+        condition=Limits(FLAG),
+        true_value=Limits(ANY),
+        false_value=Limits("true_value"),
+        output="true_value",
+        numpy=lambda condition, true_value, false_value: np.where(
+            condition != 0, true_value, false_value
+        ),
+        wgsl="select({false_value}, {true_value}, {condition} != 0u)",
+    )
+    def where(
+        self,
+        condition: MLOperand,
+        true_value: MLOperand,
+        false_value: MLOperand,
+        *,
+        label: str = "",
+    ) -> Inferred:
+        """Elements of `true_value` where `condition` (uint8) is not 0, else of `false_value`.
+
+        All three broadcast. Source: WebNN 2026, "where".
+        """
+        values = broadcast(true_value.shape, false_value.shape, ("true_value", "false_value"))
+        shape = broadcast(condition.shape, values, ("condition", "the values"))
+        return result(Descriptor(true_value.data_type, shape))
+
+    @operator(
+        input=Limits(ANY),
+        output=ANY,
+        numpy=lambda input, data_type: numeric.cast(input, data_type),
+        wgsl="wn_cast_{from}_{to}({input})",
+    )
+    def cast(self, input: MLOperand, data_type: DataType, *, label: str = "") -> Inferred:
+        """Each element converted to `data_type`; floats truncate, integers wrap.
+
+        Source: WebNN 2026, "cast".
+        """
+        return result(Descriptor(data_type, input.shape))

@@ -1,0 +1,78 @@
+"""Matrix products. Source: WebNN 2026, "matmul" and "gemm"."""
+
+from __future__ import annotations
+
+from webnn_py.dtypes import FLOATS, cast_number
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.surface import surface
+from webnn_py.shapes import MAX_RANK, broadcast, check_broadcast_to
+
+
+def _gemm(
+    emitter: Emitter,
+    a: MLOperand,
+    b: MLOperand,
+    c: MLOperand | None,
+    alpha: float,
+    beta: float,
+    a_transpose: bool,
+    b_transpose: bool,
+) -> MLOperand:
+    g = surface(emitter)
+    left = g.transpose(a) if a_transpose else a
+    right = g.transpose(b) if b_transpose else b
+    product = g.matmul(left, right)
+    if alpha != 1.0:
+        product = g.mul(product, emitter.constant_of(alpha, a))
+    if c is None or beta == 0.0:
+        return product
+    term = c if beta == 1.0 else g.mul(c, emitter.constant_of(beta, c))
+    return g.add(product, term)
+
+
+class Linalg:
+    """Builder methods of matrix products."""
+
+    @operator(a=Limits(FLOATS, (2, MAX_RANK)), b=Limits("a", (2, MAX_RANK)), output="a")
+    def matmul(self, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
+        """Matrix product of the last two dimensions: [..., m, k] x [..., k, n] -> [..., m, n].
+
+        The dimensions before them broadcast.
+        """
+        if a.shape[-1] != b.shape[-2]:
+            raise ValidationError(
+                f"columns of a {list(a.shape)} and rows of b {list(b.shape)} differ"
+            )
+        batch = broadcast(a.shape[:-2], b.shape[:-2], ("a's batch", "b's batch"))
+        return result(Descriptor(a.data_type, (*batch, a.shape[-2], b.shape[-1])))
+
+    @operator(
+        a=Limits(FLOATS, 2), b=Limits("a", 2), c=Limits("a", (0, 2)), output="a", decompose=_gemm
+    )
+    def gemm(
+        self,
+        a: MLOperand,
+        b: MLOperand,
+        *,
+        c: MLOperand | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        a_transpose: bool = False,
+        b_transpose: bool = False,
+        label: str = "",
+    ) -> Inferred:
+        """Alpha * A x B + beta * C, where A is [m, k], B [k, n] and C broadcasts to [m, n].
+
+        With `a_transpose` or `b_transpose` the operand is given as [k, m] or [n, k].
+        """
+        m, k = a.shape[::-1] if a_transpose else a.shape
+        rows, n = b.shape[::-1] if b_transpose else b.shape
+        if k != rows:
+            raise ValidationError(f"columns of A ({k}) and rows of B ({rows}) differ")
+        if c is not None:
+            check_broadcast_to(c.shape, (m, n), "c")
+        numbers = {"alpha": cast_number(alpha, a.data_type), "beta": cast_number(beta, a.data_type)}
+        return result(Descriptor(a.data_type, (m, n)), **numbers)

@@ -1,0 +1,204 @@
+"""Operators that move elements without computing. Source: WebNN 2026, the section of each name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from webnn_py.convert import MLNumber, Signed
+from webnn_py.dtypes import ANY, cast_number
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
+from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.surface import surface
+from webnn_py.shapes import (
+    MAX_RANK,
+    check_axes,
+    check_axis,
+    check_broadcast_to,
+    check_dimensions,
+    check_list,
+)
+
+PaddingMode = Literal["constant", "edge", "reflection"]
+MAX_TENSORS = 8192
+
+
+def split_sizes(size: int, splits: int | Sequence[int]) -> tuple[int, ...]:
+    """Sizes of the parts of a dimension: `splits` equal ones, or just those."""
+    return (size // splits,) * splits if isinstance(splits, int) else tuple(splits)
+
+
+def _split(
+    emitter: Emitter, input: MLOperand, splits: int | Sequence[int], axis: int
+) -> list[MLOperand]:
+    starts, sizes = [0] * input.rank, list(input.shape)
+    parts = []
+    for size in split_sizes(input.shape[axis], splits):
+        sizes[axis] = size
+        parts.append(surface(emitter).slice(input, starts, sizes))
+        starts[axis] += size
+    return parts
+
+
+class Movement:
+    """Builder methods of reshaping, cutting, joining and permuting."""
+
+    @operator(inputs=Limits(ANY, (1, MAX_RANK)), output="inputs")
+    def concat(self, inputs: Sequence[MLOperand], axis: int, *, label: str = "") -> Inferred:
+        """The inputs one after the other along `axis`; their other dimensions are the same."""
+        first, *rest = inputs
+        if len(inputs) > MAX_TENSORS:
+            raise ValidationError(f"{len(inputs)} inputs, expected at most {MAX_TENSORS}")
+        check_axis(axis, first.rank)
+        shape = list(first.shape)
+        for i, other in enumerate(rest, 1):
+            others = (*other.shape[:axis], first.shape[axis], *other.shape[axis + 1 :])
+            if other.data_type != first.data_type or others != first.shape:
+                raise ValidationError(
+                    f"operand 'inputs[{i}]': {other.data_type} {list(other.shape)}, expected"
+                    f" {first.data_type} {list(first.shape)} but for axis {axis}"
+                )
+            shape[axis] += other.shape[axis]
+        return result(Descriptor(first.data_type, tuple(shape)))
+
+    @operator(input=Limits(ANY))
+    def expand(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
+        """Dimensions of size 1 repeated (and dimensions put in front) to make `new_shape`."""
+        check_broadcast_to(input.shape, new_shape, "input")
+        return result(Descriptor(input.data_type, tuple(new_shape)))
+
+    @operator(input=Limits(ANY))
+    def pad(
+        self,
+        input: MLOperand,
+        beginning_padding: Sequence[int],
+        ending_padding: Sequence[int],
+        *,
+        mode: PaddingMode = "constant",
+        value: MLNumber = 0,
+        label: str = "",
+    ) -> Inferred:
+        """Elements added around the input: so many before and after along each dimension.
+
+        Args:
+            input: The tensor.
+            beginning_padding: Elements to add before, for each dimension.
+            ending_padding: Elements to add after, for each dimension.
+            mode: "constant" adds `value`, "edge" repeats the border, "reflection" mirrors at it.
+            value: The number for mode "constant", cast to the input's data type.
+            label: A name for messages.
+        """
+        check_list(beginning_padding, input.rank, "beginning_padding")
+        check_list(ending_padding, input.rank, "ending_padding")
+        pads = list(zip(input.shape, beginning_padding, ending_padding, strict=True))
+        if mode == "reflection" and any(max(low, high) >= size for size, low, high in pads):
+            raise ValidationError(
+                f"reflection padding {list(beginning_padding)}, {list(ending_padding)} must be"
+                f" smaller than the shape {list(input.shape)}"
+            )
+        shape = tuple(size + low + high for size, low, high in pads)
+        number = cast_number(value, input.data_type)
+        return result(Descriptor(input.data_type, shape), value=number)
+
+    @operator(input=Limits(ANY))
+    def reshape(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
+        """The same elements in the same order under another shape."""
+        check_dimensions(new_shape, input.data_type)
+        if math.prod(new_shape) != input.size:
+            raise ValidationError(
+                f"new_shape {list(new_shape)} has {math.prod(new_shape)} elements,"
+                f" expected {input.size} as the input's {list(input.shape)}"
+            )
+        return result(Descriptor(input.data_type, tuple(new_shape)))
+
+    @operator(input=Limits(ANY))
+    def reverse(
+        self, input: MLOperand, *, axes: Sequence[int] | None = None, label: str = ""
+    ) -> Inferred:
+        """Elements in the opposite order along `axes` (all of them if not given)."""
+        used = tuple(range(input.rank)) if axes is None else tuple(axes)
+        check_axes(used, input.rank)
+        return result(Descriptor(input.data_type, input.shape), axes=used)
+
+    @operator(input=Limits(ANY))
+    def slice(
+        self,
+        input: MLOperand,
+        starts: Sequence[int],
+        sizes: Sequence[int],
+        *,
+        strides: Sequence[int] | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """A window of `sizes` elements from `starts`, of which every `strides`-th is taken."""
+        steps = (1,) * input.rank if strides is None else tuple(strides)
+        check_list(starts, input.rank, "starts")
+        check_list(sizes, input.rank, "sizes", minimum=1)
+        check_list(steps, input.rank, "strides", minimum=1)
+        for start, size, dimension in zip(starts, sizes, input.shape, strict=True):
+            if start + size > dimension:
+                raise ValidationError(
+                    f"starts {list(starts)} + sizes {list(sizes)} leave the shape"
+                    f" {list(input.shape)}"
+                )
+        shape = tuple(-(-size // step) for size, step in zip(sizes, steps, strict=True))
+        return result(Descriptor(input.data_type, shape), strides=steps)
+
+    @multi_operator(
+        input=Limits(ANY, (1, MAX_RANK)),
+        outputs={"outputs": (1, MAX_RANK)},
+        decompose=_split,
+    )
+    def split(
+        self, input: MLOperand, splits: int | Sequence[int], *, axis: int = 0, label: str = ""
+    ) -> Inferred:
+        """The input cut along `axis` into `splits` equal parts, or into parts of these sizes."""
+        check_axis(axis, input.rank)
+        size = input.shape[axis]
+        count = splits if isinstance(splits, int) else len(splits)
+        if not 0 < count <= MAX_TENSORS:
+            raise ValidationError(f"splits: got {count} parts, expected 1 to {MAX_TENSORS}")
+        if isinstance(splits, int) and size % splits:
+            raise ValidationError(f"splits: got {splits}, expected a divisor of {size}")
+        sizes = split_sizes(size, splits)
+        if 0 in sizes or sum(sizes) != size:
+            raise ValidationError(
+                f"splits: got {list(sizes)}, expected sizes from 1 with the sum {size}"
+            )
+        before, after = input.shape[:axis], input.shape[axis + 1 :]
+        return result(*(Descriptor(input.data_type, (*before, n, *after)) for n in sizes))
+
+    @operator(input=Limits(ANY))
+    def tile(self, input: MLOperand, repetitions: Sequence[int], *, label: str = "") -> Inferred:
+        """The whole input repeated so many times along each dimension."""
+        check_list(repetitions, input.rank, "repetitions", minimum=1)
+        shape = tuple(n * times for n, times in zip(input.shape, repetitions, strict=True))
+        return result(Descriptor(input.data_type, shape))
+
+    @operator(input=Limits(ANY))
+    def transpose(
+        self, input: MLOperand, *, permutation: Sequence[int] | None = None, label: str = ""
+    ) -> Inferred:
+        """Dimensions permuted: the i-th of the output is the input's permutation[i]-th.
+
+        Without a permutation the order is reversed.
+        """
+        order = tuple(reversed(range(input.rank))) if permutation is None else tuple(permutation)
+        check_list(order, input.rank, "permutation")
+        check_axes(order, input.rank, "permutation")
+        shape = tuple(input.shape[axis] for axis in order)
+        return result(Descriptor(input.data_type, shape), permutation=order)
+
+    @operator(input=Limits(ANY, (2, MAX_RANK)))
+    def triangular(
+        self, input: MLOperand, *, upper: bool = True, diagonal: Signed = 0, label: str = ""
+    ) -> Inferred:
+        """The upper (or lower) triangle of the last two dimensions, zeros in the rest.
+
+        The triangle ends with the `diagonal`-th diagonal, counted from the main one to the upper
+        right.
+        """
+        return result(Descriptor(input.data_type, input.shape))

@@ -1,0 +1,114 @@
+"""Pooling over windows. Source: WebNN 2026, "Pooling operations"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from webnn_py.dtypes import ANY, FLOATS
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.convolution import InputLayout, check_window, dims, window_sizes
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import check_list
+
+Rounding = Literal["floor", "ceil"]
+
+
+def _pool(
+    input: MLOperand,
+    window_dimensions: Sequence[int] | None,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    layout: str,
+    output_shape_rounding: str,
+    output_sizes: Sequence[int] | None,
+) -> Inferred:
+    batches, channels, height, width = dims(input.shape, layout, "nchw")
+    window = (height, width) if window_dimensions is None else tuple(window_dimensions)
+    check_list(window, 2, "window_dimensions", minimum=1)
+    check_window(padding, strides, dilations)
+    exact = window_sizes((height, width), window, padding, strides, dilations)
+    floors, ceils = tuple(map(math.floor, exact)), tuple(map(math.ceil, exact))
+    sizes = floors if output_shape_rounding == "floor" else ceils
+    if output_sizes is not None:
+        check_list(output_sizes, 2, "output_sizes", minimum=1)
+        sizes = tuple(output_sizes)
+        if sizes not in (floors, ceils):
+            raise ValidationError(
+                f"option 'output_sizes': got {list(sizes)}, expected {list(floors)} (floor)"
+                f" or {list(ceils)} (ceil)"
+            )
+    shape = dims((batches, channels, *sizes), "nchw", layout)
+    return result(Descriptor(input.data_type, shape), window_dimensions=window)
+
+
+class Pooling:
+    """Builder methods of pooling; the three share every option.
+
+    Options:
+        window_dimensions: Height and width of the window; the whole input if not given.
+        padding: [top, bottom, left, right]; padded elements take no part.
+        strides, dilations: [height, width].
+        layout: Order of the dimensions.
+        output_shape_rounding: How a window that hangs over the end counts: "floor" or "ceil".
+        output_sizes: Height and width of the output, overriding the rounding.
+    """
+
+    @operator(input=Limits(FLOATS, 4))
+    def average_pool2d(
+        self,
+        input: MLOperand,
+        *,
+        window_dimensions: Sequence[int] | None = None,
+        padding: Sequence[int] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        layout: InputLayout = "nchw",
+        output_shape_rounding: Rounding = "floor",
+        output_sizes: Sequence[int] | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """Mean of the elements in each window, padding left out of the count."""
+        return _pool(**_options(locals()))
+
+    @operator(input=Limits(FLOATS, 4))
+    def l2_pool2d(
+        self,
+        input: MLOperand,
+        *,
+        window_dimensions: Sequence[int] | None = None,
+        padding: Sequence[int] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        layout: InputLayout = "nchw",
+        output_shape_rounding: Rounding = "floor",
+        output_sizes: Sequence[int] | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """Square root of the sum of squares in each window."""
+        return _pool(**_options(locals()))
+
+    @operator(input=Limits(ANY, 4))
+    def max_pool2d(
+        self,
+        input: MLOperand,
+        *,
+        window_dimensions: Sequence[int] | None = None,
+        padding: Sequence[int] = (0, 0, 0, 0),
+        strides: Sequence[int] = (1, 1),
+        dilations: Sequence[int] = (1, 1),
+        layout: InputLayout = "nchw",
+        output_shape_rounding: Rounding = "floor",
+        output_sizes: Sequence[int] | None = None,
+        label: str = "",
+    ) -> Inferred:
+        """Greatest element in each window."""
+        return _pool(**_options(locals()))
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in ("self", "label")}

@@ -1,0 +1,313 @@
+"""Recurrent networks and their cells; all of them composites. Source: WebNN 2026, "gru", "lstm".
+
+Gates lie one after the other in the second last dimension of the weights, in the order that
+`layout` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from webnn_py.dtypes import FLOATS
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops import recurrent_decomposed as decomposed
+from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import MAX_DIMENSION
+
+GruLayout = Literal["zrn", "rzn"]
+LstmLayout = Literal["iofg", "ifgo"]
+Direction = Literal["forward", "backward", "both"]
+Activation = Literal["relu", "sigmoid", "tanh"]
+
+
+def _check_shapes(expected: dict[str, tuple[MLOperand | None, tuple[int, ...]]]) -> None:
+    for name, (operand, shape) in expected.items():
+        if operand is not None and operand.shape != shape:
+            raise ValidationError(
+                f"operand {name!r}: shape {list(operand.shape)}, expected {list(shape)}"
+            )
+
+
+def _check_options(gates: int, hidden_size: int, activations: Sequence[str], count: int) -> None:
+    if not 0 < 2 * gates * hidden_size <= MAX_DIMENSION:
+        raise ValidationError(
+            f"hidden_size: got {hidden_size}, expected 1 to {MAX_DIMENSION // (2 * gates)}"
+        )
+    if len(activations) != count:
+        raise ValidationError(
+            f"option 'activations': got {list(activations)}, expected {count} names"
+        )
+
+
+def _check_steps(input: MLOperand, steps: int) -> None:
+    if input.shape[0] != steps:
+        raise ValidationError(
+            f"steps: got {steps}, expected the first dimension of the input {list(input.shape)}"
+        )
+
+
+def _sequence_outputs(
+    input: MLOperand, directions: int, hidden_size: int, states: int, return_sequence: bool
+) -> tuple[Descriptor, ...]:
+    """The last state (or states), and the hidden state of every step if asked."""
+    steps, batches, _ = input.shape
+    last = Descriptor(input.data_type, (directions, batches, hidden_size))
+    sequence = Descriptor(input.data_type, (steps, *last.shape))
+    return (last,) * states + (sequence,) * return_sequence
+
+
+class Recurrent:
+    """Builder methods of recurrent networks."""
+
+    @operator(
+        input=Limits(FLOATS, 2),
+        weight=Limits("input", 2),
+        recurrent_weight=Limits("input", 2),
+        hidden_state=Limits("input", 2),
+        bias=Limits("input", 1),
+        recurrent_bias=Limits("input", 1),
+        decompose=decomposed.gru_cell,
+    )
+    def gru_cell(
+        self,
+        input: MLOperand,
+        weight: MLOperand,
+        recurrent_weight: MLOperand,
+        hidden_state: MLOperand,
+        hidden_size: int,
+        *,
+        bias: MLOperand | None = None,
+        recurrent_bias: MLOperand | None = None,
+        reset_after: bool = True,
+        layout: GruLayout = "zrn",
+        activations: Sequence[Activation] = ("sigmoid", "tanh"),
+        label: str = "",
+    ) -> Inferred:
+        """One step of a gated recurrent unit; returns the new hidden state [batch, hidden].
+
+        Args:
+            input: [batch, features].
+            weight: [3 * hidden, features].
+            recurrent_weight: [3 * hidden, hidden].
+            hidden_state: [batch, hidden].
+            hidden_size: Number of features in the hidden state.
+            bias: [3 * hidden].
+            recurrent_bias: [3 * hidden].
+            reset_after: Apply the reset gate after the product with the recurrent weight.
+            layout: Order of the gates: update z, reset r, new n.
+            activations: Of the update and reset gates, and of the new gate.
+            label: A name for messages.
+        """
+        batches, features = input.shape
+        _check_options(3, hidden_size, activations, 2)
+        _check_shapes(
+            {
+                "weight": (weight, (3 * hidden_size, features)),
+                "recurrent_weight": (recurrent_weight, (3 * hidden_size, hidden_size)),
+                "hidden_state": (hidden_state, (batches, hidden_size)),
+                "bias": (bias, (3 * hidden_size,)),
+                "recurrent_bias": (recurrent_bias, (3 * hidden_size,)),
+            }
+        )
+        return result(Descriptor(input.data_type, (batches, hidden_size)))
+
+    @multi_operator(
+        input=Limits(FLOATS, 3),
+        weight=Limits("input", 3),
+        recurrent_weight=Limits("input", 3),
+        bias=Limits("input", 2),
+        recurrent_bias=Limits("input", 2),
+        initial_hidden_state=Limits("input", 3),
+        outputs={"output0": 3, "output1": 4},
+        decompose=decomposed.gru,
+    )
+    def gru(
+        self,
+        input: MLOperand,
+        weight: MLOperand,
+        recurrent_weight: MLOperand,
+        steps: int,
+        hidden_size: int,
+        *,
+        bias: MLOperand | None = None,
+        recurrent_bias: MLOperand | None = None,
+        initial_hidden_state: MLOperand | None = None,
+        reset_after: bool = True,
+        return_sequence: bool = False,
+        direction: Direction = "forward",
+        layout: GruLayout = "zrn",
+        activations: Sequence[Activation] = ("sigmoid", "tanh"),
+        label: str = "",
+    ) -> Inferred:
+        """A gated recurrent unit over all steps.
+
+        Returns the last hidden state [directions, batch, hidden] and, with `return_sequence`, the
+        hidden states of all steps [steps, directions, batch, hidden].
+
+        Args:
+            input: [steps, batch, features].
+            weight: [directions, 3 * hidden, features].
+            recurrent_weight: [directions, 3 * hidden, hidden].
+            steps: Number of steps, the input's first dimension.
+            hidden_size: Number of features in the hidden state.
+            bias: [directions, 3 * hidden].
+            recurrent_bias: [directions, 3 * hidden].
+            initial_hidden_state: [directions, batch, hidden]; zeros if not given.
+            reset_after: Apply the reset gate after the product with the recurrent weight.
+            return_sequence: Return the hidden states of all steps as well.
+            direction: "forward", "backward" (from the last step), or "both" (two directions).
+            layout: Order of the gates: update z, reset r, new n.
+            activations: Of the update and reset gates, and of the new gate.
+            label: A name for messages.
+        """
+        directions = 2 if direction == "both" else 1
+        _, batches, features = input.shape
+        _check_steps(input, steps)
+        _check_options(3, hidden_size, activations, 2)
+        state = (directions, batches, hidden_size)
+        _check_shapes(
+            {
+                "weight": (weight, (directions, 3 * hidden_size, features)),
+                "recurrent_weight": (recurrent_weight, (directions, 3 * hidden_size, hidden_size)),
+                "bias": (bias, (directions, 3 * hidden_size)),
+                "recurrent_bias": (recurrent_bias, (directions, 3 * hidden_size)),
+                "initial_hidden_state": (initial_hidden_state, state),
+            }
+        )
+        return result(*_sequence_outputs(input, directions, hidden_size, 1, return_sequence))
+
+    @multi_operator(
+        input=Limits(FLOATS, 2),
+        weight=Limits("input", 2),
+        recurrent_weight=Limits("input", 2),
+        hidden_state=Limits("input", 2),
+        cell_state=Limits("input", 2),
+        bias=Limits("input", 1),
+        recurrent_bias=Limits("input", 1),
+        peephole_weight=Limits("input", 1),
+        outputs={"output0": 2, "output1": 2},
+        decompose=decomposed.lstm_cell,
+    )
+    def lstm_cell(
+        self,
+        input: MLOperand,
+        weight: MLOperand,
+        recurrent_weight: MLOperand,
+        hidden_state: MLOperand,
+        cell_state: MLOperand,
+        hidden_size: int,
+        *,
+        bias: MLOperand | None = None,
+        recurrent_bias: MLOperand | None = None,
+        peephole_weight: MLOperand | None = None,
+        layout: LstmLayout = "iofg",
+        activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
+        label: str = "",
+    ) -> Inferred:
+        """One step of a long short-term memory; returns the new hidden and cell states.
+
+        Args:
+            input: [batch, features].
+            weight: [4 * hidden, features].
+            recurrent_weight: [4 * hidden, hidden].
+            hidden_state: [batch, hidden].
+            cell_state: [batch, hidden].
+            hidden_size: Number of features in the states.
+            bias: [4 * hidden].
+            recurrent_bias: [4 * hidden].
+            peephole_weight: [3 * hidden], for input, output and forget gate in this order; all
+                three see the cell state before the step.
+            layout: Order of the gates: input i, output o, forget f, cell g.
+            activations: Of input, forget and output gate; of the cell gate; of the new cell state.
+            label: A name for messages.
+        """
+        batches, features = input.shape
+        _check_options(4, hidden_size, activations, 3)
+        _check_shapes(
+            {
+                "weight": (weight, (4 * hidden_size, features)),
+                "recurrent_weight": (recurrent_weight, (4 * hidden_size, hidden_size)),
+                "hidden_state": (hidden_state, (batches, hidden_size)),
+                "cell_state": (cell_state, (batches, hidden_size)),
+                "bias": (bias, (4 * hidden_size,)),
+                "recurrent_bias": (recurrent_bias, (4 * hidden_size,)),
+                "peephole_weight": (peephole_weight, (3 * hidden_size,)),
+            }
+        )
+        state = Descriptor(input.data_type, (batches, hidden_size))
+        return result(state, state)
+
+    @multi_operator(
+        input=Limits(FLOATS, 3),
+        weight=Limits("input", 3),
+        recurrent_weight=Limits("input", 3),
+        bias=Limits("input", 2),
+        recurrent_bias=Limits("input", 2),
+        peephole_weight=Limits("input", 2),
+        initial_hidden_state=Limits("input", 3),
+        initial_cell_state=Limits("input", 3),
+        outputs={"output0": 3, "output1": 3, "output2": 4},
+        decompose=decomposed.lstm,
+    )
+    def lstm(
+        self,
+        input: MLOperand,
+        weight: MLOperand,
+        recurrent_weight: MLOperand,
+        steps: int,
+        hidden_size: int,
+        *,
+        bias: MLOperand | None = None,
+        recurrent_bias: MLOperand | None = None,
+        peephole_weight: MLOperand | None = None,
+        initial_hidden_state: MLOperand | None = None,
+        initial_cell_state: MLOperand | None = None,
+        return_sequence: bool = False,
+        direction: Direction = "forward",
+        layout: LstmLayout = "iofg",
+        activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
+        label: str = "",
+    ) -> Inferred:
+        """A long short-term memory over all steps.
+
+        Returns the last hidden and the last cell state [directions, batch, hidden] and, with
+        `return_sequence`, the hidden states of all steps [steps, directions, batch, hidden].
+
+        Args:
+            input: [steps, batch, features].
+            weight: [directions, 4 * hidden, features].
+            recurrent_weight: [directions, 4 * hidden, hidden].
+            steps: Number of steps, the input's first dimension.
+            hidden_size: Number of features in the states.
+            bias: [directions, 4 * hidden].
+            recurrent_bias: [directions, 4 * hidden].
+            peephole_weight: [directions, 3 * hidden], for input, output and forget gate in this
+                order; all three see the cell state before the step.
+            initial_hidden_state: [directions, batch, hidden]; zeros if not given.
+            initial_cell_state: [directions, batch, hidden]; zeros if not given.
+            return_sequence: Return the hidden states of all steps as well.
+            direction: "forward", "backward" (from the last step), or "both" (two directions).
+            layout: Order of the gates: input i, output o, forget f, cell g.
+            activations: Of input, forget and output gate; of the cell gate; of the new cell state.
+            label: A name for messages.
+        """
+        directions = 2 if direction == "both" else 1
+        _, batches, features = input.shape
+        _check_steps(input, steps)
+        _check_options(4, hidden_size, activations, 3)
+        state = (directions, batches, hidden_size)
+        _check_shapes(
+            {
+                "weight": (weight, (directions, 4 * hidden_size, features)),
+                "recurrent_weight": (recurrent_weight, (directions, 4 * hidden_size, hidden_size)),
+                "bias": (bias, (directions, 4 * hidden_size)),
+                "recurrent_bias": (recurrent_bias, (directions, 4 * hidden_size)),
+                "peephole_weight": (peephole_weight, (directions, 3 * hidden_size)),
+                "initial_hidden_state": (initial_hidden_state, state),
+                "initial_cell_state": (initial_cell_state, state),
+            }
+        )
+        return result(*_sequence_outputs(input, directions, hidden_size, 2, return_sequence))

@@ -1,0 +1,74 @@
+"""Resampling of two dimensions. Source: WebNN 2026, "resample2d"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.shapes import check_axes, check_list
+
+InterpolationMode = Literal["nearest-neighbor", "linear"]
+
+
+def resampled(
+    shape: Sequence[int],
+    scales: Sequence[float],
+    sizes: Sequence[int] | None,
+    axes: Sequence[int],
+) -> tuple[int, ...]:
+    """Shape after resampling: `sizes` along `axes`, or the old ones times `scales`."""
+    new = list(shape)
+    for i, axis in enumerate(axes):
+        new[axis] = math.floor(shape[axis] * scales[i]) if sizes is None else sizes[i]
+    return tuple(new)
+
+
+def _single(scales: Sequence[float]) -> tuple[float, ...]:
+    """The numbers as float32 holds them, which is what the IDL says the option is."""
+    with np.errstate(over="ignore"):
+        return tuple(float(np.float32(scale)) for scale in scales)
+
+
+class Resampling:
+    """Builder methods of resampling."""
+
+    @operator(input=Limits(("float32", "float16", "uint8", "int8"), 4))
+    def resample2d(
+        self,
+        input: MLOperand,
+        *,
+        mode: InterpolationMode = "nearest-neighbor",
+        scales: Sequence[float] = (1.0, 1.0),
+        sizes: Sequence[int] | None = None,
+        axes: Sequence[int] = (2, 3),
+        label: str = "",
+    ) -> Inferred:
+        """The input stretched along two axes; pixel centres are half a pixel inside.
+
+        Args:
+            input: The 4-D tensor.
+            mode: "nearest-neighbor" takes one element (of two as near the one before), "linear"
+                interpolates between four; integers are then rounded, halves to the even one.
+            scales: Factors for the two axes, as float32; sizes are rounded down.
+            sizes: Sizes of the two axes, overriding `scales`.
+            axes: The two axes.
+            label: A name for messages.
+        """
+        factors = _single(scales)
+        if len(factors) != 2 or not all(0 < factor < math.inf for factor in factors):
+            raise ValidationError(
+                f"option 'scales': got {list(scales)}, expected 2 positive float32 numbers"
+            )
+        if sizes is not None:
+            check_list(sizes, 2, "sizes", minimum=1)
+        check_list(axes, 2, "axes")
+        check_axes(axes, input.rank)
+        shape = resampled(input.shape, factors, sizes, axes)
+        return result(Descriptor(input.data_type, shape), scales=factors)

@@ -1,0 +1,83 @@
+"""Operators that run along one axis. Source: WebNN 2026, "argMin/argMax" and "cumulativeSum"."""
+
+from __future__ import annotations
+
+from webnn_py.dtypes import ANY, DTYPES, DataType
+from webnn_py.errors import ValidationError
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, operator, result
+from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.reduction import SUMMED
+from webnn_py.shapes import MAX_RANK, check_axis, reduced
+
+POSITIONS = ("int32", "int64")
+
+
+def _position(
+    input: MLOperand, axis: int, keep_dimensions: bool, output_data_type: str
+) -> Inferred:
+    check_axis(axis, input.rank)
+    if output_data_type not in POSITIONS:
+        raise ValidationError(
+            f"option 'output_data_type': got {output_data_type!r}, expected one of"
+            f" {', '.join(POSITIONS)}"
+        )
+    if input.shape[axis] > DTYPES[output_data_type].max:
+        raise ValidationError(
+            f"axis {axis} has {input.shape[axis]} elements, more than {output_data_type} counts"
+        )
+    return result(Descriptor(output_data_type, reduced(input.shape, [axis], keep_dimensions)))
+
+
+class Scan:
+    """Builder methods of what runs along one axis."""
+
+    @operator(input=Limits(ANY, (1, MAX_RANK)), output=POSITIONS, output_rank=(0, MAX_RANK))
+    def arg_max(
+        self,
+        input: MLOperand,
+        axis: int,
+        *,
+        keep_dimensions: bool = False,
+        output_data_type: DataType = "int32",
+        label: str = "",
+    ) -> Inferred:
+        """Position of the greatest element along `axis`; the first one of equals.
+
+        The axis is dropped, or kept as 1 if asked. `output_data_type` is int32 or int64.
+        """
+        return _position(input, axis, keep_dimensions, output_data_type)
+
+    @operator(input=Limits(ANY, (1, MAX_RANK)), output=POSITIONS, output_rank=(0, MAX_RANK))
+    def arg_min(
+        self,
+        input: MLOperand,
+        axis: int,
+        *,
+        keep_dimensions: bool = False,
+        output_data_type: DataType = "int32",
+        label: str = "",
+    ) -> Inferred:
+        """Position of the least element along `axis`; the first one of equals.
+
+        The axis is dropped, or kept as 1 if asked. `output_data_type` is int32 or int64.
+        """
+        return _position(input, axis, keep_dimensions, output_data_type)
+
+    @operator(input=Limits(SUMMED, (1, MAX_RANK)))
+    def cumulative_sum(
+        self,
+        input: MLOperand,
+        axis: int,
+        *,
+        exclusive: bool = False,
+        reversed: bool = False,
+        label: str = "",
+    ) -> Inferred:
+        """Sum along `axis` of all elements up to and with each one.
+
+        [1, 2, 3, 4] gives [1, 3, 6, 10]; without the element itself (`exclusive`) [0, 1, 3, 6];
+        from the end (`reversed`) [10, 9, 7, 4].
+        """
+        check_axis(axis, input.rank)
+        return result(Descriptor(input.data_type, input.shape))
