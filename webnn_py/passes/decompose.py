@@ -1,0 +1,26 @@
+"""Composite operators in terms of others, where the backend has no kernel of its own."""
+
+from __future__ import annotations
+
+from webnn_py.ir import Graph, Node
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter, as_list
+from webnn_py.passes.target import Target
+
+
+def decompose(graph: Graph, target: Target) -> Graph:
+    """Replace every node that the target wants decomposed, until none is left."""
+
+    def wanted(node: Node) -> bool:
+        return REGISTRY[node.op].decompose is not None and not target.has_kernel(node)
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        function = REGISTRY[node.op].decompose
+        if function is None or target.has_kernel(node):
+            return None
+        return as_list(function(rewriter, **rewriter.arguments(node)))
+
+    while any(map(wanted, graph.nodes)):
+        graph = Rewriter(graph).run(rule)
+    return graph

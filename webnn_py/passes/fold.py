@@ -1,0 +1,36 @@
+"""Nodes whose operands are all constants, computed now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from webnn_py.ir import Graph, Node
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.target import Target
+
+
+def fold_constants(graph: Graph, target: Target) -> Graph:
+    """Evaluate constant nodes, unless that would grow the weights (an expand of a small one).
+
+    A graph output stays a node's: the last node before it is kept.
+    """
+    results = {value for _, value in graph.outputs}
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        if any(output in results for output in node.outputs):
+            return None
+        operands = [None if v is None else rewriter.map[v] for v in node.inputs]
+        arrays = [rewriter.array_of(operand) for operand in operands]
+        if any(a is None and o is not None for a, o in zip(arrays, operands, strict=True)):
+            return None
+        before = sum(array.nbytes for array in arrays if array is not None)
+        if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:
+            return None
+        made = target.evaluate(node, arrays)
+        return [
+            rewriter.add_constant(np.array(array, order="C", copy=True), value.data_type)
+            for array, value in zip(made, node.outputs, strict=True)
+        ]
+
+    return Rewriter(graph).run(rule)

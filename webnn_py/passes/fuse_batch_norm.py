@@ -1,0 +1,233 @@
+"""What is done to each channel of a convolution or matrix product, folded into its weights.
+
+The one pass that changes results: a product is rounded once where it was rounded at each step. New
+weights are computed in float64 and rounded once, for float32 only: in float16, a scaled weight may
+lose digits that the scaled sum would have kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.target import Target
+
+Constants = Mapping[Value, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """x * scale + shift, float64, one number for each channel."""
+
+    scale: Array
+    shift: Array
+
+    def then(self, other: Affine) -> Affine:
+        """This one, and `other` after it."""
+        return Affine(self.scale * other.scale, self.shift * other.scale + other.shift)
+
+    @property
+    def scales(self) -> bool:
+        """Whether it does more than to add."""
+        return bool((self.scale != 1).any())
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A product, and what is done to each channel of it by nodes that follow."""
+
+    root: Node
+    axis: int
+    affine: Affine
+
+    @property
+    def channels(self) -> int:
+        """The size of the channels' dimension."""
+        return self.root.output.shape[self.axis]
+
+
+def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
+    """Fold batch_normalization, add, sub, mul, div and linear with constants into constant weights.
+
+    Only results with one use are taken. A bias added to a matmul alone stays where it is.
+    """
+    chains = _find_chains(graph)
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        chain = chains.get(node.outputs[0])
+        if chain is None or chain.root is node:
+            return None
+        made = _folded(rewriter, chain)
+        return None if made is None else [made]
+
+    return Rewriter(graph).run(rule)
+
+
+def _find_chains(graph: Graph) -> dict[Value, Chain]:
+    """The longest chains, by the last value of each."""
+    uses = graph.uses()
+    chains: dict[Value, Chain] = {}
+    for node in graph.nodes:
+        if node.op in PLACES and node.output.data_type == "float32":
+            axis = _channel_axis(node)
+            channels = node.output.shape[axis]
+            chains[node.output] = Chain(node, axis, Affine(np.ones(channels), np.zeros(channels)))
+            continue
+        before = next((value for value in node.operands if value in chains), None)
+        if before is None or uses[before] > 1 or node.outputs[0].shape != before.shape:
+            continue
+        step = _step(graph.constants, node, before, chains[before])
+        if step is None:
+            continue
+        chain = Chain(chains[before].root, chains[before].axis, chains[before].affine.then(step))
+        if _is_foldable(graph.constants, chain):
+            chains[node.output] = chain
+            del chains[before]
+    return chains
+
+
+def _channel_axis(node: Node) -> int:
+    layout = node.attrs.get("input_layout")
+    return node.output.rank - 1 if layout is None else int(layout.index("c"))
+
+
+def _step(constants: Constants, node: Node, before: Value, chain: Chain) -> Affine | None:
+    """What a node does to the chain's result, if it is the same for all of a channel."""
+    ones, zeros = np.ones(chain.channels), np.zeros(chain.channels)
+    if node.op == "linear":
+        return Affine(ones * node.attrs["alpha"], ones * node.attrs["beta"])
+    if node.op == "batch_normalization":
+        return _normalization(constants, node, chain) if node.inputs[0] is before else None
+    if node.op not in ("add", "sub", "mul", "div"):
+        return None
+    a, b = node.operands
+    other = _by_channel(constants.get(b if a is before else a), before.rank, chain)
+    if other is None:
+        return None
+    if node.op == "add":
+        return Affine(ones, other)
+    if node.op == "mul":
+        return Affine(other, zeros)
+    if node.op == "sub":
+        return Affine(ones, -other) if a is before else Affine(-ones, other)
+    if b is before or (other == 0).any():
+        return None
+    return Affine(1 / other, zeros)
+
+
+def _normalization(constants: Constants, node: Node, chain: Chain) -> Affine | None:
+    arrays = [None if value is None else constants.get(value) for value in node.inputs[1:]]
+    given = [value is not None for value in node.inputs[1:]]
+    if node.attrs["axis"] != chain.axis or any(
+        array is None and there for array, there in zip(arrays, given, strict=True)
+    ):
+        return None
+    mean, variance, scale, bias = (
+        np.asarray(default if array is None else array, np.float64)
+        for array, default in zip(arrays, (0, 0, 1, 0), strict=True)
+    )
+    spread = variance + node.attrs["epsilon"]
+    if not (spread > 0).all():
+        return None
+    factor = scale / np.sqrt(spread) * np.ones(chain.channels)
+    return Affine(factor, bias - mean * factor)
+
+
+def _by_channel(array: Array | None, rank: int, chain: Chain) -> Array | None:
+    """The constant as one float64 for each channel, if it broadcasts so."""
+    if array is None or array.ndim > rank:
+        return None
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if any(size != 1 for axis, size in enumerate(shape) if axis != chain.axis):
+        return None
+    return np.broadcast_to(array.reshape(-1).astype(np.float64), (chain.channels,))
+
+
+def _is_foldable(constants: Constants, chain: Chain) -> bool:
+    """Whether the operands that must change are constants (and a bias has a place)."""
+    root = chain.root
+    weights, bias = root.inputs[1], root.inputs[2] if len(root.inputs) > 2 else None
+    if bias is not None and bias not in constants:
+        return False
+    if root.op == "conv_transpose2d" and chain.channels % root.attrs["groups"]:
+        return False
+    if root.op == "gemm" and bias is not None:
+        return _by_channel(constants[bias], 2, chain) is not None
+    return not chain.affine.scales or weights in constants
+
+
+def _folded(rewriter: Rewriter, chain: Chain) -> MLOperand | None:
+    """The chain as one product (with an addition after it, where the operator takes no bias)."""
+    root, affine = chain.root, chain.affine
+    weights, *bias = list(REGISTRY[root.op].limits)[1:]
+    operands = rewriter.arguments(root)
+    if not (bias or affine.scales):
+        return None
+    arrays = {}
+    if affine.scales:
+        array = rewriter.array_of(operands[weights])
+        arrays[weights] = array * PLACES[root.op](root, affine.scale)
+    old = rewriter.array_of(operands[bias[0]]) if bias else None
+    shift = affine.shift
+    if old is not None:
+        shift = old.reshape(-1) * np.float64(operands.get("beta", 1.0)) * affine.scale + shift
+    if bias and (old is not None or shift.any()):
+        arrays[bias[0]] = shift
+    if not (_fits(shift) and all(map(_fits, arrays.values()))):
+        return None
+    operands |= {name: _constant(rewriter, array) for name, array in arrays.items()}
+    if "beta" in operands:
+        operands["beta"] = 1.0
+    made: MLOperand = getattr(rewriter, root.op)(**operands, label=root.label)
+    return made if bias or not shift.any() else rewriter.add(made, _constant(rewriter, shift))
+
+
+def _fits(array: Array) -> bool:
+    """Whether float32 holds the numbers, but for what is nothing beside the largest."""
+    info = np.finfo(np.float32)
+    largest = np.abs(array).max()
+    return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
+
+
+def _constant(rewriter: Rewriter, array: Array) -> MLOperand:
+    with np.errstate(under="ignore"):
+        return rewriter.add_constant(np.ascontiguousarray(array, np.float32), "float32")
+
+
+def _conv_scale(root: Node, scale: Array) -> Array:
+    return scale.reshape([-1 if letter == "o" else 1 for letter in root.attrs["filter_layout"]])
+
+
+def _conv_transpose_scale(root: Node, scale: Array) -> Array:
+    """Each group of input channels has output channels of its own."""
+    layout, groups = root.attrs["filter_layout"], root.attrs["groups"]
+    weights = root.inputs[1]
+    assert weights is not None
+    channels = weights.shape[layout.index("i")]
+    by_input = np.repeat(scale.reshape(groups, -1), channels // groups, axis=0)
+    sizes = {"i": by_input.shape[0], "o": by_input.shape[1]}
+    placed = by_input if layout.index("i") < layout.index("o") else by_input.T
+    return placed.reshape([sizes.get(letter, 1) for letter in layout])
+
+
+def _gemm_scale(root: Node, scale: Array) -> Array:
+    return scale.reshape((-1, 1) if root.attrs["b_transpose"] else (1, -1))
+
+
+def _matmul_scale(root: Node, scale: Array) -> Array:
+    return scale
+
+
+PLACES: dict[str, Callable[[Node, Array], Array]] = {
+    "conv2d": _conv_scale,
+    "conv_transpose2d": _conv_transpose_scale,
+    "gemm": _gemm_scale,
+    "matmul": _matmul_scale,
+}
+"""By product: the scale of each output channel, in a shape that broadcasts to the weights'."""

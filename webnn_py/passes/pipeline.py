@@ -1,0 +1,82 @@
+"""The order of the passes, and their verification."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from webnn_py.ir import Graph, verify
+from webnn_py.ops.declare import infer_node
+from webnn_py.passes.decompose import decompose
+from webnn_py.passes.dedupe import merge_duplicates
+from webnn_py.passes.fold import fold_constants
+from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
+from webnn_py.passes.prune import remove_dead_nodes
+from webnn_py.passes.simplify import simplify
+from webnn_py.passes.target import Target
+from webnn_py.passes.transposes import cancel_transposes
+
+Pass = Callable[[Graph, Target], Graph]
+
+PIPELINE: tuple[Pass, ...] = (
+    remove_dead_nodes,
+    fold_constants,
+    simplify,
+    merge_duplicates,
+    remove_dead_nodes,
+    fuse_batch_norm,
+    remove_dead_nodes,
+    cancel_transposes,
+    decompose,
+    fold_constants,
+    simplify,
+    merge_duplicates,
+    remove_dead_nodes,
+    fuse_batch_norm,
+    remove_dead_nodes,
+)
+"""Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
+and scaled products, hence the second round. What counts uses wants no dead nodes before it."""
+
+
+def debug_level() -> int:
+    """WEBNN_DEBUG: 1 prints the final graph, 2 every pass, 3 the steps, 4 the generated code."""
+    text = os.environ.get("WEBNN_DEBUG", "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def verify_types(graph: Graph) -> None:
+    """The structure, and that every node's outputs are what its declaration infers."""
+    verify(graph)
+    for node in graph.nodes:
+        got = tuple((v.data_type, v.shape) for v in node.outputs)
+        expected = tuple((d.data_type, d.shape) for d in infer_node(node))
+        assert got == expected, f"{node.op} makes {got}, its declaration says {expected}"
+
+
+def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:
+    """Run the passes. WEBNN_VERIFY=1 (set by the tests) verifies the graph after each."""
+    checked = os.environ.get("WEBNN_VERIFY") == "1"
+    level = debug_level()
+    for stage in pipeline:
+        graph = stage(graph, target)
+        if checked:
+            verify_types(graph)
+        if level >= 2:
+            print(f"# after {stage.__name__}\n{graph}", file=sys.stderr)
+    if level == 1:
+        print(graph, file=sys.stderr)
+    return graph
+
+
+def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
+    """Print a compiled graph's steps at level 3, and the generated code too at level 4."""
+    level = debug_level()
+    if level >= 3:
+        print(f"# steps\n{steps()}", file=sys.stderr)
+    if level >= 4 and (text := code()):
+        print(f"# code\n{text}", file=sys.stderr)
+
+
+__all__ = ["PIPELINE", "Pass", "Target", "debug_level", "optimize", "report", "verify_types"]

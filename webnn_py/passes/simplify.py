@@ -1,0 +1,203 @@
+"""Nodes that change nothing, or that one node can do the work of two; not a bit of any result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from webnn_py.convert import MLNumber
+from webnn_py.dtypes import DTYPES
+from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.target import Target
+
+Rule = Callable[[Rewriter, Node], MLOperand | None]
+
+
+def simplify(graph: Graph, target: Target) -> Graph:
+    """Apply the rule of each node's operator, once and in order: operands are simple already."""
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        simpler = RULES.get(node.op)
+        made = None if simpler is None else simpler(rewriter, node)
+        return None if made is None else [made]
+
+    return Rewriter(graph).run(rule)
+
+
+def _operand(rewriter: Rewriter, node: Node) -> MLOperand:
+    """The first operand, simplified."""
+    return rewriter.map[next(node.operands)]
+
+
+def _inner(rewriter: Rewriter, node: Node) -> tuple[Node, MLOperand] | None:
+    """The node below one of the same operator, and the first operand of that."""
+    inner = rewriter.producer_of(_operand(rewriter, node))
+    if inner is None or inner.op != node.op:
+        return None
+    return inner, MLOperand(rewriter, next(inner.operands))
+
+
+def _is_like(operand: MLOperand, value: Value) -> bool:
+    return (operand.data_type, operand.shape) == (value.data_type, value.shape)
+
+
+def _unchanged(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """For operators that give the operand itself wherever they give its type and shape."""
+    operand = _operand(rewriter, node)
+    return operand if len(node.outputs) == 1 and _is_like(operand, node.output) else None
+
+
+def _reshape(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    below = _inner(rewriter, node)
+    if below is None:
+        return _unchanged(rewriter, node)
+    source = below[1]
+    if _is_like(source, node.output):
+        return source
+    return rewriter.reshape(source, node.output.shape, label=node.label)
+
+
+def _expand(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    below = _inner(rewriter, node)
+    if below is None or _is_like(below[1], node.output):
+        return _unchanged(rewriter, node)
+    return rewriter.expand(below[1], node.output.shape, label=node.label)
+
+
+def _transpose(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """One permutation for two; none where only dimensions of size 1 move."""
+    below = _inner(rewriter, node)
+    order, source = node.attrs["permutation"], _operand(rewriter, node)
+    if below is not None:
+        inner, source = below
+        order = tuple(inner.attrs["permutation"][axis] for axis in order)
+    moved = [axis for axis in order if source.shape[axis] != 1]
+    if _is_like(source, node.output) and moved == sorted(moved):
+        return source
+    if below is None:
+        return None
+    return rewriter.transpose(source, permutation=order, label=node.label)
+
+
+def _reverse(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    operand = _operand(rewriter, node)
+    return operand if all(operand.shape[axis] == 1 for axis in node.attrs["axes"]) else None
+
+
+def _cast(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    below = _inner(rewriter, node)
+    if below is None:
+        return _unchanged(rewriter, node)
+    between, source = below[0].output, below[1]
+    if not _cast_at_once(source.data_type, between.data_type, node.output.data_type):
+        return _unchanged(rewriter, node)
+    if _is_like(source, node.output):
+        return source
+    return rewriter.cast(source, node.attrs["data_type"], label=node.label)
+
+
+def _cast_at_once(first: str, between: str, last: str) -> bool:
+    """Whether first -> between -> last is first -> last for every number."""
+    kinds = [DTYPES[name].kind == "f" for name in (first, between, last)]
+    if not any(kinds):
+        # Integers wrap: only the low bits count, and `between` keeps them or all of the number.
+        kept = DTYPES[between].bits >= DTYPES[last].bits
+        return kept or _holds(between, first)
+    if kinds == [False, True, False]:
+        # Floats saturate where integers wrap; no difference where nothing is out of range.
+        return _holds(between, first) and _holds(last, first)
+    return _holds(between, first)
+
+
+def _holds(name: str, other: str) -> bool:
+    """Whether data type `name` has every number of `other`."""
+    info, small = DTYPES[name], DTYPES[other]
+    if info.kind != "f":
+        return small.kind != "f" and info.min <= small.min and small.max <= info.max
+    if small.kind == "f":
+        return info.bits >= small.bits
+    return small.bits <= int(np.finfo(info.numpy).nmant) + 1
+
+
+def _twice_is_once(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    return None if _inner(rewriter, node) is None else _operand(rewriter, node)
+
+
+def _twice_is_none(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    below = _inner(rewriter, node)
+    return None if below is None else below[1]
+
+
+def _clamp(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """One pair of bounds for two, where the pair is in order and zeros have the same sign."""
+    low, high = node.attrs["min_value"], node.attrs["max_value"]
+    if low is None and high is None:
+        return _operand(rewriter, node)
+    below = _inner(rewriter, node)
+    if below is None:
+        return None
+    inner, source = below
+    inner_low, inner_high = inner.attrs["min_value"], inner.attrs["max_value"]
+    bounds = [bound for bound in (low, high, inner_low, inner_high) if bound is not None]
+    if len({repr(bound) for bound in bounds if bound == 0}) > 1:
+        return None
+    new_low = _tightest(max, inner_low, low)
+    new_high = _tightest(min, inner_high, high)
+    if new_low is not None and new_high is not None and not new_low < new_high:
+        return None
+    return rewriter.clamp(source, min_value=new_low, max_value=new_high, label=node.label)
+
+
+def _tightest(
+    choose: Callable[[MLNumber, MLNumber], MLNumber], a: MLNumber | None, b: MLNumber | None
+) -> MLNumber | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return choose(a, b)
+
+
+def _neutral(number: float, *, either: bool) -> Rule:
+    """For operators that `number` as the second operand (or as either one) makes do nothing.
+
+    x + 0.0 is not among them: it makes -0.0 positive. x + -0.0, x - 0.0, x * 1 and x / 1 keep every
+    float as it is, and integers have but one zero.
+    """
+
+    def rule(rewriter: Rewriter, node: Node) -> MLOperand | None:
+        a, b = (rewriter.map[value] for value in node.operands)
+        for kept, other in ((a, b), (b, a)) if either else ((a, b),):
+            array = rewriter.array_of(other)
+            if array is not None and _is_like(kept, node.output) and _is_filled(array, number):
+                return kept
+        return None
+
+    return rule
+
+
+def _is_filled(array: Array, number: float) -> bool:
+    """Whether all elements are `number`; a zero of just its sign, if the array has signed ones."""
+    if array.reshape(-1)[0] != number or not (array == number).all():
+        return False
+    if array.dtype.kind != "f":
+        return True
+    return bool((np.signbit(array) == np.signbit(number)).all())
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("identity", "slice", "pad", "tile", "concat", "split"), _unchanged),
+    **dict.fromkeys(("abs", "ceil", "floor", "round_even", "sign", "relu"), _twice_is_once),
+    "neg": _twice_is_none,
+    "reshape": _reshape,
+    "expand": _expand,
+    "transpose": _transpose,
+    "reverse": _reverse,
+    "cast": _cast,
+    "clamp": _clamp,
+    "add": _neutral(-0.0, either=True),
+    "sub": _neutral(0.0, either=False),
+    "mul": _neutral(1.0, either=True),
+    "div": _neutral(1.0, either=False),
+}

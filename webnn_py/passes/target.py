@@ -1,0 +1,25 @@
+"""What passes need to know of the backend they prepare a graph for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from webnn_py.ir import Array, Node
+
+Evaluate = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A backend, as passes see it.
+
+    Attributes:
+        has_kernel: Whether the backend runs this node itself, composite or not.
+        evaluate: Computes a node whose operands are all constants.
+        fold_limit: Most bytes of a constant that folding may make larger than what it replaces.
+    """
+
+    has_kernel: Callable[[Node], bool]
+    evaluate: Evaluate
+    fold_limit: int = 1 << 20

@@ -1,0 +1,241 @@
+"""Transposes around operators that do not care for the order of dimensions, removed in pairs.
+
+A region is a connected set of such nodes. In the order of dimensions that its operands had before
+they were transposed, those transposes are not needed, nor the inverse ones behind it; others are,
+around constants (transposed at once) and what comes and goes untransposed. A region is moved where
+that makes fewer transposes, and no more elements to transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.ir import Descriptor, Graph, Node, Value
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.prune import remove_dead_nodes
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.simplify import simplify
+from webnn_py.passes.target import Target
+
+Order = tuple[int, ...]
+MAX_SWEEPS = 8
+MAX_ORDERS = 4
+
+
+def cancel_transposes(graph: Graph, target: Target) -> Graph:
+    """Move regions until none gains. Neighbours wait for the next sweep: their sums change."""
+    for _ in range(MAX_SWEEPS):
+        moves = _find_moves(graph)
+        if not moves:
+            break
+        graph = remove_dead_nodes(simplify(_moved(graph, moves), target), target)
+    return graph
+
+
+def inverse(order: Order) -> Order:
+    """The permutation that undoes `order`."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a region's gain depends on."""
+
+    graph: Graph
+    producers: Mapping[Value, Node]
+    readers: Mapping[Value, list[Node]]
+    results: frozenset[Value]
+
+    @staticmethod
+    def of(graph: Graph) -> Surroundings:
+        """Those of the regions of `graph`."""
+        readers: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for value in dict.fromkeys(node.operands):
+                readers.setdefault(value, []).append(node)
+        results = frozenset(value for _, value in graph.outputs)
+        return Surroundings(graph, graph.producers(), readers, results)
+
+    def transpose_of(self, value: Value) -> Node | None:
+        """The transpose that makes a value."""
+        node = self.producers.get(value)
+        return node if node is not None and node.op == "transpose" else None
+
+
+class Region:
+    """Connected nodes whose order of dimensions can change, all of one rank."""
+
+    def __init__(self, around: Surroundings, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self._around = around
+        self._inside = set(nodes)
+        made = [node.output for node in nodes]
+        inner = set(made)
+        read = dict.fromkeys(value for node in nodes for value in node.operands)
+        self._entering = [
+            v for v in read if v not in inner and v not in around.graph.constants and v.size > 1
+        ]
+        self._leaving = [value for value in made if self._stays(value)]
+
+    def _readers(self, value: Value) -> list[Node]:
+        return self._around.readers.get(value, [])
+
+    def _stays(self, value: Value) -> bool:
+        """Whether something outside reads the value."""
+        return value in self._around.results or not self._inside.issuperset(self._readers(value))
+
+    def transposes(self) -> Iterator[tuple[Node, Order]]:
+        """Those at the border, and the order in which the region would need each no more."""
+        for value in self._entering:
+            node = self._around.transpose_of(value)
+            if node is not None:
+                yield node, node.attrs["permutation"]
+        for value in self._leaving:
+            for node in self._readers(value):
+                if node.op == "transpose":
+                    yield node, inverse(node.attrs["permutation"])
+
+    def best_order(self) -> Order | None:
+        """The order whose transposition of the region gains most, if one gains at all."""
+        orders = list(dict.fromkeys(order for _, order in self.transposes()))[:MAX_ORDERS]
+        gains = {order: self._gain(order) for order in orders}
+        best = max(gains, key=lambda order: gains[order], default=None)
+        if best is None or gains[best][0] <= 0 or gains[best][1] < 0:
+            return None
+        return best
+
+    def _gain(self, order: Order) -> tuple[int, int]:
+        """Transposes saved, and elements that need not be transposed."""
+        saved = [*self._saved_before(order), *self._saved_behind(order)]
+        return sum(1 if size > 0 else -1 for size in saved), sum(saved)
+
+    def _saved_before(self, order: Order) -> Iterator[int]:
+        for value in self._entering:
+            node = self._around.transpose_of(value)
+            if node is None:
+                yield -value.size
+            elif node.attrs["permutation"] == order:
+                if not self._stays(value):
+                    yield value.size
+            elif self._stays(value):
+                yield -value.size
+
+    def _saved_behind(self, order: Order) -> Iterator[int]:
+        for value in self._leaving:
+            outside = [node for node in self._readers(value) if node not in self._inside]
+            for node in outside:
+                if node.op == "transpose" and inverse(node.attrs["permutation"]) == order:
+                    yield value.size
+            if value in self._around.results or any(node.op != "transpose" for node in outside):
+                yield -value.size
+
+
+def _find_moves(graph: Graph) -> dict[Node, Order]:
+    """The order that each node to be moved has now, relative to the one it will have."""
+    around = Surroundings.of(graph)
+    moves: dict[Node, Order] = {}
+    claimed: set[Node] = set()
+    for nodes in _regions(graph, around.producers):
+        region = Region(around, nodes)
+        border = {node for node, _ in region.transposes()}
+        order = region.best_order() if border and claimed.isdisjoint(border) else None
+        if order is not None:
+            claimed |= border
+            moves.update(dict.fromkeys(nodes, order))
+    return moves
+
+
+def _regions(graph: Graph, producers: Mapping[Value, Node]) -> list[list[Node]]:
+    """Connected sets of movable nodes of one rank, in the order of their first nodes."""
+    root: dict[Node, Node] = {}
+
+    def find(node: Node) -> Node:
+        while root[node] is not node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for node in graph.nodes:
+        if not _is_movable(graph, node):
+            continue
+        root[node] = node
+        for value in node.operands:
+            below = producers.get(value)
+            if below in root and value.rank == node.output.rank:
+                root[find(node)] = find(below)
+    regions: dict[Node, list[Node]] = {}
+    for node in root:
+        regions.setdefault(find(node), []).append(node)
+    return list(regions.values())
+
+
+def _is_movable(graph: Graph, node: Node) -> bool:
+    """Whether the node does the same in any order of dimensions."""
+    if not (REGISTRY[node.op].elementwise or node.op in OPTIONS):
+        return False
+    rank = node.output.rank
+    return rank > 1 and all(
+        value.rank == rank or value.size == 1 or value in graph.constants for value in node.operands
+    )
+
+
+def _moved(graph: Graph, moves: Mapping[Node, Order]) -> Graph:
+    """The graph with transposes on all sides of what was moved; simplifying removes most."""
+    before: dict[tuple[Value, Order], MLOperand] = {}
+
+    def operand_of(rewriter: Rewriter, value: Value, order: Order) -> MLOperand:
+        if (value, order) not in before:
+            before[value, order] = _untransposed(rewriter, rewriter.map[value], order)
+        return before[value, order]
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        order = moves.get(node)
+        if order is None:
+            return None
+        operands = [operand_of(rewriter, value, order) for value in node.operands]
+        back = inverse(order)
+        attrs = dict(node.attrs)
+        if node.op in OPTIONS:
+            attrs |= OPTIONS[node.op](attrs, back)
+        shape = tuple(node.output.shape[axis] for axis in back)
+        outputs = [Descriptor(node.output.data_type, shape)]
+        (made,) = rewriter.emit(node.op, operands, attrs, outputs, node.label)
+        before[node.output, order] = made
+        return [rewriter.transpose(made, permutation=order)]
+
+    return Rewriter(graph).run(rule)
+
+
+def _untransposed(rewriter: Rewriter, operand: MLOperand, order: Order) -> MLOperand:
+    if operand.size == 1:
+        return operand
+    array = rewriter.array_of(operand)
+    back = inverse(order)
+    if array is None:
+        return rewriter.transpose(operand, permutation=back)
+    wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
+    return rewriter.add_constant(np.array(wide.transpose(back), order="C"), operand.data_type)
+
+
+def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:
+    """For options that have one number for each dimension."""
+
+    def moved(attrs: Mapping[str, Any], back: Order) -> dict[str, Any]:
+        return {name: tuple(attrs[name][axis] for axis in back) for name in names}
+
+    return moved
+
+
+OPTIONS: dict[str, Callable[[Mapping[str, Any], Order], dict[str, Any]]] = {
+    "concat": lambda attrs, back: {"axis": back.index(attrs["axis"])},
+    "pad": _lists("beginning_padding", "ending_padding"),
+    "reverse": lambda attrs, back: {"axes": tuple(map(back.index, attrs["axes"]))},
+    "slice": _lists("starts", "sizes", "strides"),
+    "tile": _lists("repetitions"),
+}
+"""What is not elementwise but can move: its options with dimensions in the order back[0], ..."""
