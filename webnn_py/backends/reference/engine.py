@@ -1,0 +1,149 @@
+"""Runs a graph node by node with NumPy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py import dtypes, memory
+from webnn_py.backends.base import (
+    Backend,
+    BackendLimits,
+    HostExecutable,
+    Queue,
+    TypesByOperand,
+)
+from webnn_py.backends.host_queue import HostQueue
+from webnn_py.backends.reference.functions import FUNCTIONS
+from webnn_py.courtesy import offer
+from webnn_py.errors import OperationError
+from webnn_py.ir import Array, Graph, Node, Value, titled
+from webnn_py.ops import numeric
+from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.recorder import Recorder
+from webnn_py.schedule import Run
+from webnn_py.shapes import MAX_BYTE_LENGTH, MAX_RANK
+
+
+@functools.cache
+def function_of(op: Operator) -> Callable[[Node, Sequence[Any]], Any]:
+    """What computes a node of `op` from its operands' arrays, in declaration order."""
+    if op.numpy is not None:
+        numpy = op.numpy
+        return lambda node, arrays: numpy(*arrays, **node.attrs)
+    if op.reduce_numpy is not None:
+        return functools.partial(_reduce, op.reduce_numpy)
+    if op.name not in FUNCTIONS:
+        return functools.partial(_decomposed, op)
+    function = FUNCTIONS[op.name]
+    if op.variadic:
+        return lambda node, arrays: function(list(arrays), **node.attrs)
+    return lambda node, arrays: function(**dict(zip(op.limits, arrays, strict=True)), **node.attrs)
+
+
+def _decomposed(op: Operator, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """A composite that has no function of its own: its decomposition, node by node."""
+    assert op.decompose is not None
+    recorder = Recorder()
+    pairs = zip(node.inputs, arrays, strict=True)
+    known: dict[Value, Any] = {v: a for v, a in pairs if v is not None}
+    operands = {value: MLOperand(recorder, value) for value in known}
+    made = op.decompose(recorder, **op.arguments(node, operands))
+    steps = recorder.recorded()
+    known |= steps.constants
+    for step in steps.nodes:
+        inputs = [None if value is None else known[value] for value in step.inputs]
+        known.update(zip(step.outputs, evaluate(step, inputs), strict=True))
+    return [known[operand.value] for operand in (made if isinstance(made, list) else [made])]
+
+
+def _reduce(function: Callable[..., Array], node: Node, arrays: Sequence[Array]) -> Array:
+    (array,) = arrays
+    wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+    axes, keep = node.attrs["axes"], node.attrs["keep_dimensions"]
+    if not axes:
+        expanded = function(wide[np.newaxis], axis=(0,), keepdims=False)
+        return np.asarray(expanded)
+    return np.asarray(function(wide, axis=axes, keepdims=keep))
+
+
+def evaluate(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The outputs of one node, each of just its value's data type and shape.
+
+    Raises:
+        OperationError: It does not fit into memory, or has no result.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            made = function_of(REGISTRY[node.op])(node, arrays)
+            results = made if isinstance(made, (list, tuple)) else (made,)
+            return tuple(
+                _as(value.data_type, np.asarray(result))
+                for result, value in zip(results, node.outputs, strict=True)
+            )
+    except (MemoryError, ValueError, FloatingPointError) as error:
+        raise OperationError(f"{titled(node.op, node.label)}: {error}") from error
+
+
+def _as(data_type: str, array: Array) -> Array:
+    wanted = dtypes.DTYPES[data_type].numpy
+    return array if array.dtype == wanted else numeric.cast(array, data_type)
+
+
+class ReferenceExecutable(HostExecutable):
+    """A graph and the steps after which each intermediate array is dropped."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        steps = [(tuple(node.operands), node.outputs) for node in graph.nodes]
+        last = memory.last_uses(steps)
+        kept = {value for _, value in graph.outputs} | set(graph.constants)
+        self._drops: list[list[Value]] = [[] for _ in graph.nodes]
+        for value, step in last.items():
+            if value not in kept:
+                self._drops[step].append(value)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Compute node by node; nothing is shared between calls."""
+        graph = self._graph
+        arrays: dict[Value, Array] = dict(graph.constants)
+        arrays.update((value, inputs[value.name]) for value in graph.inputs)
+        for node, drops in zip(graph.nodes, self._drops, strict=True):
+            offer()
+            operands = [None if value is None else arrays[value] for value in node.inputs]
+            arrays.update(zip(node.outputs, evaluate(node, operands), strict=True))
+            for value in drops:
+                del arrays[value]
+        for name, value in graph.outputs:
+            if name in outputs:
+                np.copyto(outputs[name], arrays[value])
+
+    def describe(self) -> str:
+        """The graph's listing."""
+        return str(self._graph)
+
+
+class ReferenceBackend(Backend):
+    """Runs every operator on every data type that the specification allows."""
+
+    name = "reference"
+
+    def limits(self) -> BackendLimits:
+        """As large as the specification's types allow."""
+        return BackendLimits(MAX_RANK, MAX_BYTE_LENGTH)
+
+    def supported_types(self, op: Operator) -> TypesByOperand:
+        """All that the declaration allows."""
+        return {name: op.operand_types(name) for name in (*op.limits, "output")}
+
+    def queue(self, worker: Callable[[Run], None]) -> Queue:
+        """One worker, tensors in host memory."""
+        return HostQueue(worker)
+
+    def compile(self, graph: Graph) -> HostExecutable:
+        """Nothing to compile; work out when arrays can be dropped."""
+        return ReferenceExecutable(graph)

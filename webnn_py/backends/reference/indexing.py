@@ -1,0 +1,48 @@
+"""Gathering and scattering in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def _inside(indices: Array, size: int) -> Array:
+    """Negative indices counted from the end, then all of them clamped to the dimension."""
+    signed = indices.astype(np.int64)
+    return np.clip(np.where(signed < 0, signed + size, signed), 0, size - 1)
+
+
+def _coordinates(indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    return tuple(_inside(indices[..., i], shape[i]) for i in range(indices.shape[-1]))
+
+
+def gather(input: Array, indices: Array, axis: int) -> Array:
+    """Slices at indices along an axis."""
+    return np.take(input, _inside(indices, input.shape[axis]), axis=axis)
+
+
+def gather_elements(input: Array, indices: Array, axis: int) -> Array:
+    """Elements at indices along an axis."""
+    return np.take_along_axis(input, _inside(indices, input.shape[axis]), axis=axis)
+
+
+def gather_nd(input: Array, indices: Array) -> Array:
+    """Slices at coordinates."""
+    return np.asarray(input[_coordinates(indices, input.shape)])
+
+
+def scatter_elements(input: Array, indices: Array, updates: Array, axis: int) -> Array:
+    """Elements put at indices along an axis."""
+    output = input.copy()
+    np.put_along_axis(output, _inside(indices, input.shape[axis]), updates, axis=axis)
+    return output
+
+
+def scatter_nd(input: Array, indices: Array, updates: Array) -> Array:
+    """Slices put at coordinates."""
+    output = input.copy()
+    output[_coordinates(indices, input.shape)] = updates
+    return output

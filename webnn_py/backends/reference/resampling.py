@@ -1,0 +1,56 @@
+"""Resampling in NumPy, coordinates in exact integer arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.ops.resampling import resampled
+
+Array = np.ndarray[Any, Any]
+
+
+def _nearest(x: Array, size: int, axis: int) -> Array:
+    """The element whose centre is nearest; the one before of two as near."""
+    old = x.shape[axis]
+    # ceil((2i + 1) * old / (2 * size) - 1), the half pixels of both sides taken together
+    numerators = (2 * np.arange(size, dtype=np.int64) + 1) * old
+    places = -(-numerators // (2 * size)) - 1
+    return np.asarray(np.take(x, np.clip(places, 0, old - 1), axis=axis))
+
+
+def _linear(x: Array, size: int, axis: int) -> Array:
+    """The two elements around each centre, by their distances."""
+    old = x.shape[axis]
+    unit = 2 * size
+    numerators = (2 * np.arange(size, dtype=np.int64) + 1) * old - size
+    clamped = np.clip(numerators, 0, (old - 1) * unit)
+    low = clamped // unit
+    shape = [size if i == axis else 1 for i in range(x.ndim)]
+    share = ((clamped % unit) / unit).reshape(shape)
+    below = np.take(x, low, axis=axis)
+    above = np.take(x, np.minimum(low + 1, old - 1), axis=axis)
+    # An infinite neighbour that has no share must not turn the result to NaN.
+    return np.asarray(np.where(share == 0, below, below * (1 - share) + above * share))
+
+
+def resample2d(
+    input: Array,
+    mode: str,
+    scales: Sequence[float],
+    sizes: Sequence[int] | None,
+    axes: Sequence[int],
+) -> Array:
+    """Two axes stretched."""
+    shape = resampled(input.shape, scales, sizes, axes)
+    if mode == "nearest-neighbor":
+        output = input
+        for axis in axes:
+            output = _nearest(output, shape[axis], axis)
+        return output
+    output = input.astype(np.float64)
+    for axis in sorted(axes, reverse=True):
+        output = _linear(output, shape[axis], axis)
+    return output if input.dtype.kind == "f" else np.rint(output)
