@@ -1,0 +1,108 @@
+"""Awaited runs on a GPU context: submit on the worker, read back on another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from webnn_py import hostdata, schedule
+from webnn_py.backends.base import AwaitedRun, Executable
+from webnn_py.backends.webgpu import resources
+from webnn_py.backends.webgpu.device import device_errors
+from webnn_py.backends.webgpu.executable import WebGPUExecutable
+from webnn_py.dtypes import DTYPES
+from webnn_py.ir import Array
+
+if TYPE_CHECKING:
+    from webnn_py.graph import MLGraph
+
+
+class Run(AwaitedRun):
+    """One awaited computation on a device."""
+
+    def __init__(
+        self,
+        graph: MLGraph,
+        executable: Executable,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__()
+        assert isinstance(executable, WebGPUExecutable)
+        outputs = {} if outputs is None else outputs
+        graph.check_names(inputs, outputs, frozenset(executable.bound))
+        self._executable = executable
+        self._outputs = dict(outputs)
+        self._targets: dict[str, Array] = {}
+        for name, descriptor in graph.output_descriptors.items():
+            given = outputs.get(name)
+            if given is None:
+                dtype = DTYPES[descriptor.data_type].numpy
+                self._targets[name] = np.empty(descriptor.shape, dtype)
+            elif not resources.is_device_resource(given):
+                target = hostdata.output_array(given, descriptor, f"output {name!r}")
+                self._targets[name] = target
+        self._queue: Any = graph.context.queue
+        self._dispatch = resources.place(executable, graph, inputs, outputs, executable.io_buffer)
+
+    def when_there_is_room(self, start: schedule.Run) -> None:
+        """Keep the memory bounded that results wait in for being read back."""
+        slots = self._executable.gpu.slots
+
+        def begin() -> None:
+            self.done.on_done(slots.give)
+            start()
+
+        slots.take(begin)
+
+    def begin(self) -> None:
+        """Upload, record, submit; then have the outputs read back."""
+        with device_errors("submitting a graph"):
+            staging, fence = self._submit()
+        self._executable.gpu.reader.submit(self._read, staging, fence)
+
+    def _submit(self) -> tuple[list[tuple[Any, Array]], Any]:
+        """Buffers to read, and where to; a fence to wait for if nothing is to be read."""
+        gpu = self._executable.gpu
+        self._queue.submit_recorded()
+        with gpu.submit_lock:
+            encoder = gpu.handle.create_command_encoder(label="MLAwaitedExecution")
+            for record in self._dispatch.before:
+                record(encoder)
+            self._executable.record(encoder, self._dispatch.places)
+            for record in self._dispatch.after:
+                record(encoder)
+            staging = [
+                (gpu.staging.copy(encoder, place), self._targets[name])
+                for name, place in self._dispatch.downloads.items()
+            ]
+            fence = None if staging else gpu.staging.fence(encoder)
+            commands = encoder.finish()
+            self._dispatch.check_usable()
+            for buffer, contents in self._dispatch.uploads:
+                gpu.queue.write_buffer(buffer, 0, contents())
+            gpu.queue.submit([commands])
+        return staging, fence
+
+    def _read(self, staging: list[tuple[Any, Array]], fence: Any) -> None:
+        gpu = self._executable.gpu
+        try:
+            with device_errors("reading a graph's outputs"):
+                gpu.staging.read(staging, self.parts)
+                if fence is not None:
+                    gpu.staging.wait(fence)
+        except BaseException as error:
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(None)
+
+    def results(self) -> dict[str, Any]:
+        """What the user gave, or the arrays that were made."""
+        return {
+            name: self._outputs.get(name)
+            if isinstance(self._outputs.get(name), np.ndarray) or name not in self._targets
+            else self._targets[name]
+            for name in (name for name, _ in self._executable.graph.outputs)
+        }

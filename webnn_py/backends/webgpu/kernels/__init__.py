@@ -1,0 +1,46 @@
+"""Kernels: one stored value each, by the template that fits its loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from webnn_py.backends.webgpu.emission import Emission, Kernel
+from webnn_py.backends.webgpu.kernels import (
+    arg_kernel,
+    conv_direct,
+    conv_kernel,
+    gather,
+    matmul_kernel,
+    reduce_kernel,
+    scan_kernel,
+    scatter_kernel,
+)
+from webnn_py.ir import Node
+
+_TEMPLATES = (
+    matmul_kernel.emit,
+    conv_direct.emit,
+    conv_kernel.emit,
+    reduce_kernel.emit,
+    arg_kernel.emit,
+    scan_kernel.emit,
+)
+"""Tried in order for a kernel with a loop; each may decline with None."""
+
+
+def emit(make: Callable[[], Emission], heavy: Node | None) -> list[Kernel]:
+    """The kernels that write an emission's root: one, or one for each part of a large root.
+
+    Scattering takes two.
+    """
+    emission = make()
+    parts = emission.parts(emission.root)
+    if heavy is not None and len(parts) == 1:
+        scattering = scatter_kernel.emit(make, heavy)
+        if scattering is not None:
+            return scattering
+        for template in _TEMPLATES:
+            kernel = template(make(), heavy)
+            if kernel is not None:
+                return [kernel]
+    return [gather.emit(make(), heavy, part) for part in parts]

@@ -1,0 +1,132 @@
+"""What a matrix multiplication kernel is made from: the problem, the limits, and the result.
+
+The templates beside this file turn a `GemmProblem` into WGSL. A problem knows nothing of buffers:
+hooks, Python callables that return WGSL, read the operands and write the product, so that the same
+templates serve matmul, gemm, convolution (with an im2col gather as a hook) and fused epilogues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+LoadHook = Callable[[str, str, str], str]
+StoreHook = Callable[[str, str, str, str], str]
+
+_SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The device limits a kernel must stay within.
+
+    Attributes:
+        max_workgroup_storage: Bytes of `var<workgroup>` memory.
+        max_invocations: Invocations in one workgroup.
+        max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
+    """
+
+    max_workgroup_storage: int = 16384
+    max_invocations: int = 256
+    max_workgroups_per_dim: int = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class TileKernel:
+    """A kernel without its bindings.
+
+    Attributes:
+        code: WGSL with the entry point `main`; the caller prepends `enable` directives and the
+            declarations its hooks name. Every module-scope name in it begins with `gemm_`.
+        workgroups: The arguments of `dispatch_workgroups`.
+    """
+
+    code: str
+    workgroups: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmProblem:
+    """C[batch, m, n] = A[batch, m, k] · B[batch, k, n], seen through hooks.
+
+    Each hook receives the names of u32 (or, for `value`, `compute`) variables and returns WGSL.
+    Indices are in range whenever a hook is called; the template pads with zeros outside.
+
+    Attributes:
+        m: Rows of A and C.
+        n: Columns of B and C.
+        k: Columns of A, rows of B.
+        batch: Number of independent products.
+        compute: WGSL type of the accumulators and of what the load hooks return.
+        a: `a(batch, row, k)`: an expression for one element of A.
+        b: `b(batch, k, col)`: an expression for one element of B.
+        a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent
+            along it is then a multiple of 4.
+        b4: The same for B along `b_major`.
+        store: `store(batch, row, col, value)`: statements that write one element of C.
+        store4: The same for a vec4 of consecutive columns; n is then a multiple of 4.
+        a_major: The index along which A is contiguous in memory.
+        b_major: The index along which B is contiguous in memory.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    compute: str = "f32"
+    a: LoadHook
+    b: LoadHook
+    a4: LoadHook | None = None
+    b4: LoadHook | None = None
+    store: StoreHook
+    store4: StoreHook | None = None
+    a_major: Literal["k", "m"] = "k"
+    b_major: Literal["n", "k"] = "n"
+
+    def __post_init__(self) -> None:
+        """Reject what no kernel can be emitted for."""
+        if min(self.m, self.n, self.k, self.batch) < 1:
+            raise ValueError(
+                f"m, n, k and batch must be at least 1, got {self.m}, {self.n}, {self.k} and "
+                f"{self.batch}"
+            )
+        if self.compute not in _SIZES:
+            raise ValueError(f"compute must be one of {sorted(_SIZES)}, got {self.compute!r}")
+        along_a = self.k if self.a_major == "k" else self.m
+        along_b = self.n if self.b_major == "n" else self.k
+        for hook, extent in ((self.a4, along_a), (self.b4, along_b), (self.store4, self.n)):
+            if hook is not None and extent % 4:
+                raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
+
+    @property
+    def vec4(self) -> str:
+        """The WGSL type of four elements."""
+        return f"vec4<{self.compute}>"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element of the compute type."""
+        return _SIZES[self.compute]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether products may be fused into the addition."""
+        return self.compute.startswith("f")
+
+    def transposed(self) -> GemmProblem:
+        """The problem Cᵀ = Bᵀ·Aᵀ, which writes the same elements of C."""
+        a, b, a4, b4, store = self.a, self.b, self.a4, self.b4, self.store
+        return replace(
+            self,
+            m=self.n,
+            n=self.m,
+            a=lambda batch, row, k: b(batch, k, row),
+            b=lambda batch, k, col: a(batch, col, k),
+            a4=None if b4 is None else lambda batch, row, k: b4(batch, k, row),
+            b4=None if a4 is None else lambda batch, k, col: a4(batch, col, k),
+            store=lambda batch, row, col, value: store(batch, col, row, value),
+            store4=None,
+            a_major="m" if self.b_major == "n" else "k",
+            b_major="n" if self.a_major == "m" else "k",
+        )

@@ -1,0 +1,57 @@
+"""Elementwise operators, from the expression in their declaration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnn_py import dtypes
+from webnn_py.backends.webgpu import int64, prelude
+from webnn_py.backends.webgpu.affine import broadcast_map
+from webnn_py.backends.webgpu.emission import Body
+from webnn_py.backends.webgpu.storage import Storage
+from webnn_py.ir import Node
+from webnn_py.ops.declare import REGISTRY
+
+_EXACT = {"cast", "identity", "where", "clamp"}
+"""Operators that cannot leave the data type's range, so that nothing need be wrapped."""
+
+
+def elementwise(body: Body, node: Node, output: int, index: str) -> str:
+    """One element: the declaration's expression over the operands' elements."""
+    op = REGISTRY[node.op]
+    target = node.outputs[output]
+    storage = body.emission.storage(target)
+    names: dict[str, str] = {"T": storage.compute}
+    first = next(node.operands)
+    for operand, value in zip(op.limits, node.inputs, strict=True):
+        assert value is not None
+        at = broadcast_map(value.shape, target.shape).wgsl(index)
+        names[operand] = body.load(value, at)
+    source = body.emission.storage(first)
+    if node.op == "cast":
+        return prelude.cast(source, storage, body.emission.features.f16).format(
+            input=names["input"]
+        )
+    names |= {name: _attribute(name, value, source) for name, value in node.attrs.items()}
+    if node.op == "clamp":
+        return _clamp(names, node.attrs, storage)
+    wgsl = op.wgsl
+    assert wgsl is not None
+    template = wgsl if isinstance(wgsl, str) else wgsl[dtypes.DTYPES[first.data_type].kind]
+    expression = int64.adapted(template, source).format(**names)
+    return expression if node.op in _EXACT else storage.wrap(expression)
+
+
+def _attribute(name: str, value: Any, storage: Storage) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return storage.literal(value)
+    return str(value)
+
+
+def _clamp(names: dict[str, str], attrs: Any, storage: Storage) -> str:
+    expression = names["input"]
+    if attrs["min_value"] is not None:
+        expression = int64.express("max({a}, {b})", storage, a=expression, b=names["min_value"])
+    if attrs["max_value"] is not None:
+        expression = int64.express("min({a}, {b})", storage, a=expression, b=names["max_value"])
+    return expression

@@ -1,0 +1,328 @@
+"""What users bind: buffers, parts of buffers, textures, host arrays; checked, then placed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import wgpu
+from wgpu.backends.wgpu_native._api import libf
+
+from webnn_py import hostdata
+from webnn_py.backends.webgpu import textures
+from webnn_py.backends.webgpu.binding import Binding
+from webnn_py.backends.webgpu.device import Device, device_errors
+from webnn_py.backends.webgpu.executable import (
+    COPIES,
+    STORAGE,
+    WebGPUExecutable,
+    padded_bytes,
+)
+from webnn_py.errors import ContextLostError, DataError
+from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.tensor import MLTensor
+
+if TYPE_CHECKING:
+    from webnn_py.context import MLContext
+    from webnn_py.graph import MLGraph
+
+Record = Callable[[Any], None]
+"""Records commands into a GPUCommandEncoder."""
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """One run, placed: what to record before and after the graph's own kernels.
+
+    Attributes:
+        places: Where each input and output lies.
+        before: Uploads and texture conversions.
+        after: Copies and texture conversions of outputs.
+        uploads: Buffers to be written before the commands run, and what gives their contents.
+        downloads: Where host outputs lie when the commands have run, by name.
+        given: The user's buffers and textures, and what they are for.
+    """
+
+    places: dict[Value, Binding] = field(default_factory=dict)
+    before: list[Record] = field(default_factory=list)
+    after: list[Record] = field(default_factory=list)
+    uploads: list[tuple[Any, Callable[[], Array]]] = field(default_factory=list)
+    downloads: dict[str, Binding] = field(default_factory=dict)
+    given: list[tuple[Any, str]] = field(default_factory=list)
+
+    def take(self, resource: Any, what: str) -> None:
+        """Use a resource of the user's."""
+        check_usable(resource, what)
+        self.given.append((resource, what))
+
+    def check_usable(self) -> None:
+        """Raise a DataError if the user's resources are not fit for a submission any more."""
+        for resource, what in self.given:
+            check_usable(resource, what)
+
+
+def is_texture(value: object) -> bool:
+    """A texture or a view of one."""
+    return isinstance(value, (wgpu.GPUTexture, wgpu.GPUTextureView))
+
+
+def is_buffer(value: object) -> bool:
+    """A buffer or a binding of one."""
+    return isinstance(value, wgpu.GPUBuffer) or (isinstance(value, Mapping) and "buffer" in value)
+
+
+def is_device_resource(value: object) -> bool:
+    """Anything that lies on a device."""
+    return is_buffer(value) or is_texture(value) or isinstance(value, MLTensor)
+
+
+def check_device(gpu: Device, resource: Any, what: str) -> None:
+    """Raise a DataError if a GPU object was made by another device."""
+    if resource._device is not gpu.handle:
+        raise DataError(f"{what}: the {type(resource).__name__} belongs to another GPUDevice")
+
+
+def buffer_binding(
+    gpu: Device, value: Any, descriptor: Descriptor, size: int, what: str
+) -> Binding:
+    """The part of a buffer that a tensor takes.
+
+    Raises:
+        DataError: Not a buffer of this device, too small, or at an offset that cannot be bound.
+    """
+    given = value if isinstance(value, Mapping) else {"buffer": value}
+    unknown = set(given) - {"buffer", "offset", "size"}
+    if unknown:
+        raise DataError(f"{what}: unknown keys {sorted(map(str, unknown))} in the binding")
+    buffer = given["buffer"]
+    if not isinstance(buffer, wgpu.GPUBuffer):
+        raise DataError(f"{what}: got {type(buffer).__name__}, expected a GPUBuffer")
+    check_device(gpu, buffer, what)
+    offset = _bytes(given, "offset", 0, what)
+    available = _bytes(given, "size", buffer.size - offset, what)
+    if offset % 4 or available < size or offset + available > buffer.size:
+        raise DataError(
+            f"{what}: {max(available, 0)} bytes from offset {offset} of a buffer of {buffer.size},"
+            f" expected at least {size} from a multiple of 4 for {descriptor}"
+        )
+    return Binding(buffer, offset, size)
+
+
+def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
+    value = given.get(key)
+    if value is None:
+        return default
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise DataError(f"{what}: {key} {value!r} of the binding, expected a number of bytes")
+    return count
+
+
+def check_usable(resource: Any, what: str) -> None:
+    """Raise a DataError if a submission that uses a buffer or texture would not be valid.
+
+    wgpu-native ends the process over such a submission, so this is found out before.
+    """
+    if isinstance(resource, wgpu.GPUBuffer) and resource.map_state != "unmapped":
+        raise DataError(f"{what}: the GPUBuffer is mapped")
+    try:
+        if isinstance(resource, wgpu.GPUBuffer):
+            # The one call that looks at any buffer, whatever its usage, and changes none.
+            libf.wgpuBufferUnmap(resource._internal)
+        else:
+            texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
+            texture.create_view()
+    except wgpu.GPUError as error:
+        if "destroyed" in str(error):
+            raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
+        if "device is lost" in str(error):
+            raise ContextLostError(f"{what}: the GPUDevice is lost") from None
+
+
+@contextlib.contextmanager
+def device_loss(context: MLContext) -> Iterator[None]:
+    """A device that is found lost takes its context along."""
+    try:
+        yield
+    except ContextLostError as error:
+        context.lose(str(error))
+        raise
+
+
+def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
+    if not buffer.usage & usage:
+        raise DataError(f"{what}: the buffer's usage lacks {why}")
+
+
+def place(
+    executable: WebGPUExecutable,
+    graph: MLGraph,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    own: Callable[[Value], Binding],
+) -> Dispatch:
+    """Check every resource and work out what to record.
+
+    Args:
+        executable: The compiled graph.
+        graph: The graph it belongs to.
+        inputs: Resources by name, the names checked.
+        outputs: Resources by name; outputs that are not given are put into `own` buffers.
+        own: A buffer for a value that the caller has none for.
+
+    Raises:
+        DataError: A resource does not fit; nothing was recorded.
+    """
+    run = Dispatch()
+    for value in executable.graph.inputs:
+        name = value.name
+        if name in executable.bound:
+            run.places[value] = executable.bound[name]
+            continue
+        what = f"input {name!r}"
+        resource = hostdata.split_dimensions(inputs[name], _public(value), what)
+        _place_input(executable, run, value, resource, what, own)
+    taken = {place.buffer for place in run.places.values()}
+    values = [value for _, value in executable.graph.outputs]
+    for name, value in executable.graph.outputs:
+        if values.count(value) > 1 and value not in run.places:
+            run.places[value] = own(value)
+        _place_output(executable, run, name, value, outputs.get(name), own, taken)
+    return run
+
+
+def _public(value: Value) -> Descriptor:
+    return Descriptor(value.data_type, value.shape)
+
+
+def _place_input(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    value: Value,
+    resource: Any,
+    what: str,
+    own: Callable[[Value], Binding],
+) -> None:
+    gpu = executable.gpu
+    size = executable.bytes_of(value)
+    if isinstance(resource, MLTensor):
+        run.places[value] = _tensor_binding(gpu, resource, value, what)
+    elif is_texture(resource):
+        check_device(gpu, resource, what)
+        run.take(resource, what)
+        run.places[value] = target = own(value)
+        run.before.append(textures.load(gpu, resource, target.entry, value, what))
+    elif is_buffer(resource):
+        given = buffer_binding(gpu, resource, _public(value), size, what)
+        run.take(given.buffer, what)
+        if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
+            run.places[value] = given
+            return
+        _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
+        run.places[value] = target = own(value)
+        run.before.append(_copy(given, target))
+    else:
+        # Checked now, read when the run begins: until then others may write into it.
+        contents = functools.partial(hostdata.input_array, resource, _public(value), what)
+        contents()
+        run.places[value] = target = own(value)
+        run.uploads.append((target.buffer, lambda: padded_bytes(contents(), size)))
+
+
+def _place_output(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    name: str,
+    value: Value,
+    resource: Any,
+    own: Callable[[Value], Binding],
+    taken: set[Any],
+) -> None:
+    gpu = executable.gpu
+    what = f"output {name!r}"
+    if isinstance(resource, MLTensor):
+        place = _tensor_binding(gpu, resource, value, what)
+        resource = {"buffer": place.buffer, "offset": place.offset, "size": place.size}
+    if is_texture(resource):
+        check_device(gpu, resource, what)
+        run.take(resource, what)
+        source = _computed(run, value, own)
+        run.after.append(textures.store(gpu, resource, source.entry, value, what))
+    elif is_buffer(resource):
+        given = buffer_binding(gpu, resource, _public(value), executable.bytes_of(value), what)
+        run.take(given.buffer, what)
+        direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
+        if direct and value not in run.places and given.buffer not in taken:
+            run.places[value] = given
+            taken.add(given.buffer)
+            return
+        _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, "STORAGE (or COPY_DST)")
+        run.after.append(_copy(_computed(run, value, own), given))
+    else:
+        run.downloads[name] = _computed(run, value, own)
+
+
+def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
+    """Where an output lies before it is copied to the user."""
+    if value not in run.places:
+        run.places[value] = own(value)
+    return run.places[value]
+
+
+def _tensor_binding(gpu: Device, tensor: MLTensor, value: Value, what: str) -> Binding:
+    memory: Binding = tensor.memory(tensor.context, what, DataError)
+    if tensor.context.device is not gpu.handle:
+        raise DataError(f"{what}: the MLTensor belongs to a context on another device")
+    if tensor.constant:
+        raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
+    tensor.check_fits(value, what, DataError)
+    return memory
+
+
+def copy_input(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    value: Value,
+    resource: Any,
+    own: Callable[[Value], Binding],
+) -> None:
+    """Place an input in a buffer of its own, whatever it is given as."""
+    what = f"input {value.name!r}"
+    plain = hostdata.split_dimensions(resource, _public(value), what)
+    _place_input(executable, run, value, plain, what, own)
+    place = run.places[value]
+    if isinstance(plain, MLTensor) or (is_buffer(plain) and place.buffer is _buffer_of(plain)):
+        _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        run.places[value] = target = own(value)
+        run.before.append(_copy(place, target))
+
+
+def _buffer_of(resource: Any) -> Any:
+    return resource["buffer"] if isinstance(resource, Mapping) else resource
+
+
+def _copy(source: Binding, target: Binding) -> Record:
+    def record(encoder: Any) -> None:
+        with device_errors("copying a tensor"):
+            encoder.copy_buffer_to_buffer(
+                source.buffer, source.offset, target.buffer, target.offset, source.size
+            )
+
+    return record
+
+
+def fresh_buffers(executable: WebGPUExecutable) -> Callable[[Value], Binding]:
+    """New buffers, for recordings that may run at any time."""
+
+    def make(value: Value) -> Binding:
+        size = executable.bytes_of(value)
+        return Binding(executable.gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
+
+    return make

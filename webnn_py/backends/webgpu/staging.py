@@ -1,0 +1,102 @@
+"""Readback: a pool of mappable buffers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import wgpu
+
+from webnn_py.aio import Parts
+from webnn_py.errors import ContextLostError
+
+if TYPE_CHECKING:
+    from webnn_py.backends.webgpu.binding import Binding
+    from webnn_py.backends.webgpu.device import Device
+
+KEPT_BYTES = 256 << 20
+LOSS_CHECK_SECONDS = 0.25
+
+
+class Staging:
+    """Buffers that the host can read, kept by size for the next readback."""
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+        self._free: dict[int, list[Any]] = {}
+        self._kept = 0
+        self._lock = threading.Lock()
+
+    def copy(self, encoder: Any, source: Binding) -> Any:
+        """Record the copy of a tensor into a buffer of the pool."""
+        buffer = self._take(source.size)
+        encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
+        return buffer
+
+    def read(self, copies: Sequence[tuple[Any, np.ndarray[Any, Any]]], parts: Parts) -> None:
+        """Wait for the copies, write them into their targets as one part of the work."""
+        for buffer, _ in copies:
+            self.map(buffer)
+        with parts.begin() as wanted:
+            for buffer, target in copies:
+                if wanted:
+                    self._write_out(buffer, target)
+                self.release(buffer)
+
+    def map(self, buffer: Any) -> None:
+        """Wait until the host can read the buffer.
+
+        Raises:
+            ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
+        """
+        self._check_device()
+        promise = buffer.map_async("READ_NOSYNC")
+        while not promise._thread_event.wait(LOSS_CHECK_SECONDS):
+            self._check_device()
+        promise.sync_wait()
+
+    def _write_out(self, buffer: Any, target: np.ndarray[Any, Any]) -> None:
+        view = np.frombuffer(buffer.read_mapped(copy=False), target.dtype, target.size)
+        np.copyto(target, view.reshape(target.shape))
+
+    def release(self, buffer: Any) -> None:
+        """Give a mapped buffer back."""
+        buffer.unmap()
+        with self._lock:
+            if self._kept + buffer.size <= KEPT_BYTES:
+                self._kept += buffer.size
+                self._free.setdefault(buffer.size, []).append(buffer)
+
+    def fence(self, encoder: Any) -> Any:
+        """Record something to wait for, when nothing is read back."""
+        buffer = self._take(4)
+        encoder.clear_buffer(buffer, 0, 4)
+        return buffer
+
+    def wait(self, buffer: Any) -> None:
+        """Wait until a fence has been passed, and give its buffer back."""
+        self.map(buffer)
+        self.release(buffer)
+
+    def clear(self) -> None:
+        """Keep nothing for later."""
+        with self._lock:
+            self._free.clear()
+            self._kept = 0
+
+    def _check_device(self) -> None:
+        # A destroyed device stops wgpu's polling thread, and its callbacks never come.
+        if self._gpu.handle._poller is None:
+            raise ContextLostError("the GPUDevice was destroyed")
+
+    def _take(self, size: int) -> Any:
+        capacity = max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
+        with self._lock:
+            free = self._free.get(capacity)
+            if free:
+                self._kept -= capacity
+                return free.pop()
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self._gpu.buffer(capacity, usage, "staging")

@@ -1,0 +1,173 @@
+"""How each data type lies in a storage buffer and is computed with.
+
+32-bit types are natural. float16 is `f16` where the device has shader-f16, else two to a word; it
+is computed in f32 either way. int8 and uint8 lie four to a word and are computed in 32 bits.
+int64 and uint64 are `i64` and `u64` where the device has shader-int64, else pairs of words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PAIR = "vec2<u32>"
+"""The compute type of 64-bit integers without shader-int64, see `int64`."""
+
+PART_ALIGNMENT = 256
+"""A multiple of what any device asks for the offset of a binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What of the device changes the generated code.
+
+    Attributes:
+        f16: shader-f16 is there.
+        int64: shader-int64 is there.
+        max_bindings: Storage buffers that one kernel may bind.
+        workgroup_bytes: Shared memory of a workgroup.
+        invocations: Invocations of a workgroup.
+        grid: Workgroups along one dimension.
+        kind: "cpu" for a software adapter, else "gpu".
+        binding_bytes: Largest binding; a larger tensor is bound in parts.
+    """
+
+    f16: bool = True
+    int64: bool = True
+    max_bindings: int = 8
+    workgroup_bytes: int = 16384
+    invocations: int = 256
+    grid: int = 65535
+    kind: str = "gpu"
+    binding_bytes: int = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One data type on one device.
+
+    Attributes:
+        data_type: WebNN's name.
+        element: WGSL type of the buffer's array elements.
+        compute: WGSL type that expressions have.
+        per_word: Tensor elements in one array element.
+        word_bytes: Bytes of one array element.
+    """
+
+    data_type: str
+    element: str
+    compute: str
+    per_word: int
+    word_bytes: int
+
+    def words(self, size: int) -> int:
+        """Array elements that hold so many tensor elements."""
+        return -(-size // self.per_word)
+
+    def buffer_bytes(self, size: int) -> int:
+        """Bytes of a buffer for so many tensor elements, a multiple of 4."""
+        return -(-self.words(size) * self.word_bytes // 4) * 4
+
+    def load(self, at: Callable[[str], str], index: str) -> str:
+        """Expression for one tensor element; `at` gives the array element at a place."""
+        match self.data_type:
+            case "uint8":
+                return f"(({at(f'{index} >> 2u')} >> (({index} & 3u) * 8u)) & 0xffu)"
+            case "int8":
+                word = f"bitcast<i32>({at(f'{index} >> 2u')})"
+                return f"extractBits({word}, ({index} & 3u) * 8u, 8u)"
+            case "float16" if self.per_word == 2:
+                return f"unpack2x16float({at(f'{index} >> 1u')})[{index} & 1u]"
+            case "float16":
+                return f"f32({at(index)})"
+        return at(index)
+
+    def pack(self, parts: list[str]) -> str:
+        """Expression of one array element from the tensor elements in it."""
+        if self.per_word == 4:
+            bytes_ = [f"((u32({part}) & 0xffu) << {8 * i}u)" for i, part in enumerate(parts)]
+            return " | ".join(bytes_)
+        if self.per_word == 2:
+            low, high = (f"wn_half_bits({part})" for part in parts)
+            return f"{low} | ({high} << 16u)"
+        return f"{self.element}({parts[0]})" if self.element != self.compute else parts[0]
+
+    def wrap(self, expression: str) -> str:
+        """The expression reduced to the data type's range, after arithmetic in 32 bits."""
+        match self.data_type:
+            case "uint8":
+                return f"(({expression}) & 0xffu)"
+            case "int8":
+                return f"extractBits({expression}, 0u, 8u)"
+        return expression
+
+    def literal(self, value: float | int) -> str:
+        """A number of the compute type."""
+        return literal(value, self.compute)
+
+
+def literal(value: float | int, compute: str) -> str:
+    """A WGSL literal; infinities and NaN, which WGSL has no literal for, through their bits."""
+    match compute:
+        case "f32":
+            return _float_literal(float(value))
+        case "i32":
+            return "i32(-2147483647 - 1)" if value == -(2**31) else f"i32({int(value)})"
+        case "u32":
+            return f"{int(value)}u"
+        case "i64":
+            return "(-9223372036854775807li - 1li)" if value == -(2**63) else f"{int(value)}li"
+        case "u64":
+            return f"{int(value)}lu"
+        case "vec2<u32>":
+            bits = int(value) & 0xFFFFFFFFFFFFFFFF
+            return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
+    raise AssertionError(compute)
+
+
+def _float_literal(value: float) -> str:
+    if math.isnan(value):
+        return "wn_bits(0x7fc00000u)"
+    if abs(value) > 3.4028234663852886e38:
+        return f"wn_bits({'0xff800000u' if value < 0 else '0x7f800000u'})"
+    if value == 0 and math.copysign(1.0, value) < 0:
+        return "wn_bits(0x80000000u)"
+    return f"{value!r}f" if "e" in repr(value) or "." in repr(value) else f"{value!r}.0f"
+
+
+def storage_of(data_type: str, features: Features) -> Storage:
+    """How a data type lies on a device with these features."""
+    match data_type:
+        case "float32":
+            return Storage(data_type, "f32", "f32", 1, 4)
+        case "int32":
+            return Storage(data_type, "i32", "i32", 1, 4)
+        case "uint32":
+            return Storage(data_type, "u32", "u32", 1, 4)
+        case "float16" if features.f16:
+            return Storage(data_type, "f16", "f32", 1, 2)
+        case "float16":
+            return Storage(data_type, "u32", "f32", 2, 4)
+        case "int64" if features.int64:
+            return Storage(data_type, "i64", "i64", 1, 8)
+        case "uint64" if features.int64:
+            return Storage(data_type, "u64", "u64", 1, 8)
+        case "int64" | "uint64":
+            return Storage(data_type, PAIR, PAIR, 1, 8)
+        case "int8" | "int4":
+            return Storage("int8", "u32", "i32", 4, 4)
+        case "uint8" | "uint4":
+            return Storage("uint8", "u32", "u32", 4, 4)
+    raise AssertionError(data_type)
+
+
+def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
+    """Offset and length in bytes of the bindings that a buffer of `size` bytes needs."""
+    step = limit // PART_ALIGNMENT * PART_ALIGNMENT
+    return [(start, min(step, size - start)) for start in range(0, size, step)]
+
+
+def host_dtype(data_type: str) -> str:
+    """The type in which the host uploads: 4-bit constants go as bytes."""
+    return {"int4": "int8", "uint4": "uint8"}.get(data_type, data_type)
