@@ -1,0 +1,327 @@
+"""MLContext, and `ml`, which makes contexts."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from webnn_py import courtesy, hostdata
+from webnn_py.aio import Completion
+from webnn_py.backends.base import Backend, Queue, TypesByOperand
+from webnn_py.backends.reference import ReferenceBackend, evaluate
+from webnn_py.builder import MLOperandDescriptor
+from webnn_py.context_tensors import TensorMethods
+from webnn_py.dtypes import ANY
+from webnn_py.errors import ContextLostError, NotSupportedError, ValidationError
+from webnn_py.graph import MLGraph
+from webnn_py.ir import Array, Graph
+from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.passes import Target, optimize, report
+from webnn_py.tensor import MLTensor
+
+T = TypeVar("T")
+DeviceType = Literal["cpu", "gpu", "default"]
+PowerPreference = Literal["default", "high-performance", "low-power"]
+Engine = Literal["auto", "reference", "onnxruntime"]
+
+
+@dataclass(frozen=True, slots=True)
+class MLContextLostInfo:
+    """Why a context was lost.
+
+    Attributes:
+        message: In words.
+    """
+
+    message: str
+
+
+class MLContext(TensorMethods):
+    """Where graphs are built and run. Make one with `ml.create_context_sync` or `_async`.
+
+    Attributes:
+        device_type: "cpu" or "gpu".
+        accelerated: Whether a hardware GPU does the work.
+        engine: Name of the engine.
+        device: The wgpu.GPUDevice of a GPU context, else None.
+
+    Source: WebNN 2026, "MLContext interface".
+    """
+
+    def __init__(self, backend: Backend, device_type: str, accelerated: bool, device: Any) -> None:
+        self.device_type = device_type
+        self.accelerated = accelerated
+        self.device = device
+        self._backend = backend
+        self._types: dict[str, TypesByOperand] = {}
+        self._lost: Completion[MLContextLostInfo] = Completion()
+        self._alive = True  # what `_lost` says, at the cost of an attribute
+        self._worker = ThreadPoolExecutor(
+            1, thread_name_prefix=f"webnn-{device_type}", initializer=courtesy.enable
+        )
+        self._builder = ThreadPoolExecutor(
+            1, thread_name_prefix=f"webnn-{device_type}-build", initializer=courtesy.enable
+        )
+        for executor in (self._worker, self._builder):
+            weakref.finalize(self, executor.shutdown, wait=False)
+        self._queue = backend.queue(functools.partial(_start, self._worker))
+        self._queue.lost = functools.partial(_lose, weakref.ref(self))
+
+    def _self(self) -> MLContext:
+        return self
+
+    @property
+    def queue(self) -> Queue:
+        """The order of this context's work."""
+        return self._queue
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that runs the graphs."""
+        return self._backend.name
+
+    @property
+    def backend(self) -> Backend:
+        """The engine."""
+        return self._backend
+
+    @property
+    def lost(self) -> Completion[MLContextLostInfo]:
+        """Awaitable that resolves with an MLContextLostInfo when the context is lost."""
+        return self._lost
+
+    def destroy(self) -> None:
+        """Lose the context: what is not done fails, nothing new is accepted. Harmless twice."""
+        self.lose("destroy() was called")
+
+    def lose(self, message: str) -> None:
+        """Mark the context as lost for a reason."""
+        self._lost.set_result(MLContextLostInfo(message))
+        self._alive = False
+        self._queue.close(ContextLostError(f"this MLContext is lost: {message}"))
+        for executor in (self._worker, self._builder):
+            executor.shutdown(wait=False, cancel_futures=True)
+        self._backend.destroy()
+
+    def check_alive(self) -> None:
+        """Raise a ContextLostError if the context was destroyed or lost."""
+        if not self._alive:
+            raise ContextLostError(f"this MLContext is lost: {self._lost.wait().message}")
+
+    def __enter__(self) -> MLContext:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.destroy()
+
+    def op_support_limits(self) -> dict[str, Any]:
+        """What this context runs: data types and ranks, by operator and operand.
+
+        Returns:
+            `preferred_input_layout`, `max_tensor_byte_length`, `input`, `constant` and `output`
+            (each with `data_types` and `rank_range`), and for every operator its operands and
+            `output` likewise.
+
+        Source: WebNN 2026, "opSupportLimits()".
+        """
+        bounds = self._backend.limits()
+        anything = _tensor_limits(ANY, 0, bounds.max_rank)
+        operators: dict[str, Any] = {}
+        for op in REGISTRY.values():
+            types = self.supported_types(op)
+            members = {
+                name: _tensor_limits(types[name], *limits.rank_range)
+                for name, limits in op.limits.items()
+            }
+            for name, ranks in op.output_ranks.items():
+                members[name] = _tensor_limits(types["output"], *ranks)
+            operators[op.name] = members
+        return {
+            "preferred_input_layout": "nchw",
+            "max_tensor_byte_length": bounds.max_tensor_bytes,
+            "input": anything,
+            "constant": anything,
+            "output": anything,
+        } | operators
+
+    def supported_types(self, op: Operator) -> TypesByOperand:
+        """Data types that an operator's operands may have here."""
+        if op.name not in self._types:
+            self._types[op.name] = self._backend.supported_types(op)
+        return self._types[op.name]
+
+    def check_input(self, data_type: str) -> None:
+        """Raise a NotSupportedError if the engine cannot hold this data type at all."""
+        return None
+
+    def constant_array(
+        self,
+        value: Any,
+        data_type: str | MLOperandDescriptor | None,
+        shape: Sequence[int] | None,
+    ) -> tuple[Array, str]:
+        """A private copy of a constant's contents, and its data type."""
+        if isinstance(value, MLTensor):
+            contents: Array = value.memory(self, "tensor")
+            if not value.constant:
+                raise ValidationError("the MLTensor is not constant")
+            return contents, value.data_type
+        if isinstance(data_type, MLOperandDescriptor):
+            shape, data_type = data_type.shape, data_type.data_type
+        return hostdata.constant_array(value, data_type, shape)
+
+    def compile(self, graph: Graph) -> MLGraph:
+        """Optimize a graph and compile it for this context's engine."""
+        target = Target(self._backend.has_kernel, evaluate)
+        optimized = optimize(graph, target)
+        executable = self._backend.compile(optimized)
+        report(executable.describe, executable.code)
+        return MLGraph(self, graph, optimized, executable)
+
+    async def compile_async(self, graph: Graph) -> MLGraph:
+        """As `compile`, on a thread for builds: running graphs do not wait for it."""
+        return await self._run_on(self._builder, functools.partial(self.compile, graph))
+
+    def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
+        """Run `work` on this context's own thread, after what was given to it before."""
+        return self._run_on(self._worker, work)
+
+    def _run_on(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Completion[T]:
+        self.check_alive()
+        try:
+            return Completion(executor.submit(work))
+        except RuntimeError as error:
+            raise ContextLostError(f"this MLContext is lost: {error}") from None
+
+    def __repr__(self) -> str:
+        state = "lost " if self._lost.done else ""
+        return f"<{state}MLContext {self.device_type} {self.engine}>"
+
+
+def _lose(context: weakref.ref[MLContext], message: str) -> None:
+    alive = context()
+    if alive is not None:
+        alive.lose(message)
+
+
+def _start(worker: ThreadPoolExecutor, run: Callable[[], None]) -> None:
+    """Run on the worker; a context that is lost meanwhile has failed its work already."""
+    with contextlib.suppress(RuntimeError):
+        worker.submit(run)
+
+
+def _tensor_limits(types: Sequence[str], low: int, high: int) -> dict[str, Any]:
+    return {"data_types": list(types), "rank_range": {"min": low, "max": high}}
+
+
+class ML:
+    """Makes contexts; use the instance `webnn_py.ml`.
+
+    Source: WebNN 2026, "ML interface".
+    """
+
+    def create_context_sync(
+        self,
+        device: Any = None,
+        *,
+        device_type: DeviceType | None = None,
+        power_preference: PowerPreference = "default",
+        accelerated: bool | None = None,
+        engine: Engine = "auto",
+    ) -> MLContext:
+        """Make a context.
+
+        Args:
+            device: A wgpu.GPUDevice of yours, for a GPU context on it.
+            device_type: "cpu", "gpu" or "default" (the CPU).
+            power_preference: Which GPU, where there are several.
+            accelerated: True for a hardware GPU if there is one, else the CPU.
+            engine: Of a CPU context: "auto", "reference" or "onnxruntime".
+
+        Raises:
+            ValidationError: The arguments contradict each other or are not valid.
+            NotSupportedError: There is no such device or engine.
+        """
+        _check_choice("device_type", device_type, (None, "cpu", "gpu", "default"))
+        _check_choice(
+            "power_preference", power_preference, ("default", "high-performance", "low-power")
+        )
+        _check_choice("engine", engine, ("auto", "reference", "onnxruntime"))
+        if accelerated not in (None, True, False):
+            raise ValidationError(f"option 'accelerated': got {accelerated!r}, expected a bool")
+        if device is not None:
+            if device_type not in (None, "gpu"):
+                raise ValidationError(f"device_type {device_type!r} contradicts the given device")
+            return _gpu_context(device, power_preference)
+        if device_type == "gpu":
+            return _gpu_context(None, power_preference)
+        if accelerated and device_type is None:
+            found = _open_gpu(None, power_preference, hardware=True)
+            if found is not None:
+                return found
+        return MLContext(_cpu_backend(engine), "cpu", False, None)
+
+    async def create_context_async(
+        self,
+        device: Any = None,
+        *,
+        device_type: DeviceType | None = None,
+        power_preference: PowerPreference = "default",
+        accelerated: bool | None = None,
+        engine: Engine = "auto",
+    ) -> MLContext:
+        """As `create_context_sync`, without blocking the event loop."""
+        work = functools.partial(
+            self.create_context_sync,
+            device,
+            device_type=device_type,
+            power_preference=power_preference,
+            accelerated=accelerated,
+            engine=engine,
+        )
+        executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
+        completion = Completion(executor.submit(work))
+        executor.shutdown(wait=False)  # the thread ends with its work; nobody waits for it
+        return await completion
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        expected = ", ".join(repr(choice) for choice in choices if choice is not None)
+        raise ValidationError(f"option {name!r}: got {value!r}, expected one of {expected}")
+
+
+def _cpu_backend(engine: str) -> Backend:
+    if engine == "onnxruntime":
+        raise NotSupportedError("engine 'onnxruntime' is not there yet; use 'auto' or 'reference'")
+    return ReferenceBackend()
+
+
+def _gpu_context(device: Any, power_preference: str) -> MLContext:
+    context = _open_gpu(device, power_preference)
+    if context is None:
+        raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
+    return context
+
+
+def _open_gpu(device: Any, power_preference: str, hardware: bool = False) -> MLContext | None:
+    from webnn_py.backends.webgpu import open_backend
+
+    backend = open_backend(device, power_preference, hardware)
+    if backend is None:
+        return None
+    return MLContext(backend, "gpu", backend.accelerated, backend.device)
+
+
+ml = ML()

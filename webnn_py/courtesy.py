@@ -1,0 +1,35 @@
+"""Letting other threads have the interpreter while a long piece of Python runs.
+
+A thread that waits for the interpreter asks for it after 5 ms (`sys.getswitchinterval`), which an
+event loop feels as a stall. Long work on a context's own threads offers it more often.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+EVERY = 0.001
+"""Seconds between two offers."""
+
+PAUSE = 1e-6
+"""Seconds to sleep; the least that really hands the interpreter over."""
+
+
+class _State(threading.local):
+    due = float("inf")
+
+
+_state = _State()
+
+
+def enable() -> None:
+    """Be courteous on this thread from now on."""
+    _state.due = time.perf_counter() + EVERY
+
+
+def offer() -> None:
+    """Let others run if it is time to; nothing on threads that are not enabled."""
+    if time.perf_counter() >= _state.due:
+        time.sleep(PAUSE)
+        _state.due = time.perf_counter() + EVERY

@@ -1,0 +1,310 @@
+"""MLExecution and MLAwaitedExecution: the synchronous and the awaited mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_py import dtypes, hostdata
+from webnn_py.aio import Completion, Parts, check_may_block, wait_or_drop
+from webnn_py.backends.base import AwaitedRun, HostExecutable
+from webnn_py.context import MLContext
+from webnn_py.errors import ContextLostError, DataError, InvalidStateError, OperationError
+from webnn_py.graph import MLGraph
+from webnn_py.ir import Array, Descriptor
+from webnn_py.schedule import Operation, Run
+from webnn_py.tensor import MLTensor, on_tensors, poison
+from webnn_py.timeline import TimelinePoint, points
+
+Points = tuple[TimelinePoint, ...]
+
+
+def _prepare(
+    graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Inputs as arrays, and for every output an array to write into; nothing runs before."""
+    given = {} if outputs is None else outputs
+    graph.check_names(inputs, given, frozenset())
+    targets = {
+        name: _output(graph, given[name], descriptor, f"output {name!r}")
+        if given.get(name) is not None
+        else _empty(descriptor)
+        for name, descriptor in graph.output_descriptors.items()
+    }
+    arrays = {
+        name: _input(graph, inputs[name], descriptor, f"input {name!r}")
+        for name, descriptor in graph.input_descriptors.items()
+    }
+    return arrays, targets
+
+
+def _input(graph: MLGraph, value: Any, descriptor: Descriptor, what: str) -> Array:
+    resource = _resource(value)
+    if isinstance(resource, MLTensor):
+        hostdata.split_dimensions(value, descriptor, what)
+        return _memory(graph, resource, descriptor, what)
+    return hostdata.input_array(value, descriptor, what)
+
+
+def _output(graph: MLGraph, value: Any, descriptor: Descriptor, what: str) -> Array:
+    if not isinstance(value, MLTensor):
+        return hostdata.output_array(value, descriptor, what)
+    if value.constant or value.read_only:
+        raise DataError(f"{what}: the MLTensor cannot be written to")
+    return _memory(graph, value, descriptor, what)
+
+
+def _memory(graph: MLGraph, tensor: MLTensor, descriptor: Descriptor, what: str) -> Array:
+    memory: Array = tensor.memory(graph.context, what, DataError)
+    tensor.check_fits(descriptor, what, DataError)
+    return memory
+
+
+def _shares(array: Array, value: Any) -> bool:
+    """Whether `array` lies in the memory that was given, and not in a copy."""
+    resource = _resource(value)
+    return isinstance(resource, MLTensor) or np.may_share_memory(array, hostdata.array_of(resource))
+
+
+def _resource(value: Any) -> Any:
+    return value["resource"] if isinstance(value, Mapping) and "resource" in value else value
+
+
+class _Tensors:
+    """The tensors of a run: it keeps the context's order if it has any.
+
+    Attributes:
+        reads: Among the inputs.
+        writes: Among the outputs.
+        only: Whether nothing else is given, and nothing comes back in host memory.
+    """
+
+    def __init__(
+        self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None
+    ) -> None:
+        given = [_resource(value) for value in inputs.values()]
+        targets = [(outputs or {}).get(name) for name in graph.output_descriptors]
+        self.reads = [value for value in given if isinstance(value, MLTensor)]
+        self.writes = [value for value in targets if isinstance(value, MLTensor)]
+        self.only = len(self.reads) == len(given) and len(self.writes) == len(targets)
+
+    def __bool__(self) -> bool:
+        return bool(self.reads or self.writes)
+
+    def operation(
+        self, run: Run, fail: Callable[[BaseException], None], parts: Parts, sync: Points = ()
+    ) -> Operation:
+        """A run as a piece of work that is dropped whole or not at all."""
+        spoil = poison(self.writes)
+
+        def work() -> None:
+            with parts.begin() as wanted:
+                if not wanted:
+                    raise OperationError("the computation was cancelled before it began")
+                run()
+
+        def failed(error: BaseException) -> None:
+            if not parts.dropped:  # what was cancelled leaves its outputs alone
+                spoil(error)
+            fail(error)
+
+        return Operation(
+            on_tensors(self.reads, self.writes, work),
+            failed,
+            sync,
+            slow=True,
+            host=not self.only,
+            uses=(*self.reads, *self.writes),
+        )
+
+
+def _empty(descriptor: Descriptor) -> Array:
+    return np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
+
+
+def _results(
+    targets: Mapping[str, Array], outputs: Mapping[str, Any] | None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """What the user gave where it was an array, else the array that was written."""
+    given = {} if outputs is None else outputs
+    return {
+        name: given[name] if isinstance(given.get(name), (np.ndarray, MLTensor)) else array
+        for name, array in targets.items()
+    }
+
+
+class MLExecution:
+    """Runs graphs synchronously on the calling thread, on a CPU context.
+
+    It may be called from many threads at once on one graph. On a thread that is running an event
+    loop it refuses to block, unless made with `allow_blocking`.
+
+    Args:
+        context: A CPU context.
+        allow_blocking: Run even on a thread with an event loop, for notebooks.
+
+    Raises:
+        InvalidStateError: The context is not a CPU context.
+
+    Source: WebNN 2022, "MLExecution".
+    """
+
+    def __init__(self, context: MLContext, *, allow_blocking: bool = False) -> None:
+        context.check_alive()
+        if context.device_type != "cpu":
+            raise InvalidStateError(
+                "MLExecution needs a CPU context; on a GPU context use MLAwaitedExecution or"
+                " MLCommandEncoder"
+            )
+        self._context = context
+        self._allow_blocking = allow_blocking
+
+    def compute(
+        self,
+        graph: MLGraph,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the graph and return its outputs by name.
+
+        Args:
+            graph: Built by this context.
+            inputs: Every input by name: an array of its data type and shape, a buffer, a DLPack
+                tensor in CPU memory, or {"resource": one of these, "dimensions": [...]}.
+            outputs: Arrays to write into, by name; larger ones are accepted. Outputs not given are
+                allocated.
+
+        Returns:
+            Every output by name.
+
+        Raises:
+            DataError: A name, data type or size does not fit; nothing has run.
+            InvalidStateError: Called under a running event loop, or the graph is destroyed.
+            OperationError: The engine failed.
+        """
+        if not self._allow_blocking:
+            check_may_block(
+                "MLExecution.compute",
+                "MLAwaitedExecution, a worker thread, or MLExecution(context, allow_blocking=True)",
+            )
+        executable = graph.executable_for(self._context)
+        assert isinstance(executable, HostExecutable)
+        arrays, targets = _prepare(graph, inputs, outputs)
+        tensors = _Tensors(graph, inputs, outputs)
+        if tensors:
+            self._run_in_order(tensors, functools.partial(executable.run, arrays, targets))
+        else:
+            executable.run(arrays, targets)
+        return _results(targets, outputs)
+
+    def _run_in_order(self, tensors: _Tensors, run: Run) -> None:
+        done: Completion[None] = Completion()
+
+        def work() -> None:
+            run()
+            done.set_result(None)
+
+        operation = tensors.operation(work, done.set_exception, Parts())
+        self._context.queue.submit(operation)
+        done.wait()
+
+
+class _HostRun(AwaitedRun):
+    """One awaited computation on the host."""
+
+    def __init__(
+        self,
+        graph: MLGraph,
+        executable: HostExecutable,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__()
+        self._executable = executable
+        self._outputs = outputs
+        self._arrays, self._targets = _prepare(graph, inputs, outputs)
+        self._copied = {
+            name: functools.partial(_input, graph, inputs[name], descriptor, f"input {name!r}")
+            for name, descriptor in graph.input_descriptors.items()
+            if not _shares(self._arrays[name], inputs[name])
+        }
+
+    def begin(self) -> None:
+        """Compute."""
+        self._arrays |= {name: read() for name, read in self._copied.items()}
+        self._executable.run(self._arrays, self._targets)
+        self.done.set_result(None)
+
+    def results(self) -> dict[str, Any]:
+        """What was given where it was an array, else the arrays that were written."""
+        return _results(self._targets, self._outputs)
+
+
+class MLAwaitedExecution:
+    """Runs graphs without blocking the event loop, on CPU and GPU contexts.
+
+    Any number of computations may be awaited at once, under asyncio or trio.
+
+    Source: WebNN 2022, "MLAwaitedExecution".
+    """
+
+    def __init__(self, context: MLContext) -> None:
+        context.check_alive()
+        self._context = context
+
+    async def compute(
+        self,
+        graph: MLGraph,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        sync: Iterable[TimelinePoint] = (),
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run the graph and return its outputs by name.
+
+        Arguments, result and errors are those of `MLExecution.compute`; inputs and outputs may also
+        be MLTensors, and GPU resources on GPU contexts. Inputs are read when the run begins. A
+        cancelled await leaves the given outputs either untouched or whole, and the context usable.
+        What a run was to signal fails if the run is cancelled before it began.
+
+        Args:
+            graph: As there.
+            inputs: As there.
+            outputs: As there.
+            sync: Timeline points that the run waits for and signals. Runs on tensors keep the
+                context's order; others begin as soon as their own waits are met.
+        """
+        waits = points(sync)
+        executable = graph.executable_for(self._context)
+        tensors = _Tensors(graph, inputs, outputs)
+        if isinstance(executable, HostExecutable):
+            run = _HostRun(graph, executable, inputs, outputs)
+            # What nobody sees may be written after the await has ended.
+            await self._finish(run, tensors, waits, settle=bool(outputs))
+            return run.results()
+        from webnn_py.backends.webgpu import awaited
+        from webnn_py.backends.webgpu.resources import device_loss
+
+        with device_loss(self._context):
+            device_run = awaited.Run(graph, executable, inputs, outputs)
+            await self._finish(device_run, tensors, waits, settle=True)
+        return device_run.results()
+
+    async def _finish(
+        self, run: AwaitedRun, tensors: _Tensors, waits: Points, settle: bool
+    ) -> None:
+        operation = tensors.operation(run.begin, run.done.set_exception, run.parts, waits)
+        withdraw: Run | None = None
+        if waits or tensors:
+            withdraw = self._context.queue.submit(operation, ordered=bool(tensors))
+        else:
+            run.when_there_is_room(functools.partial(self._begin, operation))
+        await wait_or_drop(run.done, run.parts, withdraw, settle)
+
+    def _begin(self, operation: Operation) -> None:
+        try:
+            self._context.run_on_worker(operation.run).on_failure(operation.fail)
+        except ContextLostError as error:
+            operation.fail(error)

@@ -1,0 +1,115 @@
+"""MLGraph: a compiled graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from webnn_py.backends.base import Executable
+from webnn_py.builder import MLOperandDescriptor
+from webnn_py.errors import DataError, InvalidStateError, MLError
+from webnn_py.ir import Descriptor, Graph
+
+if TYPE_CHECKING:
+    from webnn_py.context import MLContext
+
+
+class MLGraph:
+    """A compiled graph, bound to the context that built it.
+
+    Attributes:
+        inputs: Name to MLOperandDescriptor of what an execution is given.
+        outputs: Name to MLOperandDescriptor of what it makes.
+
+    Source: WebNN 2026, "MLGraph interface".
+    """
+
+    def __init__(
+        self, context: MLContext, source: Graph, optimized: Graph, executable: Executable
+    ) -> None:
+        self._context = context
+        self._source = source
+        self._optimized = optimized
+        self._executable: Executable | None = executable
+        self.input_descriptors: Mapping[str, Descriptor] = {v.name: v for v in source.inputs}
+        self.output_descriptors: Mapping[str, Descriptor] = dict(source.outputs)
+        self.inputs: Mapping[str, MLOperandDescriptor] = _public(self.input_descriptors)
+        self.outputs: Mapping[str, MLOperandDescriptor] = _public(self.output_descriptors)
+
+    @property
+    def context(self) -> MLContext:
+        """The context that built the graph."""
+        return self._context
+
+    @property
+    def source(self) -> Graph:
+        """The graph as it was built, before any pass."""
+        return self._source
+
+    def executable_for(self, context: MLContext, error: type[MLError] = DataError) -> Executable:
+        """What runs, if the graph can run on `context` now.
+
+        Raises:
+            InvalidStateError: The graph is destroyed.
+            ContextLostError: The context is destroyed or lost.
+            DataError: The graph belongs to another context (or `error`, where given).
+        """
+        context.check_alive()
+        if self._executable is None:
+            raise InvalidStateError("this MLGraph is destroyed")
+        if self._context is not context:
+            raise error("this MLGraph was built by another context")
+        return self._executable
+
+    def bound_names(self) -> frozenset[str]:
+        """Inputs that `initialize_graph` made constant."""
+        return frozenset(getattr(self._executable, "bound", ()))
+
+    def check_names(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        bound: frozenset[str],
+        error: type[MLError] = DataError,
+    ) -> None:
+        """Every input is given (but those bound before), and every name is known.
+
+        Raises:
+            DataError: (or `error`) Names the ones that are missing or unknown.
+        """
+        for kind, given, known in (
+            ("input", inputs, self.input_descriptors),
+            ("output", outputs, self.output_descriptors),
+        ):
+            if not isinstance(given, Mapping):
+                raise error(f"{kind}s: got {type(given).__name__}, expected a mapping by name")
+            unknown = [name for name in given if name not in known]
+            if unknown:
+                raise error(
+                    f"unknown {kind} {unknown[0]!r}; this graph has {', '.join(map(repr, known))}"
+                )
+        again = [name for name in inputs if name in bound]
+        if again:
+            raise error(f"input {again[0]!r} was made a constant by initialize_graph")
+        missing = [n for n in self.input_descriptors if n not in inputs and n not in bound]
+        if missing:
+            descriptor = self.inputs[missing[0]]
+            raise error(f"input {missing[0]!r} is missing; expected {descriptor}")
+
+    def destroy(self) -> None:
+        """Give back memory and device objects; work that is under way still completes."""
+        self._executable = None
+
+    def __str__(self) -> str:
+        return str(self._optimized)
+
+    def __repr__(self) -> str:
+        state = "destroyed " if self._executable is None else ""
+        return f"<{state}MLGraph {dict(self.inputs)} -> {dict(self.outputs)}>"
+
+
+def _public(descriptors: Mapping[str, Descriptor]) -> Mapping[str, MLOperandDescriptor]:
+    return MappingProxyType(
+        {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in descriptors.items()}
+    )
