@@ -1,0 +1,83 @@
+"""Command-line options of the test suite, and the contexts that tests run on."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.golden import Golden, check
+from tests.loops import LOOPS, Run
+from webnn_py import MLContext, ml
+
+# Every graph is verified after every pass; read when the first graph is optimized.
+os.environ.setdefault("WEBNN_VERIFY", "1")
+
+# No deadlines: how long an example takes depends on the machine.
+hypothesis.settings.register_profile("webnn", deadline=None)
+hypothesis.settings.load_profile("webnn")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("web-platform-tests")
+    group.addoption(
+        "--wpt",
+        type=Path,
+        metavar="DIR",
+        help="folder of the WebNN web-platform-tests as JSON (else WPT_DATA, else ../shared/wpt)",
+    )
+    group.addoption(
+        "--wpt-report",
+        type=Path,
+        metavar="FILE",
+        help="write the table of conformance results: JSON, or Markdown where FILE ends in .md",
+    )
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden anew instead of comparing"
+    )
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a coroutine function to its end, under asyncio and under trio."""
+    return LOOPS[request.param]
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares a text with a file of tests/golden."""
+    return functools.partial(check, update=request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def wgpu_has_nothing_to_say(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What wgpu finds wrong and cannot raise, it logs; a test that expects it clears the log."""
+    yield
+    records = [*caplog.get_records("setup"), *caplog.get_records("call")]
+    said = [r.getMessage() for r in records if r.name == "wgpu" and r.levelno >= logging.WARNING]
+    assert not said
+
+
+@pytest.fixture
+def cpu() -> Iterator[MLContext]:
+    """A CPU context of the default engine."""
+    with ml.create_context_sync(device_type="cpu") as context:
+        yield context
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Iterator[MLContext]:
+    """A GPU context; skips where there is no adapter, unless WEBNN_REQUIRE_GPU=1."""
+    import wgpu
+
+    if not wgpu.gpu.enumerate_adapters_sync():
+        if os.environ.get("WEBNN_REQUIRE_GPU") == "1":
+            pytest.fail("WEBNN_REQUIRE_GPU=1, and wgpu finds no adapter")
+        pytest.skip("wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one")
+    with ml.create_context_sync(device_type="gpu") as context:
+        yield context

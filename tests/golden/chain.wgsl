@@ -1,0 +1,24 @@
+// max, workgroups (1, 1, 1)
+@group(0) @binding(0) var<storage, read> in0: array<f32>;
+@group(0) @binding(1) var<storage, read> in1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out0: array<f32>;
+fn value(i: u32) -> f32 {
+  let i1 = (i % 6u);
+  let v2 = in0[i1];
+  let i3 = (i / 6u);
+  let v4 = in1[i3];
+  let v5 = v2 + v4;
+  let v6 = v5 * 0.5f;
+  let i7 = (i % 6u);
+  let v8 = in0[i7];
+  let v9 = v6 - v8;
+  let v10 = sqrt(v6);
+  let v11 = max(v9, v10);
+  return v11;
+}
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {
+  let w = g.x;
+  if (w >= 24u) { return; }
+  out0[w] = value(w);
+}

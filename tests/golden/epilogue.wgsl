@@ -1,0 +1,56 @@
+// pad, workgroups (3, 1, 1)
+@group(0) @binding(0) var<storage, read> in0: array<f32>;
+@group(0) @binding(1) var<storage, read_write> out0: array<f32>;
+fn value(i: u32) -> f32 {
+  let c1 = i32(((i / 8u) % 8u)) - 1;
+  let c2 = i32((i % 8u)) - 1;
+  var v3: f32 = 0.0f;
+  if (c1 >= 0 && c1 < 6 && c2 >= 0 && c2 < 6) {
+    let i4 = 0u * 108u + (i / 64u) * 36u + u32(c1) * 6u + u32(c2);
+    let v5 = in0[i4];
+    v3 = v5;
+  }
+  return v3;
+}
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {
+  let w = g.x;
+  if (w >= 192u) { return; }
+  out0[w] = value(w);
+}
+
+// average_pool2d, workgroups (1, 1, 1)
+@group(0) @binding(0) var<storage, read> in0: array<f32>;
+@group(0) @binding(1) var<storage, read> in1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out0: array<f32>;
+fn value(i: u32) -> f32 {
+  let c1 = (i / 16u);
+  let h2 = ((i / 4u) % 4u);
+  let w3 = (i % 4u);
+  var acc4: f32 = 0.0;
+  var count5: u32 = 0u;
+  for (var y6 = 0u; y6 < 2u; y6++) {
+    for (var x7 = 0u; x7 < 2u; x7++) {
+      let p8 = i32(h2 * 2u + y6) - 0;
+      let p9 = i32(w3 * 2u + x7) - 0;
+       {
+        let i10 = c1 * 64u + u32(p8) * 8u + u32(p9);
+        let v11 = in0[i10];
+        acc4 = acc4 + v11;
+        count5++;
+      }
+    }
+  }
+  let v12 = acc4 / f32(count5);
+  let i13 = (i / 16u);
+  let v14 = in1[i13];
+  let v15 = v12 + v14;
+  let v16 = max(v15, f32(0));
+  return v16;
+}
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {
+  let w = g.x;
+  if (w >= 48u) { return; }
+  out0[w] = value(w);
+}

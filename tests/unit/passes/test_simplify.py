@@ -1,0 +1,290 @@
+"""Nodes that change nothing go; what changes one bit stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.passes.listings import (
+    Record,
+    after,
+    assert_keeps,
+    assert_prints,
+    nodes,
+    recorded,
+    results,
+)
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.dtypes import ANY, DTYPES
+from webnn_py.ops import numeric
+from webnn_py.passes.simplify import _cast_at_once, simplify
+
+
+def test_a_chain_of_nothing() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        y = b.identity(b.exp(x))
+        y = b.cast(b.reshape(y, [2, 3]), "float32")
+        y = b.slice(b.expand(y, [2, 3]), [0, 0], [2, 3])
+        y = b.pad(b.tile(y, [1, 1]), [0, 0], [0, 0])
+        (y,) = b.split(b.concat([y], 1), 1)
+        y = b.clamp(b.transpose(y, permutation=[0, 1]))
+        return b.reverse(b.sin(y), axes=[])
+
+    graph = recorded(body)
+    assert len(graph.nodes) == 14
+    assert_prints(
+        after(simplify, graph),
+        """
+        graph(%x: float32[2,3]) {
+          %0: float32[2,3] = exp(%x)
+          %1: float32[2,3] = sin(%0)
+          return y=%1
+        }
+        """,
+    )
+
+
+def test_two_shapes_and_permutations_become_one() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        flat = b.reshape(b.reshape(b.exp(x), [6, 4]), [24])
+        wide = b.expand(b.expand(b.reshape(flat, [1, 24]), [2, 1, 24]), [5, 2, 1, 24])
+        cubes = b.reshape(wide, [10, 2, 3, 4])
+        turned = b.transpose(b.transpose(cubes, permutation=[0, 2, 3, 1]), permutation=[0, 3, 2, 1])
+        return b.exp(turned)
+
+    graph = recorded(body, [2, 3, 4])
+    assert_prints(
+        graph,
+        """
+        graph(%x: float32[2,3,4]) {
+          %0: float32[2,3,4] = exp(%x)
+          %1: float32[6,4] = reshape(%0, new_shape=[6, 4])
+          %2: float32[24] = reshape(%1, new_shape=[24])
+          %3: float32[1,24] = reshape(%2, new_shape=[1, 24])
+          %4: float32[2,1,24] = expand(%3, new_shape=[2, 1, 24])
+          %5: float32[5,2,1,24] = expand(%4, new_shape=[5, 2, 1, 24])
+          %6: float32[10,2,3,4] = reshape(%5, new_shape=[10, 2, 3, 4])
+          %7: float32[10,3,4,2] = transpose(%6, permutation=[0, 2, 3, 1])
+          %8: float32[10,2,4,3] = transpose(%7, permutation=[0, 3, 2, 1])
+          %9: float32[10,2,4,3] = exp(%8)
+          return y=%9
+        }
+        """,
+    )
+    assert_prints(
+        after(simplify, graph),
+        """
+        graph(%x: float32[2,3,4]) {
+          %0: float32[2,3,4] = exp(%x)
+          %1: float32[1,24] = reshape(%0, new_shape=[1, 24])
+          %2: float32[5,2,1,24] = expand(%1, new_shape=[5, 2, 1, 24])
+          %3: float32[10,2,3,4] = reshape(%2, new_shape=[10, 2, 3, 4])
+          %4: float32[10,2,4,3] = transpose(%3, permutation=[0, 1, 3, 2])
+          %5: float32[10,2,4,3] = exp(%4)
+          return y=%5
+        }
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        (lambda b, x: b.transpose(b.transpose(x, permutation=[2, 0, 1]), permutation=[1, 2, 0]), 0),
+        (lambda b, x: b.reshape(b.reshape(x, [3, 4]), [1, 3, 4]), 0),
+        (lambda b, x: b.reshape(b.transpose(b.reshape(x, [3, 1, 4])), [1, 4, 3]), 3),
+        (lambda b, x: b.transpose(x, permutation=[0, 2, 1]), 1),
+        (lambda b, x: b.transpose(b.reshape(x, [12, 1, 1]), permutation=[0, 2, 1]), 1),
+        (lambda b, x: b.reverse(x, axes=[0]), 0),
+        (lambda b, x: b.reverse(x, axes=[0, 1]), 1),
+        (lambda b, x: b.slice(x, [0, 0, 0], [1, 3, 3]), 1),
+        (lambda b, x: b.pad(x, [0, 0, 0], [0, 0, 1]), 1),
+        (lambda b, x: b.concat([x, x], 0), 1),
+        (lambda b, x: b.neg(b.neg(x)), 0),
+        (lambda b, x: b.neg(b.neg(b.neg(x))), 1),
+        (lambda b, x: b.relu(b.relu(b.relu(x))), 1),
+        (lambda b, x: b.floor(b.ceil(b.ceil(x))), 2),
+        (lambda b, x: b.abs(b.neg(b.abs(x))), 3),
+    ],
+)
+def test_how_many_nodes_are_left(body: Record, left: int) -> None:
+    graph = recorded(lambda b, x: b.exp(body(b, b.sin(x))), [1, 3, 4])
+    assert len(after(simplify, graph).nodes) == left + 2
+
+
+def test_a_square_turned_is_another_one() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        cyclic = b.transpose(b.transpose(x, permutation=[1, 2, 0]), permutation=[1, 2, 0])
+        return b.add(b.transpose(x, permutation=[0, 2, 1]), cyclic)
+
+    simple = after(simplify, recorded(body, [3, 3, 3]))
+    assert [node.attrs["permutation"] for node in simple.nodes[:2]] == [(2, 0, 1), (0, 2, 1)]
+
+
+def _with(op: str, number: float, *, first: bool = False) -> Record:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        other = b.constant(number, x.data_type)
+        made: MLOperand = getattr(b, op)(*([other, x] if first else [x, other]))
+        return b.identity(b.max(made, x))
+
+    return body
+
+
+NEUTRAL = [
+    ("add", -0.0, False),
+    ("add", -0.0, True),
+    ("sub", 0.0, False),
+    ("mul", 1.0, False),
+    ("mul", 1.0, True),
+    ("div", 1.0, False),
+]
+CHANGING = [
+    ("add", 0.0, False),
+    ("add", 0.0, True),
+    ("sub", -0.0, False),
+    ("sub", 0.0, True),
+    ("mul", -1.0, False),
+    ("mul", 0.0, False),
+    ("div", 1.0, True),
+    ("pow", 1.0, False),
+    ("add", 1e-38, False),
+]
+
+
+@pytest.mark.parametrize(("op", "number", "first"), NEUTRAL)
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_neutral_numbers_of_floats(op: str, number: float, first: bool, data_type: str) -> None:
+    graph = recorded(_with(op, number, first=first), [7], data_type)
+    simple = after(simplify, graph)
+    assert [node.op for node in simple.nodes] == ["max"]
+    odd = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 6e-8, -1.5], data_type)
+    (before,), (now,) = results(graph, odd), results(simple, odd)
+    np.testing.assert_array_equal(before.view(np.uint8), now.view(np.uint8))
+
+
+@pytest.mark.parametrize(("op", "number", "first"), CHANGING)
+def test_numbers_that_change_some_float(op: str, number: float, first: bool) -> None:
+    graph = recorded(_with(op, number, first=first), [7])
+    assert [node.op for node in after(simplify, graph).nodes] == [op, "max"]
+
+
+@pytest.mark.parametrize(("op", "number", "first"), [*NEUTRAL, ("add", 0.0, False)])
+def test_integers_have_one_zero(op: str, number: float, first: bool) -> None:
+    graph = recorded(_with(op, int(number), first=first), [7], "int32")
+    assert [node.op for node in after(simplify, graph).nodes] == ["max"]
+
+
+def test_a_constant_that_broadcasts_the_other_operand_stays() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.mul(b.mul(x, b.constant(np.ones([2, 3], np.float32))), b.constant(NEARLY))
+
+    graph = recorded(body, [1, 3])
+    assert_keeps(simplify, graph)
+
+
+NEARLY = np.array([[1, 1, 1], [1, 1, 2]], np.float32)
+
+
+@pytest.mark.parametrize("first", ANY)
+@pytest.mark.parametrize("between", ANY)
+def test_casts_become_one_only_where_no_number_tells(first: str, between: str) -> None:
+    numbers = _telling(first)
+    for last in ANY:
+        twice = numeric.cast(numeric.cast(numbers, between), last)
+        same = bool((numeric.cast(numbers, last) == twice).all())
+        assert _cast_at_once(first, between, last) <= same, last
+
+
+def _telling(data_type: str) -> np.ndarray:
+    """Numbers around which conversions differ."""
+    info = DTYPES[data_type]
+    edges = {0, 1, 2, 3, 7, 100}
+    for bits in (7, 8, 10, 11, 12, 23, 24, 25, 31, 32, 53, 63, 64):
+        edges |= {2**bits - 1, 2**bits, 2**bits + 1, 2**bits + 2 ** (bits // 2)}
+    edges |= {-edge for edge in edges}
+    inside = sorted(edge for edge in edges if info.min <= edge <= info.max)
+    fractions = [0.5, -0.5, 1.5, 2.9, -2.9, 1e-7, 1e-3] if info.kind == "f" else []
+    return np.array([*inside, *fractions], info.numpy)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "chain", "left"),
+    [
+        ("float16", ["float32", "float16"], []),
+        ("float32", ["float16", "float32"], ["float16", "float32"]),
+        ("float32", ["float32", "int32", "int32"], ["int32"]),
+        ("int8", ["int32", "float32"], ["float32"]),
+        ("int8", ["int32", "int64", "int8"], []),
+        ("int32", ["int8", "int32"], ["int8", "int32"]),
+        ("int64", ["int32", "uint8"], ["uint8"]),
+        ("uint8", ["float32", "int8"], ["float32", "int8"]),
+        ("uint8", ["float16", "int32"], ["int32"]),
+        ("int32", ["float32", "int32"], ["float32", "int32"]),
+        ("float32", ["int32", "uint8"], ["int32", "uint8"]),
+    ],
+)
+def test_chains_of_casts(data_type: str, chain: list[str], left: list[str]) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        y = b.max(x, x)
+        for to in chain:
+            y = b.cast(y, to)  # type: ignore[arg-type]
+        return b.min(y, y)
+
+    simple = after(simplify, recorded(body, [4], data_type))
+    assert [n.attrs["data_type"] for n in simple.nodes if n.op == "cast"] == left
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "expected"),
+    [
+        ({"min_value": 0, "max_value": 6}, {"min_value": 1, "max_value": 9}, "1.0, 6.0"),
+        ({"min_value": 0}, {"max_value": 6}, "0.0, 6.0"),
+        ({"max_value": 6}, {"min_value": -1}, "-1.0, 6.0"),
+        ({"min_value": 2}, {"min_value": 1}, "2.0, None"),
+        ({"max_value": 2}, {"max_value": 1}, "None, 1.0"),
+        ({}, {"max_value": 1}, "None, 1.0"),
+        ({"max_value": 1}, {}, "None, 1.0"),
+        ({"min_value": 0.0}, {"min_value": -0.0}, None),
+        ({"min_value": -1, "max_value": 0.0}, {"min_value": 0.0}, None),
+        ({"min_value": 4}, {"max_value": 3}, None),
+        ({"max_value": 3}, {"min_value": 4}, None),
+    ],
+)
+def test_clamps(inner: dict[str, float], outer: dict[str, float], expected: str | None) -> None:
+    graph = recorded(lambda b, x: b.sin(b.clamp(b.clamp(x, **inner), **outer)), [15])
+    simple = after(simplify, graph)
+    clamps = [node.attrs for node in simple.nodes if node.op == "clamp"]
+    if expected is None:
+        assert len(clamps) == 2
+    else:
+        assert [f"{a['min_value']}, {a['max_value']}" for a in clamps] == [expected]
+    x = np.array([-np.inf, *np.arange(-2, 11), np.nan], np.float32)
+    (before,), (now,) = results(graph, x), results(simple, x)
+    np.testing.assert_array_equal(before.view(np.uint8), now.view(np.uint8))
+
+
+def test_an_output_stays_a_node_s() -> None:
+    graph = recorded(lambda b, x: b.identity(x))
+    assert_keeps(simplify, graph)
+    assert_keeps(simplify, recorded(lambda b, x: b.neg(b.neg(x))))
+    doubled = recorded(lambda b, x: b.identity(b.exp(x)))
+    assert nodes(after(simplify, doubled)) == ["%0: float32[2,3] = exp(%x)"]
+
+
+def test_two_outputs_may_become_one_value() -> None:
+    graph = recorded(lambda b, x: b.identity(b.exp(x)))
+    exponent, same = graph.nodes
+    both = graph.replace(outputs=[("e", exponent.output), ("y", same.output)])
+    assert str(after(simplify, both)).endswith("  return e=%0, y=%0\n}")
+
+
+def test_the_inner_one_stays_for_who_else_reads_it() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        turned = b.transpose(x)
+        return b.matmul(b.sin(b.transpose(turned)), turned)
+
+    assert nodes(after(simplify, recorded(body))) == [
+        "%0: float32[3,2] = transpose(%x, permutation=[1, 0])",
+        "%1: float32[2,3] = sin(%x)",
+        "%2: float32[2,2] = matmul(%1, %0)",
+    ]

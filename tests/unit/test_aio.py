@@ -1,0 +1,208 @@
+"""Awaiting under asyncio and trio: results, errors, cancellation; the loop is never held."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import numpy as np
+import pytest
+
+from tests.graphs import ONES, TWOS, assert_works, doubling
+from tests.loops import Run, cancel_after, pause, together
+from webnn_py import (
+    ContextLostError,
+    DataError,
+    InvalidStateError,
+    MLAwaitedExecution,
+    MLContext,
+    ml,
+)
+from webnn_py.aio import Completion, check_may_block
+
+# Completion
+
+
+def test_a_result_set_by_another_thread_is_awaited(run: Run) -> None:
+    completion: Completion[int] = Completion()
+    thread = threading.Timer(0.01, completion.set_result, [5])
+
+    async def main() -> None:
+        thread.start()
+        assert await completion == 5
+        assert await completion == 5
+
+    run(main)
+    thread.join()
+
+
+def test_an_error_is_raised_by_every_await(run: Run) -> None:
+    completion: Completion[int] = Completion()
+
+    async def main() -> None:
+        threading.Timer(0.01, completion.set_exception, [KeyError("x")]).start()
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                await completion
+
+    run(main)
+
+
+def test_the_first_result_stays() -> None:
+    completion: Completion[int] = Completion()
+    completion.set_result(1)
+    completion.set_result(2)
+    completion.set_exception(KeyError())
+    assert completion.done
+    assert completion.wait() == 1
+
+
+def test_waiting_has_an_end() -> None:
+    completion: Completion[int] = Completion()
+    with pytest.raises(TimeoutError):
+        completion.wait(0.001)
+    assert not completion.done
+
+
+def test_callbacks_are_called_once_done_and_at_once_after() -> None:
+    completion: Completion[int] = Completion()
+    seen: list[str] = []
+    completion.on_done(lambda: seen.append("before"))
+    assert seen == []
+    completion.set_result(1)
+    completion.on_done(lambda: seen.append("after"))
+    assert seen == ["before", "after"]
+
+
+def test_a_loop_that_is_closed_meanwhile_does_no_harm(run: Run) -> None:
+    completion: Completion[int] = Completion()
+
+    async def wait() -> None:
+        await completion
+
+    run(lambda: cancel_after(wait, pause))
+    completion.set_result(1)
+    assert completion.wait() == 1
+
+
+# Blocking
+
+
+def test_blocking_is_refused_under_a_loop_alone(run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidStateError, match=r"it would block .*; use that"):
+            check_may_block("it", "that")
+        error: list[BaseException] = []
+        thread = threading.Thread(target=catching, args=(error,))
+        thread.start()
+        thread.join()
+        assert not error
+
+    def catching(error: list[BaseException]) -> None:
+        try:
+            check_may_block("it", "that")
+        except InvalidStateError as raised:
+            error.append(raised)
+
+    run(main)
+    check_may_block("it", "that")
+
+
+# Execution
+
+
+def test_computing_many_at_once(cpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
+    done: list[int] = []
+
+    async def one(number: int) -> None:
+        results = await execution.compute(graph, {"x": ONES * number})
+        np.testing.assert_array_equal(results["y"], TWOS * number)
+        done.append(number)
+
+    run(lambda: together(functools.partial(one, number) for number in range(16)))
+    assert sorted(done) == list(range(16))
+
+
+def test_the_loop_runs_while_a_computation_waits(cpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
+    release = threading.Event()
+
+    async def main() -> None:
+        blocker = cpu.run_on_worker(release.wait)  # the computation stands behind it
+
+        async def compute() -> None:
+            await execution.compute(graph, {"x": ONES})
+
+        async def begun() -> None:
+            for _ in range(10):
+                await pause()
+
+        await cancel_after(compute, begun)  # a loop that were blocked would never get here
+        release.set()
+        await blocker
+
+    run(main)
+    assert_works(cpu)
+
+
+def test_validation_comes_before_any_work(cpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
+    target = np.zeros((2, 3), np.float32)
+
+    async def main() -> None:
+        with pytest.raises(DataError, match="input 'x' is missing"):
+            await execution.compute(graph, {}, {"y": target})
+        results = await execution.compute(graph, {"x": ONES}, {"y": target})
+        assert results["y"] is target
+
+    run(main)
+    np.testing.assert_array_equal(target, TWOS)
+
+
+def test_work_cancelled_before_it_began_never_touches_its_outputs(cpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
+    release = threading.Event()
+    target = np.zeros((2, 3), np.float32)
+
+    async def main() -> None:
+        blocker = cpu.run_on_worker(release.wait)
+
+        async def compute() -> None:
+            await execution.compute(graph, {"x": ONES}, {"y": target})
+
+        await cancel_after(compute, pause)
+        release.set()
+        await blocker
+        await execution.compute(graph, {"x": ONES})  # stands behind what was cancelled
+
+    run(main)
+    assert not target.any()
+
+
+def test_destroying_the_context_fails_what_waits(run: Run) -> None:
+    context = ml.create_context_sync(device_type="cpu")
+    graph, execution = doubling(context), MLAwaitedExecution(context)
+    release = threading.Event()
+
+    async def main() -> None:
+        context.run_on_worker(release.wait)
+        context.run_on_worker(lambda: None).on_done(release.set)
+        threading.Timer(0.01, context.destroy).start()
+        with pytest.raises(ContextLostError, match="destroyed before this work ran"):
+            await execution.compute(graph, {"x": ONES})
+        assert "destroy" in (await context.lost).message
+        with pytest.raises(ContextLostError):
+            await execution.compute(graph, {"x": ONES})
+
+    run(main)
+
+
+def test_contexts_are_made_without_a_loop_s_help(run: Run) -> None:
+    async def main() -> None:
+        with await ml.create_context_async(device_type="cpu") as context:
+            execution = MLAwaitedExecution(context)
+            results = await execution.compute(doubling(context), {"x": ONES})
+            np.testing.assert_array_equal(results["y"], TWOS)
+
+    run(main)

@@ -1,0 +1,127 @@
+"""The house's rules, read from the sources: who may import whom, and how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "webnn_py"
+
+# A module imports from its own row and the rows above it. A folder stands for all in it.
+LAYERS = (
+    ("_version", "courtesy", "errors"),
+    ("dtypes",),
+    ("aio", "convert", "shapes"),
+    ("ir", "timeline"),
+    ("hostdata", "ops", "schedule", "tensor"),
+    ("memory", "passes"),
+    ("backends",),
+    ("builder",),
+    ("graph",),
+    ("context", "context_tensors"),
+    ("encoder", "execution"),
+    ("onnx", "serialize"),
+    ("__init__",),
+    ("__main__",),
+)
+
+# Where a library that is heavy or replaceable may be imported.
+LIBRARIES = {
+    "wgpu": ("backends.webgpu", "encoder", "__main__"),
+    "onnxruntime": ("backends.ort",),
+    "onnx": ("onnx", "backends.ort"),
+}
+MAX_LINES = 500
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in (ROOT / PACKAGE).rglob("*.py")}
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements, those inside functions too, those for type checkers not."""
+    for node in body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            yield from statements(node.orelse)
+        else:
+            for child in ast.walk(node):
+                if isinstance(child, (ast.Import, ast.ImportFrom)):
+                    yield child
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of the modules that a file imports."""
+    names: set[str] = set()
+    for node in statements(ast.parse(path.read_text()).body):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+            continue
+        assert node.level == 0, f"{path}:{node.lineno} is a relative import"
+        for alias in node.names:
+            member = f"{node.module}.{alias.name}"
+            is_module = member.removeprefix(f"{PACKAGE}.") in MODULES
+            names.add(member if is_module else str(node.module))
+    return names
+
+
+def own_imports(module: str) -> set[str]:
+    """Modules of this package that a module imports, without the package's name."""
+    found = imported(MODULES[module])
+    return {name.removeprefix(f"{PACKAGE}.") for name in found if name.startswith(f"{PACKAGE}.")}
+
+
+def within(module: str, places: tuple[str, ...]) -> bool:
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+def layer(module: str) -> int:
+    rows = [i for i, row in enumerate(LAYERS) if within(module, row)]
+    assert len(rows) == 1, f"put module {module} into one row of LAYERS"
+    return rows[0]
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_one_way(module: str) -> None:
+    upwards = {name for name in own_imports(module) if layer(name) > layer(module)}
+    assert not upwards, f"{module} imports from above: {sorted(upwards)}"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graphlib.TopologicalSorter({module: own_imports(module) for module in MODULES}).prepare()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_libraries_stay_in_their_rooms(library: str) -> None:
+    users = {
+        module
+        for module, path in MODULES.items()
+        if any(name.partition(".")[0] == library for name in imported(path))
+    }
+    strays = {module for module in users if not within(module, LIBRARIES[library])}
+    assert not strays, f"{library} is imported by {sorted(strays)}"
+
+
+def test_the_rules_see_what_they_look_for() -> None:
+    assert "wgpu" in imported(MODULES["__main__"])  # inside a function
+    assert "context" not in own_imports("builder")  # for type checkers only
+    assert {"ops.recorder", "ir"} <= own_imports("builder")
+    assert {"ops", "backends.reference"} <= set(MODULES)
+
+
+@pytest.mark.parametrize("folder", [PACKAGE, "benchmarks", "samples", "spec", "tests"])
+def test_files_are_short(folder: str) -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")}
+    assert lengths, folder
+    too_long = {str(path): count for path, count in lengths.items() if count > MAX_LINES}
+    assert not too_long

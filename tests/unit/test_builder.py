@@ -1,0 +1,159 @@
+"""MLGraphBuilder and MLGraph: what they refuse, and that nothing breaks by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.graphs import ONES, assert_works, doubling
+from webnn_py import (
+    InvalidStateError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    MLOperandDescriptor,
+    ValidationError,
+)
+
+
+@pytest.fixture
+def builder(cpu: MLContext) -> MLGraphBuilder:
+    return MLGraphBuilder(cpu)
+
+
+# Inputs and constants
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "float32", [1]), "name ''"),
+        ((3, "float32", [1]), "name 3"),
+        (("x", "float64", [1]), "'float64' is not one of"),
+        (("x", "int4", [2]), "int4 is for constants only"),
+        (("x", "float32", [2, 0]), "dimension 0"),
+        (("x", "float32", [2**31]), "dimension 2147483648"),
+        (("x", "float32", [2**16, 2**16]), "elements"),
+        (("x", "float32", [2**30]), "bytes"),
+        (("x", "float32", [1] * 9), "rank 9"),
+        (("x", "float32", "23"), "expected a list"),
+    ],
+)
+def test_inputs_that_cannot_be(
+    builder: MLGraphBuilder, arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        builder.input(*arguments)
+
+
+def test_input_names_are_unique(builder: MLGraphBuilder) -> None:
+    builder.input("x", "float32", [1])
+    with pytest.raises(ValidationError, match="'x': there is an input of this name"):
+        builder.input("x", "float32", [2])
+
+
+def test_descriptors_stand_for_type_and_shape(builder: MLGraphBuilder) -> None:
+    descriptor = MLOperandDescriptor("float16", [2, 3])
+    operand = builder.input("x", descriptor)
+    assert (operand.data_type, operand.shape) == ("float16", (2, 3))
+    assert descriptor == MLOperandDescriptor("float16", (2, 3))
+    assert builder.constant(b"\0" * 12, descriptor).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((np.ones(3),), "float64 is not one of"),
+        ((ONES, "float16"), "float32, expected float16"),
+        ((ONES, "float32", [2, 2]), "6 elements, expected 4"),
+        ((3.0,), "a number needs a data type"),
+        ((b"\0\0\0", "float32", [1]), "uint8, expected float32"),
+        (([1.0, 2.0], "float32"), "expected an array"),
+    ],
+)
+def test_constants_that_cannot_be(
+    builder: MLGraphBuilder, arguments: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        builder.constant(*arguments)
+
+
+def test_constants_are_copied(cpu: MLContext, builder: MLGraphBuilder) -> None:
+    array = ONES.copy()
+    graph = builder.build_sync({"y": builder.identity(builder.constant(array))})
+    array[:] = 5
+    np.testing.assert_array_equal(MLExecution(cpu).compute(graph, {})["y"], ONES)
+
+
+# Building
+
+
+def test_an_operand_of_another_builder(cpu: MLContext, builder: MLGraphBuilder) -> None:
+    other = MLGraphBuilder(cpu)
+    foreign = other.input("x", "float32", [1])
+    with pytest.raises(ValidationError, match=r"relu \[act\]: operand 'input': .*another builder"):
+        builder.relu(foreign, label="act")
+    with pytest.raises(ValidationError, match="another builder"):
+        builder.build_sync({"y": other.relu(foreign)})
+    assert_works(cpu)
+
+
+def test_operands_must_be_operands(builder: MLGraphBuilder) -> None:
+    x = builder.input("x", "float32", [2, 3])
+    with pytest.raises(ValidationError, match="operand 'b': got array"):
+        builder.add(x, ONES)  # type: ignore[arg-type]
+
+
+def test_a_message_names_operator_label_operand_and_both_values(builder: MLGraphBuilder) -> None:
+    x, w = builder.input("x", "float32", [2, 3]), builder.constant(np.ones((3, 4), np.float16))
+    with pytest.raises(ValidationError) as caught:
+        builder.matmul(x, w, label="head")
+    for part in ("matmul [head]", "'b'", "float16", "float32"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("outputs", [{}, None, [], {"": "y"}, {3: "y"}, {"y": 5}])
+def test_outputs_that_cannot_be(builder: MLGraphBuilder, outputs: Any) -> None:
+    y = builder.relu(builder.input("x", "float32", [2, 3]))
+    named = {k: y if v == "y" else v for k, v in outputs.items()} if outputs else outputs
+    with pytest.raises(ValidationError, match="build"):
+        builder.build_sync(named)
+    assert builder.build_sync({"y": y}).outputs == {"y": MLOperandDescriptor("float32", [2, 3])}
+
+
+def test_inputs_and_constants_are_no_outputs(builder: MLGraphBuilder) -> None:
+    for operand in (builder.input("x", "float32", [1]), builder.constant(ONES)):
+        with pytest.raises(ValidationError, match=r"put identity\(\) between"):
+            builder.build_sync({"y": operand})
+
+
+def test_a_builder_builds_once(builder: MLGraphBuilder) -> None:
+    x = builder.input("x", "float32", [1])
+    y = builder.relu(x)
+    builder.build_sync({"y": y})
+    for again in (
+        lambda: builder.build_sync({"y": y}),
+        lambda: builder.relu(x),
+        lambda: builder.input("z", "float32", [1]),
+        lambda: builder.constant(ONES),
+    ):
+        with pytest.raises(InvalidStateError, match="make a new builder"):
+            again()
+
+
+async def test_building_awaited_gives_the_same_graph(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [2, 3])
+    graph = await builder.build_async({"y": builder.add(x, x)})
+    assert str(graph) == str(doubling(cpu))
+
+
+def test_a_graph_tells_its_interface(builder: MLGraphBuilder) -> None:
+    x = builder.input("x", "float32", [2, 3])
+    builder.input("unused", "int8", [1])
+    graph = builder.build_sync({"b": builder.relu(x), "a": builder.cast(x, "int32")})
+    assert graph.inputs == {"x": MLOperandDescriptor("float32", [2, 3])}
+    assert list(graph.outputs) == ["b", "a"]
+    assert graph.outputs["a"] == MLOperandDescriptor("int32", [2, 3])

@@ -1,0 +1,75 @@
+"""`python -m webnn_py info`."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnn_py import __main__ as command_line
+
+ADAPTER = {
+    "name": "Card",
+    "type": "DiscreteGPU",
+    "backend": "Vulkan",
+    "driver": "1.2",
+    "features": {"shader-f16": True, "subgroup": False},
+    "limits": {"max-buffer-size": 1 << 31},
+}
+
+
+def test_json_tells_engines_and_adapters(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["engines"]["reference"] == f"numpy {np.__version__}"
+    for adapter in found["adapters"]:
+        assert set(adapter["features"]) == set(command_line.FEATURES)
+        assert all(isinstance(value, int) for value in adapter["limits"].values())
+
+
+@pytest.mark.parametrize("with_rich", [True, False])
+def test_the_table_shows_every_adapter(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, with_rich: bool
+) -> None:
+    monkeypatch.setattr(command_line, "adapters", lambda: [ADAPTER])
+    if not with_rich:
+        without(monkeypatch, "rich")
+    assert command_line.main(["info"]) == 0
+    lines = [line.strip("│ ").split() for line in capsys.readouterr().out.splitlines()]
+    words = [[word for word in line if word != "│"] for line in lines]
+    assert ["shader-f16", "yes"] in words
+    assert ["subgroup", "no"] in words
+    assert ["max-buffer-size", "2,147,483,648"] in words
+
+
+def test_no_adapter_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line, "adapters", list)
+    assert command_line.main(["info"]) == 0
+    assert "No GPU adapter found" in capsys.readouterr().out
+
+
+def test_wgpu_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "version_of", lambda module: None)
+    assert command_line.adapters() == []
+
+
+def test_no_command_is_an_error() -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command_line.main([])
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    """Make importing `package` fail."""
+    real = builtins.__import__
+
+    def guarded(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == package:
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", guarded)

@@ -1,0 +1,204 @@
+"""Contexts, MLGraph and MLExecution: results, what is refused, and that nothing breaks by it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+
+from tests.graphs import ONES, TWOS, assert_works, doubling
+from webnn_py import (
+    ContextLostError,
+    DataError,
+    InvalidStateError,
+    MLAwaitedExecution,
+    MLContext,
+    MLError,
+    MLExecution,
+    MLGraphBuilder,
+    ml,
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "message"),
+    [
+        ({}, None, "input 'x' is missing; expected .*float32"),
+        ({"x": ONES, "z": ONES}, None, "unknown input 'z'; this graph has 'x'"),
+        ({"x": ONES}, {"z": ONES}, "unknown output 'z'; this graph has 'y'"),
+        ({"x": ONES[0]}, None, r"input 'x': shape \[3\], expected \[2, 3\]"),
+        ({"x": ONES.T}, None, r"input 'x': shape \[3, 2\], expected \[2, 3\]"),
+        ({"x": np.ones((2, 3))}, None, "input 'x': data type float64, expected float32"),
+        ({"x": bytes(23)}, None, "input 'x': data type uint8"),
+        ({"x": ONES.tolist()}, None, "input 'x': got list"),
+        ({"x": {"resource": ONES, "dimensions": [3, 2]}}, None, r"dimensions \[3, 2\], expected"),
+        ({"x": {"resource": ONES, "size": 3}}, None, r"unknown keys \['size'\]"),
+        ([ONES], None, "inputs: got list, expected a mapping"),
+        ({"x": ONES}, {"y": np.empty(5, np.float32)}, "5 elements, expected at least 6"),
+        ({"x": ONES}, {"y": np.empty((2, 3))}, "output 'y': data type float64"),
+        ({"x": ONES}, {"y": bytes(24)}, "output 'y': the array is read-only"),
+        ({"x": ONES}, {"y": np.empty((2, 6), np.float32)[:, ::2][:, ::-1].T}, "a strided array"),
+    ],
+)
+def test_bad_resources_are_data_errors_and_harmless(
+    cpu: MLContext, inputs: Any, outputs: Any, message: str
+) -> None:
+    graph = doubling(cpu)
+    execution = MLExecution(cpu)
+    with pytest.raises(DataError, match=message):
+        execution.compute(graph, inputs, outputs)
+    np.testing.assert_array_equal(execution.compute(graph, {"x": ONES})["y"], TWOS)
+
+
+def test_nothing_is_written_before_everything_is_checked(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [2, 3])
+    graph = builder.build_sync({"y": builder.add(x, x), "z": builder.relu(x)})
+    y = np.zeros((2, 3), np.float32)
+    with pytest.raises(DataError, match="output 'z'"):
+        MLExecution(cpu).compute(graph, {"x": ONES}, {"y": y, "z": np.empty(1, np.float32)})
+    assert not y.any()
+
+
+def test_outputs_are_written_in_place_and_returned(cpu: MLContext) -> None:
+    target = np.zeros((2, 3), np.float32)
+    results = MLExecution(cpu).compute(doubling(cpu), {"x": ONES}, {"y": target})
+    assert results["y"] is target
+    np.testing.assert_array_equal(target, TWOS)
+
+
+def test_a_strided_output_of_the_right_shape_is_written(cpu: MLContext) -> None:
+    whole = np.zeros((3, 4), np.float32)
+    MLExecution(cpu).compute(doubling(cpu), {"x": ONES}, {"y": whole.T[1:3]})
+    assert whole.tolist() == [[0, 2, 2, 0]] * 3
+
+
+def test_a_larger_output_keeps_its_rest(cpu: MLContext) -> None:
+    large = np.full(8, -1, np.float32)
+    results = MLExecution(cpu).compute(doubling(cpu), {"x": ONES}, {"y": large})
+    assert results["y"] is large
+    assert large.tolist() == [2] * 6 + [-1] * 2
+
+
+def test_inputs_are_not_modified(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [2, 3])
+    shaped = builder.reshape(x, [3, 2])
+    graph = builder.build_sync({"y": builder.relu(builder.neg(shaped)), "same": shaped})
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = MLExecution(cpu).compute(graph, {"x": given})
+    results["same"][:] = -9
+    assert given.ravel().tolist() == [0, 1, 2, 3, 4, 5]
+    given.flags.writeable = False
+    MLExecution(cpu).compute(graph, {"x": given})
+
+
+def test_an_output_may_lie_over_the_input(cpu: MLContext) -> None:
+    array = ONES.copy()
+    MLExecution(cpu).compute(doubling(cpu), {"x": array}, {"y": array})
+    np.testing.assert_array_equal(array, TWOS)
+
+
+def test_many_threads_run_one_graph(cpu: MLContext) -> None:
+    graph, execution = doubling(cpu), MLExecution(cpu)
+    wrong: list[int] = []
+    start = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        start.wait()
+        for _ in range(50):
+            results = execution.compute(graph, {"x": ONES * number})
+            if not np.array_equal(results["y"], TWOS * number):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# States
+
+
+def test_a_destroyed_graph_does_not_run(cpu: MLContext) -> None:
+    graph = doubling(cpu)
+    graph.destroy()
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        MLExecution(cpu).compute(graph, {"x": ONES})
+    assert_works(cpu)
+
+
+def test_a_graph_belongs_to_its_context(cpu: MLContext) -> None:
+    with ml.create_context_sync(device_type="cpu") as other:
+        graph = doubling(other)
+        with pytest.raises(DataError, match="another context"):
+            MLExecution(cpu).compute(graph, {"x": ONES})
+    assert_works(cpu)
+
+
+async def test_blocking_under_asyncio(cpu: MLContext) -> None:
+    graph = doubling(cpu)
+    with pytest.raises(InvalidStateError, match="MLAwaitedExecution"):
+        MLExecution(cpu).compute(graph, {"x": ONES})
+    allowed = MLExecution(cpu, allow_blocking=True).compute(graph, {"x": ONES})
+    awaited = await MLAwaitedExecution(cpu).compute(graph, {"x": ONES})
+    np.testing.assert_array_equal(allowed["y"], awaited["y"])
+
+
+def test_blocking_under_trio(cpu: MLContext) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidStateError, match="event loop"):
+            MLExecution(cpu).compute(doubling(cpu), {"x": ONES})
+
+    trio.run(main)
+    assert_works(cpu)
+
+
+def test_a_destroyed_context_refuses_everything() -> None:
+    context = ml.create_context_sync(device_type="cpu")
+    graph, builder = doubling(context), MLGraphBuilder(context)
+    execution = MLExecution(context)
+    context.destroy()
+    context.destroy()
+    for refused in (
+        lambda: execution.compute(graph, {"x": ONES}),
+        lambda: MLGraphBuilder(context),
+        lambda: MLExecution(context),
+        lambda: builder.input("x", "float32", [1]),
+    ):
+        with pytest.raises(ContextLostError, match="destroy"):
+            refused()
+    assert "destroy" in context.lost.wait(0).message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device_type": "npu"}, "expected one of 'cpu', 'gpu', 'default'"),
+        ({"power_preference": "high"}, "power_preference"),
+        ({"engine": "torch"}, "engine"),
+        ({"accelerated": 3}, "accelerated"),
+        ({"device": object()}, "GPUDevice"),
+        ({"device": object(), "device_type": "cpu"}, "contradicts"),
+    ],
+)
+def test_context_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(MLError, match=message):
+        ml.create_context_sync(**options)
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "default", None])
+def test_the_default_device_is_the_cpu(device_type: Any) -> None:
+    with ml.create_context_sync(device_type=device_type) as context:
+        assert (context.device_type, context.accelerated, context.device) == ("cpu", False, None)
+
+
+def test_gpu_contexts_are_not_for_blocking(gpu: MLContext) -> None:
+    with pytest.raises(InvalidStateError, match="MLAwaitedExecution or MLCommandEncoder"):
+        MLExecution(gpu)

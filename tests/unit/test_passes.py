@@ -1,0 +1,205 @@
+"""Each pass, by the listing of a graph before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from tests.graphs import ONES
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
+from webnn_py.backends.reference import evaluate
+from webnn_py.ir import Graph
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.passes import PIPELINE, Target, optimize
+from webnn_py.passes.decompose import decompose
+from webnn_py.passes.fold import fold_constants
+from webnn_py.passes.pipeline import verify_types
+from webnn_py.passes.prune import remove_dead_nodes
+
+EVERY_KERNEL = Target(lambda node: True, evaluate)
+NO_COMPOSITES = Target(lambda node: REGISTRY[node.op].decompose is None, evaluate)
+
+Record = Callable[[MLGraphBuilder, MLOperand], dict[str, MLOperand]]
+
+
+def recorded(context: MLContext, body: Record) -> Graph:
+    """The graph of `body` on a float32[2,3] input, before any pass."""
+    builder = MLGraphBuilder(context)
+    return builder.build_sync(body(builder, builder.input("x", "float32", [2, 3]))).source
+
+
+def assert_prints(graph: Graph, listing: str) -> None:
+    verify_types(graph)
+    assert str(graph) == dedent(listing).strip()
+
+
+def test_remove_dead_nodes(cpu: MLContext) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        kept = b.mul(x, b.constant(2.0, "float32"))
+        return {"y": b.relu(kept), "dead": b.add(kept, b.constant(ONES))}
+
+    graph = recorded(cpu, body)
+    only_y = graph.replace(outputs=graph.outputs[:1])
+    assert_prints(
+        only_y,
+        """
+        graph(%x: float32[2,3]) {
+          %c0: float32[] constant = 2.0
+          %c1: float32[2,3] constant
+          %0: float32[2,3] = mul(%x, %c0)
+          %1: float32[2,3] = relu(%0)
+          %2: float32[2,3] = add(%0, %c1)
+          return y=%1
+        }
+        """,
+    )
+    assert_prints(
+        remove_dead_nodes(only_y, EVERY_KERNEL),
+        """
+        graph(%x: float32[2,3]) {
+          %c0: float32[] constant = 2.0
+          %0: float32[2,3] = mul(%x, %c0)
+          %1: float32[2,3] = relu(%0)
+          return y=%1
+        }
+        """,
+    )
+
+
+def test_inputs_outlive_their_uses(cpu: MLContext) -> None:
+    graph = recorded(cpu, lambda b, x: {"y": b.relu(b.constant(ONES)), "z": b.relu(x)})
+    left = remove_dead_nodes(graph.replace(outputs=graph.outputs[:1]), EVERY_KERNEL)
+    assert [value.name for value in left.inputs] == ["x"]
+
+
+def test_fold_constants(cpu: MLContext) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        two = b.constant(2.0, "float32")
+        scale = b.add(b.mul(two, two), two, label="scale")
+        return {"y": b.mul(x, scale), "constant": b.relu(b.neg(scale))}
+
+    graph = recorded(cpu, body)
+    assert_prints(
+        graph,
+        """
+        graph(%x: float32[2,3]) {
+          %c0: float32[] constant = 2.0
+          %0: float32[] = mul(%c0, %c0)
+          %1: float32[] = add(%0, %c0)  "scale"
+          %2: float32[2,3] = mul(%x, %1)
+          %3: float32[] = neg(%1)
+          %4: float32[] = relu(%3)
+          return y=%2, constant=%4
+        }
+        """,
+    )
+    folded = remove_dead_nodes(fold_constants(graph, EVERY_KERNEL), EVERY_KERNEL)
+    assert_prints(
+        folded,
+        """
+        graph(%x: float32[2,3]) {
+          %c0: float32[] constant = 6.0
+          %c1: float32[] constant = -6.0
+          %0: float32[2,3] = mul(%x, %c0)
+          %1: float32[] = relu(%c1)
+          return y=%0, constant=%1
+        }
+        """,
+    )
+
+
+def test_folding_keeps_the_bits_of_integers(cpu: MLContext) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        big = b.constant(2**53 + 1, "int64")
+        return {"y": b.identity(b.sub(big, b.constant(1, "int64"))), "x": b.relu(x)}
+
+    folded = fold_constants(recorded(cpu, body), EVERY_KERNEL)
+    assert [int(array) for array in folded.constants.values()][-1] == 2**53
+
+
+@pytest.mark.parametrize(("limit", "left"), [(0, ["expand", "add"]), (1 << 20, ["add"])])
+def test_folding_does_not_make_weights_larger(cpu: MLContext, limit: int, left: list[str]) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        return {"y": b.add(x, b.expand(b.constant(2.0, "float32"), [2, 3]))}
+
+    target = Target(lambda node: True, evaluate, fold_limit=limit)
+    folded = fold_constants(recorded(cpu, body), target)
+    assert [node.op for node in folded.nodes] == left
+
+
+def test_decompose(cpu: MLContext) -> None:
+    graph = recorded(cpu, lambda b, x: {"y": b.softmax(b.relu(x), 1, label="probabilities")})
+    assert_prints(
+        graph,
+        """
+        graph(%x: float32[2,3]) {
+          %0: float32[2,3] = relu(%x)
+          %1: float32[2,3] = softmax(%0, axis=1)  "probabilities"
+          return y=%1
+        }
+        """,
+    )
+    assert_prints(
+        decompose(graph, NO_COMPOSITES),
+        """
+        graph(%x: float32[2,3]) {
+          %0: float32[2,3] = relu(%x)
+          %1: float32[2,1] = reduce_max(%0, axes=[1], keep_dimensions=true)
+          %2: float32[2,3] = sub(%0, %1)
+          %3: float32[2,3] = exp(%2)
+          %4: float32[2,1] = reduce_sum(%3, axes=[1], keep_dimensions=true)
+          %5: float32[2,3] = div(%3, %4)
+          return y=%5
+        }
+        """,
+    )
+
+
+def test_a_kernel_of_the_backend_keeps_a_composite_whole(cpu: MLContext) -> None:
+    graph = recorded(cpu, lambda b, x: {"y": b.softmax(x, 1)})
+    assert str(decompose(graph, EVERY_KERNEL)) == str(graph)
+
+
+def test_the_pipeline_leaves_the_result_as_it_was(cpu: MLContext) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        w = b.add(b.constant(np.eye(3, 4, dtype=np.float32)), b.constant(0.5, "float32"))
+        head = b.gemm(x, w, alpha=2.0, c=b.constant(np.arange(4, dtype=np.float32)))
+        return {"y": b.softmax(head, 1), "n": b.layer_normalization(head, axes=[1])}
+
+    graph = recorded(cpu, body)
+    optimized = optimize(graph, NO_COMPOSITES)
+    assert not [node.op for node in optimized.nodes if REGISTRY[node.op].decompose is not None]
+    given = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    for name, expected in run(cpu, graph, given).items():
+        np.testing.assert_allclose(run(cpu, optimized, given)[name], expected, rtol=1e-6, atol=1e-6)
+
+
+def run(context: MLContext, graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Results of a graph of the intermediate representation."""
+    return MLExecution(context).compute(context.compile(graph), inputs)
+
+
+def test_a_pass_that_breaks_the_graph_is_caught(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drop_first(graph: Graph, target: Target) -> Graph:
+        return graph.replace(nodes=graph.nodes[1:])
+
+    graph = recorded(cpu, lambda b, x: {"y": b.relu(b.neg(x))})
+    monkeypatch.setenv("WEBNN_VERIFY", "1")
+    with pytest.raises(AssertionError, match=r"relu reads .* before it is made"):
+        optimize(graph, EVERY_KERNEL, (drop_first,))
+
+
+def test_debug_prints_every_stage(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = recorded(cpu, lambda b, x: {"y": b.relu(x)})
+    monkeypatch.setenv("WEBNN_DEBUG", "2")
+    optimize(graph, EVERY_KERNEL)
+    printed = capsys.readouterr().err
+    assert [f"# after {stage.__name__}" in printed for stage in PIPELINE] == [True] * len(PIPELINE)
+    assert printed.count("relu(%x)") == len(PIPELINE)

@@ -1,0 +1,147 @@
+"""Work apart from the order, and storms of threads and schedules."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
+from webnn_py import ContextLostError, MLError, Timeline
+from webnn_py.schedule import Executor, Operation, Schedule, Schedules
+
+__all__ = ["hosted", "inline", "log", "threads", "worker"]
+
+
+# Apart
+
+
+def test_work_apart_waits_for_its_own_points_only(worker: Worker, log: Log) -> None:
+    schedules, timeline = Schedules(Executor(worker)), Timeline()
+    schedules.submit(log.operation("parked", timeline(wait=1)), ordered=True)
+    schedules.submit(log.operation("ordered"), ordered=True)
+    schedules.submit(log.operation("apart"), ordered=False)
+    schedules.submit(log.operation("late", timeline(wait=2)), ordered=False)
+    worker.work()
+    assert log.lines == ["apart"]
+    assert len(schedules._apart) == 1
+    timeline.signal(2)
+    worker.work()
+    assert sorted(log.lines[1:]) == ["late", "ordered", "parked"]
+    assert not schedules._apart
+
+
+def test_closing_ends_work_apart_too(worker: Worker, log: Log) -> None:
+    schedules, timeline = Schedules(Executor(worker)), Timeline()
+    schedules.submit(log.operation("a", timeline(wait=1)), ordered=False)
+    schedules.submit(log.operation("b", timeline(wait=1)), ordered=True)
+    worker.work()
+    schedules.close(ContextLostError("gone"))
+    assert sorted(log.lines) == ["a failed", "b failed"]
+    for ordered in (True, False):
+        with pytest.raises(ContextLostError):
+            schedules.submit(log.operation("c"), ordered)
+    assert not schedules._apart
+    assert timeline._waiters == []
+
+
+def test_work_apart_can_be_withdrawn(worker: Worker, log: Log) -> None:
+    schedules, timeline = Schedules(Executor(worker)), Timeline()
+    withdraw = schedules.submit(log.operation("a", timeline(wait=1)), ordered=False)
+    worker.work()
+    withdraw()
+    worker.work()
+    assert log.lines == ["a failed"]
+    assert not schedules._apart
+    assert timeline._waiters == []
+
+
+# Storms
+
+
+@pytest.mark.parametrize("is_inline", [True, False])
+def test_many_threads_lose_nothing_and_keep_their_own_order(threads: Any, is_inline: bool) -> None:
+    schedule = Schedule(Executor(threads(), inline=is_inline))
+    ran: list[tuple[int, int]] = []
+    inside = threading.Lock()
+
+    def run(thread: int, turn: int) -> None:
+        assert inside.acquire(blocking=False), "two operations ran at once"
+        ran.append((thread, turn))
+        inside.release()
+
+    def submit(thread: int) -> None:
+        for turn in range(300):
+            work = functools.partial(run, thread, turn)
+            schedule.submit(Operation(work, pytest.fail, slow=turn % 7 == 0))
+
+    users = [threading.Thread(target=submit, args=(index,)) for index in range(6)]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(LONG)
+    assert schedule.settle() == []
+    assert len(ran) == 6 * 300
+    for index in range(6):
+        assert [turn for thread, turn in ran if thread == index] == list(range(300))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_on_many_schedules_end(threads: Any, seed: int) -> None:
+    """Every operation of a random acyclic program runs or fails, whatever threads do."""
+    chance = random.Random(seed)
+    timelines = [Timeline() for _ in range(4)]
+    schedules = [Schedule(Executor(threads(), inline=chance.random() < 0.5)) for _ in range(3)]
+    programs: list[list[Operation]] = [[] for _ in schedules]
+    ended, count = threading.Semaphore(0), 150
+    errors: list[BaseException] = []
+    values = [0] * len(timelines)
+
+    def end(error: BaseException | None = None) -> None:
+        if error is not None:
+            errors.append(error)
+        ended.release()
+
+    def refuse() -> None:
+        raise ValueError("boom")
+
+    failing = chance.random() < 0.5
+    for _ in range(count):
+        # Waits are for what operations made before signal, so that there is an order.
+        sync = [
+            timeline(wait=chance.randint(0, value))
+            for timeline, value in zip(timelines, values, strict=True)
+            if chance.random() < 0.3
+        ]
+        if chance.random() < 0.6:
+            index = chance.randrange(len(timelines))
+            values[index] += chance.randint(1, 3)
+            sync.append(timelines[index](signal=values[index]))
+        fails = failing and chance.random() < 0.02
+        run = refuse if fails else end
+        slow = chance.random() < 0.3
+        chance.choice(programs).append(Operation(run, end, tuple(sync), slow=slow))
+
+    def submit(schedule: Schedule, program: list[Operation]) -> None:
+        for operation in program:
+            schedule.submit(operation)
+
+    users = [
+        threading.Thread(target=submit, args=pair) for pair in zip(schedules, programs, strict=True)
+    ]
+    for user in users:
+        user.start()
+    for _ in range(count):
+        assert ended.acquire(timeout=LONG)
+    for user in users:
+        user.join(LONG)
+    assert not ended.acquire(blocking=False), "something ended twice"
+    assert all(isinstance(error, (ValueError, MLError)) for error in errors)
+    if not failing:
+        assert not errors
+        for timeline, value in zip(timelines, values, strict=True):
+            timeline.wait_sync(value, timeout=LONG)
+    assert all(timeline._waiters == [] for timeline in timelines)

@@ -1,0 +1,492 @@
+"""Timeline: values only rise, waits come before or after signals, failures reach who waits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.loops import Run, cancel_after, pause, together
+from webnn_py import (
+    ContextLostError,
+    InvalidStateError,
+    MLError,
+    OperationError,
+    Timeline,
+    TimelinePoint,
+    ValidationError,
+)
+from webnn_py.timeline import MAX_VALUE, points
+
+SOON = 5.0
+
+
+class Queue:
+    """Identity of a device queue."""
+
+
+def waiters(timeline: Timeline) -> int:
+    return len(timeline._waiters)
+
+
+def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
+    """A list that gets `value` when the timeline resumes who waits for it."""
+    called: list[int] = []
+    assert timeline.when(value, lambda: called.append(value), queue) is not None
+    return called
+
+
+# Values and points
+
+
+def test_a_timeline_begins_at_zero_or_at_the_given_value() -> None:
+    assert Timeline().value == 0
+    assert Timeline(7).value == 7
+    assert repr(Timeline(7)) == "<Timeline 7>"
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "1", None, True, MAX_VALUE + 1, float("nan"), [1]])
+def test_what_is_no_value_is_refused(value: Any) -> None:
+    timeline = Timeline()
+    with pytest.raises(ValidationError):
+        Timeline(value)
+    with pytest.raises(ValidationError):
+        timeline.signal(value)
+    if value is not None:
+        with pytest.raises(ValidationError):
+            timeline(signal=value)
+    assert timeline.value == 0
+
+
+@pytest.mark.parametrize("value", [1.5, "1", True, MAX_VALUE + 1, [1]])
+def test_what_cannot_be_waited_for_is_refused(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        Timeline()(wait=value)
+    with pytest.raises(ValidationError):
+        Timeline().wait_sync(value)
+    with pytest.raises(ValidationError):
+        Timeline().wait_sync(1, timeout="soon")  # type: ignore[arg-type]
+
+
+def test_points_hold_what_was_asked_for() -> None:
+    timeline = Timeline()
+    assert timeline(wait=1) == TimelinePoint(timeline, 1, None)
+    assert timeline(signal=MAX_VALUE) == TimelinePoint(timeline, None, MAX_VALUE)
+    assert timeline(wait=-9, signal=1) == TimelinePoint(timeline, 0, 1)
+
+
+@pytest.mark.parametrize("given", [{}, {"wait": 2, "signal": 2}, {"wait": 2, "signal": 1}])
+def test_points_that_make_no_sense_are_refused(given: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        Timeline()(**given)
+
+
+def test_sync_is_a_list_of_points_or_one() -> None:
+    a, b = Timeline(), Timeline()
+    assert points(()) == ()
+    assert points(a(wait=1)) == (a(wait=1),)
+    assert points(iter([a(wait=1), b(signal=2)])) == (a(wait=1), b(signal=2))
+    assert points([a(wait=1), a(signal=2)]) == (a(wait=1), a(signal=2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, b: 5,
+        lambda a, b: None,
+        lambda a, b: a,
+        lambda a, b: [a],
+        lambda a, b: [a(wait=1), None],
+        lambda a, b: "ab",
+        lambda a, b: [a(signal=1), b(wait=1), a(wait=1)],
+        lambda a, b: [a(wait=3), a(signal=9), a(signal=3)],
+    ],
+)
+def test_what_is_no_sync_is_refused(make: Callable[[Timeline, Timeline], Any]) -> None:
+    with pytest.raises(ValidationError, match="sync"):
+        points(make(Timeline(), Timeline()))
+
+
+def test_values_only_rise() -> None:
+    timeline = Timeline()
+    timeline.signal(5)
+    for value in (5, 4, 0):
+        with pytest.raises(ValidationError, match="not above"):
+            timeline.signal(value)
+    timeline.complete(3)
+    assert timeline.value == 5
+    timeline.signal(MAX_VALUE)
+    assert timeline.value == MAX_VALUE
+
+
+def test_of_two_threads_that_signal_one_value_one_is_refused() -> None:
+    timeline = Timeline()
+    refused: list[MLError] = []
+    barrier = threading.Barrier(4)
+
+    def signal() -> None:
+        for value in range(1, 200):
+            barrier.wait(SOON)
+            try:
+                timeline.signal(value)
+            except ValidationError as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=signal) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON)
+    assert timeline.value == 199
+    assert len(refused) == 3 * 199
+
+
+# Waiting
+
+
+def test_a_value_that_is_reached_is_waited_for_no_more() -> None:
+    timeline = Timeline(3)
+    for value in (-1, 0, 2, 3):
+        timeline.wait_sync(value)
+        assert timeline.when(value, pytest.fail) is None
+    assert waiters(timeline) == 0
+
+
+def test_waits_may_come_before_signals_and_are_met_in_order() -> None:
+    timeline = Timeline()
+    order: list[int] = []
+    for value in (3, 1, 2, 2, 5):
+        timeline.when(value, lambda value=value: order.append(value))  # type: ignore[misc]
+    timeline.signal(2)
+    assert order == [1, 2, 2]
+    timeline.signal(4)
+    assert order == [1, 2, 2, 3]
+    assert waiters(timeline) == 1
+
+
+def test_wait_sync_wakes_when_another_thread_signals() -> None:
+    timeline = Timeline()
+    threads = [threading.Thread(target=timeline.wait_sync, args=(n, SOON)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for value in range(1, 9):
+        timeline.signal(value)
+    for thread in threads:
+        thread.join(SOON)
+        assert not thread.is_alive()
+    assert waiters(timeline) == 0
+
+
+def test_wait_sync_gives_up_in_time_and_leaves_nothing_behind() -> None:
+    timeline = Timeline(3)
+    begun = time.perf_counter()
+    for _ in range(20):
+        with pytest.raises(TimeoutError, match=r"at 3 after 0\.01 s, not yet at 5"):
+            timeline.wait_sync(5, timeout=0.01)
+    assert 0.15 < time.perf_counter() - begun < SOON
+    with pytest.raises(TimeoutError):
+        timeline.wait_sync(5, timeout=0)
+    assert waiters(timeline) == 0
+    timeline.signal(5)
+    timeline.wait_sync(5, timeout=0)
+
+
+def test_wait_sync_refuses_to_block_an_event_loop(run: Run) -> None:
+    timeline = Timeline(3)
+
+    async def main() -> None:
+        timeline.wait_sync(3)
+        with pytest.raises(InvalidStateError, match="wait_async"):
+            timeline.wait_sync(4)
+
+    run(main)
+    assert waiters(timeline) == 0
+
+
+def test_wait_async_lets_the_loop_run(run: Run) -> None:
+    timeline = Timeline()
+    order: list[str] = []
+
+    async def wait(value: int) -> None:
+        await timeline.wait_async(value)
+        order.append(f"met {value}")
+
+    async def signal() -> None:
+        await pause(0.01)
+        order.append("signal")
+        timeline.signal(2)
+
+    async def main() -> None:
+        await timeline.wait_async(0)
+        await together([lambda: wait(1), lambda: wait(2), signal])
+
+    run(main)
+    assert order[0] == "signal"
+    assert sorted(order[1:]) == ["met 1", "met 2"]
+
+
+def test_wait_async_wakes_when_another_thread_signals(run: Run) -> None:
+    timeline = Timeline()
+    thread = threading.Timer(0.02, timeline.signal, [1])
+
+    async def main() -> None:
+        thread.start()
+        await timeline.wait_async(1)
+
+    run(main)
+    thread.join()
+
+
+def test_a_cancelled_wait_leaves_nothing_behind(run: Run) -> None:
+    timeline = Timeline()
+
+    async def main() -> None:
+        await cancel_after(lambda: timeline.wait_async(1), lambda: pause(0.01))
+        assert waiters(timeline) == 0
+        timeline.signal(1)
+        await timeline.wait_async(1)
+
+    run(main)
+
+
+def test_who_no_longer_waits_is_not_called() -> None:
+    timeline = Timeline()
+    kept = resumed(timeline, 1)
+    gone = timeline.when(1, pytest.fail)
+    assert gone is not None
+    timeline.forget(gone)
+    timeline.forget(gone)
+    timeline.signal(1)
+    assert kept == [1]
+    timeline.forget(gone)
+
+
+def test_a_thousand_waiters_are_each_called_once() -> None:
+    timeline = Timeline()
+    called = [resumed(timeline, value % 100 + 1) for value in range(1000)]
+    for value in range(1, 101):
+        timeline.signal(value)
+        assert all(len(calls) == (index % 100 < value) for index, calls in enumerate(called))
+
+
+# Promises of a device queue
+
+
+def test_a_promise_is_for_its_own_queue() -> None:
+    timeline, queue, other = Timeline(), Queue(), Queue()
+    same, elsewhere = resumed(timeline, 1, queue), resumed(timeline, 1, other)
+    host, later = resumed(timeline, 1), resumed(timeline, 3, queue)
+    timeline.expect(2)
+    timeline.promise(2, queue)
+    assert same == [1]
+    assert elsewhere == host == later == []
+    assert timeline.reached(2, queue)
+    assert not timeline.reached(3, queue)
+    assert not timeline.reached(1, other)
+    assert not timeline.reached(1)
+    assert timeline.value == 0
+    timeline.complete(2)
+    assert elsewhere == host == [1]
+    assert later == []
+
+
+def test_promises_do_not_keep_a_queue_alive() -> None:
+    timeline, queue = Timeline(), Queue()
+    timeline.expect(1)
+    timeline.promise(1, queue)
+    alive = weakref.ref(queue)
+    del queue
+    gc.collect()
+    assert alive() is None
+
+
+# Failures
+
+
+def test_a_failure_reaches_who_waits_and_who_comes_later() -> None:
+    timeline = Timeline()
+    timeline.expect(2)
+    waiting = resumed(timeline, 2), resumed(timeline, 9)
+    timeline.fail(2, ValueError("boom"))
+    assert waiting == ([2], [9])
+    for value in (1, 2, 3):
+        with pytest.raises(
+            OperationError, match=rf"waiting for {value}: the work .* failed: boom"
+        ) as caught:
+            timeline.wait_sync(value)
+        assert isinstance(caught.value.__cause__, ValueError)
+    assert timeline.value == 0
+    timeline.wait_sync(0)
+
+
+def test_each_waiter_gets_an_error_of_its_own() -> None:
+    timeline = Timeline()
+    timeline.fail(1, ValueError("boom"))
+    errors = []
+    for _ in range(2):
+        with pytest.raises(OperationError) as caught:
+            timeline.wait_sync(1)
+        errors.append(caught.value)
+    assert errors[0] is not errors[1]
+    assert errors[0].root is errors[1].root
+
+
+def test_an_awaited_failure_is_raised(run: Run) -> None:
+    timeline = Timeline()
+
+    async def wait() -> None:
+        with pytest.raises(OperationError, match="boom"):
+            await timeline.wait_async(1)
+
+    async def fail() -> None:
+        await pause(0.01)
+        timeline.fail(1, ContextLostError("boom"))
+
+    run(lambda: together([wait, wait, fail]))
+
+
+def test_what_is_still_under_way_below_a_failure_is_waited_for() -> None:
+    timeline = Timeline()
+    for value in (1, 3, 4):
+        timeline.expect(value)
+    low, high = resumed(timeline, 2), resumed(timeline, 4)
+    timeline.fail(4, ValueError("boom"))
+    assert low == []
+    assert high == [4]
+    timeline.complete(1)
+    assert low == []
+    timeline.complete(3)
+    assert low == [2]
+    assert timeline.value == 3
+    timeline.wait_sync(3)
+
+
+def test_nobody_waits_for_what_nothing_below_a_failure_will_signal() -> None:
+    timeline = Timeline()
+    for value in (1, 4):
+        timeline.expect(value)
+    doomed = resumed(timeline, 2)
+    timeline.fail(4, ValueError("boom"))
+    assert doomed == [2]
+    with pytest.raises(OperationError, match="boom"):
+        timeline.wait_sync(3)
+
+
+def test_values_do_not_rise_past_a_failure() -> None:
+    timeline = Timeline()
+    for value in (1, 2, 3):
+        timeline.expect(value)
+    timeline.fail(2, ValueError("boom"))
+    timeline.complete(3)
+    assert timeline.value == 0
+    timeline.complete(1)
+    assert timeline.value == 1
+    for value in (2, 3):
+        with pytest.raises(OperationError):
+            timeline.wait_sync(value, timeout=SOON)
+
+
+def test_a_promise_past_a_failure_is_void() -> None:
+    timeline, queue = Timeline(), Queue()
+    timeline.expect(2)
+    timeline.expect(3)
+    timeline.fail(2, ValueError("boom"))
+    timeline.promise(3, queue)
+    assert not timeline.reached(3, queue)
+    assert timeline.failure(3) is not None
+    timeline.expect(2)  # it is tried again
+    assert not timeline.reached(3, queue)
+
+
+def test_an_earlier_failure_takes_over() -> None:
+    timeline = Timeline()
+    for value in (1, 2):
+        timeline.expect(value)
+    timeline.fail(2, ValueError("second"))
+    timeline.fail(1, ValueError("first"))
+    with pytest.raises(OperationError, match="first"):
+        timeline.wait_sync(2)
+
+
+def test_a_failure_of_what_was_reached_otherwise_changes_nothing() -> None:
+    timeline = Timeline()
+    timeline.expect(2)
+    timeline.signal(5)
+    timeline.fail(2, ValueError("boom"))
+    timeline.wait_sync(5)
+    timeline.signal(6)
+    assert timeline.value == 6
+
+
+def test_what_failed_can_be_tried_again() -> None:
+    timeline = Timeline()
+    timeline.expect(2)
+    timeline.fail(2, ValueError("boom"))
+    timeline.expect(2)
+    waiting = resumed(timeline, 2)
+    timeline.complete(2)
+    assert waiting == [2]
+    assert timeline.value == 2
+
+
+def test_work_that_signals_the_same_value_takes_the_place_of_what_failed() -> None:
+    timeline = Timeline()
+    timeline.expect(2)
+    timeline.expect(2)
+    waiting = resumed(timeline, 2)
+    timeline.fail(2, ValueError("boom"))
+    assert waiting == []
+    timeline.complete(2)
+    assert waiting == [2]
+
+
+def test_the_host_can_signal_past_a_failure() -> None:
+    timeline = Timeline()
+    timeline.expect(4)
+    timeline.fail(4, ValueError("boom"))
+    timeline.signal(2)
+    timeline.wait_sync(2)
+    with pytest.raises(OperationError):
+        timeline.wait_sync(4)
+    timeline.signal(4)
+    timeline.wait_sync(4)
+    assert resumed(timeline, 5) == []
+
+
+def test_a_chain_of_failures_tells_of_the_first_only() -> None:
+    error: BaseException = ContextLostError("the context was destroyed")
+    for _ in range(50):
+        timeline = Timeline()
+        timeline.fail(1, error)
+        with pytest.raises(OperationError) as caught:
+            timeline.wait_sync(1)
+        error = caught.value
+    assert str(error).count("failed") == 1
+    assert isinstance(error.__cause__, ContextLostError)
+
+
+# Storms
+
+
+def test_no_wakeup_is_lost_between_threads() -> None:
+    timeline = Timeline()
+    count, rounds = 8, 300
+
+    def follow(index: int) -> None:
+        for turn in range(rounds):
+            mine = turn * count + index
+            timeline.wait_sync(mine, timeout=SOON)
+            timeline.signal(mine + 1)
+
+    threads = [threading.Thread(target=follow, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert timeline.value == count * rounds
+    assert waiters(timeline) == 0
