@@ -1,0 +1,43 @@
+"""GPU buffers that tests write and read, and recordings that they submit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from webnn_py import MLCommandEncoder, MLContext, MLGraph
+
+STORAGE = wgpu.BufferUsage.STORAGE
+COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+Array = np.ndarray[Any, Any]
+
+
+def buffer_of(device: Any, array: Array, usage: int = STORAGE | COPIES) -> Any:
+    """A buffer with an array's contents."""
+    return device.create_buffer_with_data(data=np.ascontiguousarray(array), usage=usage)
+
+
+def empty_buffer(device: Any, size: int, usage: int = STORAGE | COPIES) -> Any:
+    """A buffer of zeros."""
+    return device.create_buffer(size=size, usage=usage)
+
+
+def read(buffer: Any, shape: Any = -1, dtype: Any = np.float32, offset: int = 0) -> Array:
+    """A buffer's contents from `offset`, which must have COPY_SRC; as many as the shape has."""
+    size = None if shape == -1 else int(np.prod(shape)) * np.dtype(dtype).itemsize
+    data = buffer._device.queue.read_buffer(buffer, offset, -(-size // 4) * 4 if size else None)
+    return np.frombuffer(data, np.uint8)[:size].view(dtype).reshape(shape)
+
+
+def submit(encoder: MLCommandEncoder, context: MLContext) -> None:
+    """Finish a recording and submit it."""
+    context.device.queue.submit([encoder.finish()])
+
+
+def run_recorded(graph: MLGraph, inputs: Any, outputs: Any) -> None:
+    """Dispatch once in a recording of its own, and submit it."""
+    encoder = MLCommandEncoder(graph.context)
+    encoder.dispatch(graph, inputs, outputs)
+    submit(encoder, graph.context)

@@ -1,0 +1,67 @@
+"""Calls of single operators, computed on a GPU and on the reference backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.property.drawing import Array, Call, Tensor
+from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
+from webnn_py.dtypes import PACKED_4BIT, from_numpy
+from webnn_py.ops.declare import REGISTRY
+
+ROUNDINGS = {"float32": 64, "float16": 8}
+"""Units in the last place that a result may be off, relative to the largest one."""
+
+
+def applied(name: str, operands: Mapping[str, Array], **options: Any) -> Call:
+    """A call of an operator on these inputs."""
+    members = {n: Tensor(from_numpy(a.dtype), np.asarray(a), False) for n, a in operands.items()}
+    return Call(REGISTRY[name], members, options)
+
+
+def compute(context: MLContext, call: Call) -> list[Array]:
+    """The results of a call; behind identities, so that constants can be folded before them."""
+    builder = MLGraphBuilder(context)
+    made = [o if o.data_type in PACKED_4BIT else builder.identity(o) for o in call(builder)]
+    graph = builder.build_sync({str(i): operand for i, operand in enumerate(made)})
+    inputs = {name: call.inputs[name] for name in graph.inputs}
+    if context.device_type == "cpu":
+        return list(MLExecution(context).compute(graph, inputs).values())
+    results = asyncio.run(_awaited(graph, inputs))
+    graph.destroy()
+    return list(results.values())
+
+
+async def _awaited(graph: MLGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return await MLAwaitedExecution(graph.context).compute(graph, inputs)
+
+
+def assert_close(got: Array, wanted: Array, integers: int = 0, nan: bool = True) -> None:
+    """Equal, but for roundings of floats and so many units of integers.
+
+    Without `nan`, nothing is asked of elements that are not a number: a driver may take none to
+    occur, and make 0 of a product with 0.
+    """
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.dtype.kind != "f":
+        difference = np.abs(got.astype(object) - wanted.astype(object))
+        assert np.max(difference, initial=0) <= integers, (got, wanted)
+        return
+    if not nan:
+        got, wanted = got[~np.isnan(wanted)], wanted[~np.isnan(wanted)]
+    finite = np.abs(wanted[np.isfinite(wanted)])
+    relative = ROUNDINGS[got.dtype.name] * float(np.finfo(got.dtype).eps)
+    absolute = relative * float(np.max(finite, initial=0))
+    np.testing.assert_allclose(got, wanted, rtol=relative, atol=absolute)
+
+
+def assert_like_reference(
+    context: MLContext, reference: MLContext, call: Call, integers: int = 0, nan: bool = True
+) -> None:
+    """Both contexts agree on a call, as `assert_close` has it."""
+    for got, wanted in zip(compute(context, call), compute(reference, call), strict=True):
+        assert_close(got, wanted, integers, nan)

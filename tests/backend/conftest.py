@@ -1,0 +1,55 @@
+"""The contexts that operators are compared on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
+from webnn_py import MLContext, ml
+
+FEWEST_BINDINGS = {"max-storage-buffers-per-shader-stage": 8}
+
+
+@pytest.fixture(scope="session")
+def reference() -> MLContext:
+    """The engine that defines what is right."""
+    return ml.create_context_sync(engine="reference")
+
+
+@pytest.fixture(scope="session", params=["all features", "no features"])
+def each_device(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[MLContext]:
+    """A context with what the adapter offers, and one on a device with WebGPU's least."""
+    if request.param == "all features":
+        yield gpu
+        return
+    device = gpu.device.adapter.request_device_sync(
+        required_features=[], required_limits=FEWEST_BINDINGS
+    )
+    assert not {"shader-f16", "shader-int64"} & set(device.features)
+    assert device.limits["max-storage-buffers-per-shader-stage"] == 8
+    with ml.create_context_sync(device) as context:
+        yield context
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def context(request: pytest.FixtureRequest) -> MLContext:
+    """A context of each kind."""
+    found: MLContext = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
+    """A context of each kind that the test may destroy."""
+    if request.param == "gpu":
+        request.getfixturevalue("gpu")  # skips where there is none
+    with ml.create_context_sync(device_type=request.param) as context:
+        yield context
+
+
+@pytest.fixture(params=[numpy_library, torch_library, jax_library], ids=["numpy", "torch", "jax"])
+def library(request: pytest.FixtureRequest) -> Library:
+    found: Library = request.param()
+    return found

@@ -1,0 +1,280 @@
+"""MLAwaitedExecution on both kinds of contexts: results, resources, cancelling."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.networks import assert_like, network, network_inputs
+from tests.graphs import (
+    ONES,
+    TWOS,
+    awaited,
+    build,
+    doubling,
+    expected,
+)
+from tests.loops import Run, cancel_after, pause, together, under_asyncio
+from webnn_py import (
+    MLAwaitedExecution,
+    MLContext,
+    MLGraphBuilder,
+)
+
+# Results
+
+
+def test_results_are_those_of_the_reference(context: MLContext, run: Run) -> None:
+    graph, inputs = build(context, network), network_inputs(0)
+    results: dict[str, Any] = {}
+
+    async def main() -> None:
+        results.update(await MLAwaitedExecution(context).compute(graph, inputs))
+
+    run(main)
+    assert_like(results, expected(network, inputs))
+
+
+def test_many_at_once_get_their_own_results(context: MLContext, run: Run) -> None:
+    graph, execution = build(context, network), MLAwaitedExecution(context)
+    found: dict[int, Any] = {}
+
+    async def one(seed: int) -> None:
+        found[seed] = await execution.compute(graph, network_inputs(seed))
+
+    run(lambda: together(functools.partial(one, seed) for seed in range(24)))  # more than in flight
+    for seed in range(24):
+        assert_like(found[seed], expected(network, network_inputs(seed)))
+
+
+def test_graphs_take_turns_on_one_context(context: MLContext, run: Run) -> None:
+    first, second = build(context, network), doubling(context)
+    execution = MLAwaitedExecution(context)
+    wanted = expected(network, network_inputs(3))
+
+    async def one(number: int) -> None:
+        if number % 2:
+            assert_like(await execution.compute(first, network_inputs(3)), wanted)
+        else:
+            results = await execution.compute(second, {"x": ONES * number})
+            np.testing.assert_array_equal(results["y"], TWOS * number)
+
+    run(lambda: together(functools.partial(one, number) for number in range(10)))
+
+
+def test_loops_of_several_threads_share_a_graph(context: MLContext) -> None:
+    graph, execution = doubling(context), MLAwaitedExecution(context)
+    right: list[int] = []
+
+    async def main(number: int) -> None:
+        for n in range(number, number + 20):
+            results = await execution.compute(graph, {"x": ONES * n})
+            right.append(int((results["y"] == TWOS * n).all()))
+
+    threads = [
+        threading.Thread(target=under_asyncio, args=(functools.partial(main, number),))
+        for number in (0, 100, 200, 300)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [1] * 80
+
+
+def test_outputs_given_are_written_and_the_rest_is_made(context: MLContext) -> None:
+    graph, inputs = build(context, network), network_inputs(1)
+    target = np.zeros((2, 5), np.float32)
+    results = awaited(graph, inputs, {"p": target})
+    assert results["p"] is target
+    assert_like(results, expected(network, inputs))
+
+
+def test_a_larger_output_keeps_its_rest(context: MLContext) -> None:
+    large = np.full(9, -1, np.float32)
+    results = awaited(doubling(context), {"x": ONES}, {"y": large})
+    assert results["y"] is large
+    assert large.tolist() == [2] * 6 + [-1] * 3
+
+
+def test_a_strided_output_is_written(context: MLContext) -> None:
+    whole = np.zeros((3, 4), np.float32)
+    awaited(doubling(context), {"x": ONES}, {"y": whole.T[1:3]})
+    assert whole.tolist() == [[0, 2, 2, 0]] * 3
+
+
+def test_inputs_of_many_kinds(context: MLContext) -> None:
+    graph = doubling(context)
+    values = np.arange(6, dtype=np.float32)
+    wanted = (values * 2).reshape(2, 3)
+    strided = np.zeros((3, 4), np.float32)
+    strided[:, ::2] = values.reshape(2, 3).T
+    for given in (
+        values.tobytes(),
+        memoryview(values),
+        strided[:, ::2].T,
+        {"resource": values.reshape(2, 3), "dimensions": [2, 3]},
+    ):
+        np.testing.assert_array_equal(awaited(graph, {"x": given})["y"], wanted)
+
+
+def test_building_leaves_the_loop_free(context: MLContext, run: Run) -> None:
+    release, wanted = threading.Event(), expected(network, network_inputs(2))
+    order: list[str] = []
+
+    async def building() -> None:
+        builder = MLGraphBuilder(context)
+        graph = await builder.build_async(network(builder))
+        order.append("built")
+        results = await MLAwaitedExecution(context).compute(graph, network_inputs(2))
+        assert_like(results, wanted)
+
+    async def other() -> None:
+        await pause(0.02)
+        order.append("other")
+        release.set()
+
+    async def main() -> None:
+        context._builder.submit(release.wait)  # the build stands behind it
+        await together([building, other])
+
+    run(main)
+    assert order == ["other", "built"]
+
+
+# GPU resources
+
+
+def test_buffers_in_and_out(gpu: MLContext, run: Run) -> None:
+    x, y = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 64)
+    graph = doubling(gpu)
+
+    async def main() -> None:
+        results = await MLAwaitedExecution(gpu).compute(graph, {"x": x}, {"y": y})
+        assert results["y"] is y
+
+    run(main)
+    assert read(y).tolist() == [2] * 6 + [0] * 10
+
+
+@pytest.mark.parametrize("offset", [0, 4, 100, 256])
+def test_parts_of_buffers(gpu: MLContext, offset: int) -> None:
+    data = np.zeros(128, np.float32)
+    data[offset // 4 :][:6] = np.arange(6)
+    x, y = buffer_of(gpu.device, data), buffer_of(gpu.device, np.full(128, 7, np.float32))
+    bound = {"buffer": x, "offset": offset, "size": 24}
+    awaited(
+        doubling(gpu),
+        {"x": {"resource": bound, "dimensions": [2, 3]}},
+        {"y": {"buffer": y, "offset": 512 - 24 - offset}},
+    )
+    written = read(y)
+    start = (512 - 24 - offset) // 4
+    assert written[start : start + 6].tolist() == [0, 2, 4, 6, 8, 10]
+    assert (np.delete(written, range(start, start + 6)) == 7).all()
+
+
+def test_host_and_device_outputs_of_one_run(gpu: MLContext) -> None:
+    inputs = network_inputs(4)
+    wanted = expected(network, inputs)
+    mean = empty_buffer(gpu.device, 32)
+    x = buffer_of(gpu.device, inputs["x"])
+    results = awaited(build(gpu, network), inputs | {"x": x}, {"mean": mean})
+    assert results["mean"] is mean
+    assert_like(results | {"mean": read(mean, (2, 4))}, wanted)
+
+
+def test_a_buffer_written_in_place(gpu: MLContext) -> None:
+    both = buffer_of(gpu.device, np.arange(6, dtype=np.float32))
+    awaited(doubling(gpu), {"x": both}, {"y": both})
+    assert read(both).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+# Cancelling
+
+
+def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
+    graph, execution = doubling(context), MLAwaitedExecution(context)
+    release, target = threading.Event(), np.zeros((2, 3), np.float32)
+
+    async def compute() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": target})
+
+    async def main() -> None:
+        context.run_on_worker(release.wait)
+        await cancel_after(compute, pause)
+        release.set()
+        results = await execution.compute(graph, {"x": ONES})  # stands behind what was cancelled
+        np.testing.assert_array_equal(results["y"], TWOS)
+
+    run(main)
+    assert not target.any()
+
+
+def test_cancelled_before_it_was_read_back(gpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
+    release, target = threading.Event(), np.zeros((2, 3), np.float32)
+    gpu.backend.gpu.reader.submit(release.wait)  # type: ignore[attr-defined]
+
+    async def compute() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": target})
+
+    async def begun() -> None:
+        await gpu.run_on_worker(lambda: None)  # submitted by now
+
+    async def main() -> None:
+        await cancel_after(compute, begun)
+        release.set()
+        await execution.compute(graph, {"x": ONES})
+
+    run(main)
+    assert not target.any()
+
+
+def test_a_cancelled_await_ends_with_the_part_under_way(
+    cpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
+    executable: Any = graph.executable_for(cpu)
+    compute_now, started, release = executable.run, threading.Event(), threading.Event()
+
+    def slowly(inputs: Any, outputs: Any) -> None:
+        started.set()
+        release.wait()
+        compute_now(inputs, outputs)
+
+    monkeypatch.setattr(executable, "run", slowly)
+    target = np.zeros((2, 3), np.float32)
+
+    async def compute() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": target})
+
+    async def begun() -> None:
+        while not started.is_set():
+            await pause(0.001)
+        threading.Timer(0.02, release.set).start()
+
+    run(lambda: cancel_after(compute, begun))
+    np.testing.assert_array_equal(target, TWOS)
+
+
+def test_cancelled_device_outputs_stay_as_they_are(gpu: MLContext, run: Run) -> None:
+    graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
+    release, y = threading.Event(), empty_buffer(gpu.device, 24)
+
+    async def compute() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": y})
+
+    async def main() -> None:
+        gpu.run_on_worker(release.wait)
+        await cancel_after(compute, pause)
+        release.set()
+        await execution.compute(graph, {"x": ONES})
+
+    run(main)
+    assert not read(y).any()

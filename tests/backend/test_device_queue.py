@@ -1,0 +1,389 @@
+"""Tensors in a device queue's order: batches, exported buffers, command buffers, lost devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
+from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
+from tests.graphs import awaited, doubling
+from tests.loops import Run
+from webnn_py import (
+    ContextLostError,
+    InvalidStateError,
+    MLAwaitedExecution,
+    MLCommandEncoder,
+    MLContext,
+    MLError,
+    OperationError,
+    Timeline,
+    ValidationError,
+    ml,
+)
+
+TRIPLE = """
+@group(0) @binding(0) var<storage, read_write> data: array<f32>;
+@compute @workgroup_size(1)
+fn main(@builtin(global_invocation_id) id: vec3u) { data[id.x] *= 3.0; }
+"""
+
+
+@pytest.fixture
+def own_gpu(gpu: MLContext) -> Iterator[MLContext]:
+    """A GPU context that the test may destroy."""
+    with ml.create_context_sync(device_type="gpu") as context:
+        yield context
+
+
+@pytest.fixture
+def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the number of command buffers of each submission to the queue."""
+    gpu.flush()  # so that nothing goes on from before
+    counts: list[int] = []
+    kind = type(gpu.device.queue)
+    submit = kind.submit
+
+    def counted(queue: Any, buffers: Any) -> None:
+        counts.append(len(buffers))
+        submit(queue, buffers)
+
+    monkeypatch.setattr(kind, "submit", counted)
+    return counts
+
+
+def tripling(context: MLContext, buffer: Any) -> Any:
+    """A command buffer of the user's that triples six floats."""
+    device = context.device
+    pipeline = device.create_compute_pipeline(
+        layout="auto",
+        compute={"module": device.create_shader_module(code=TRIPLE), "entry_point": "main"},
+    )
+    group = device.create_bind_group(
+        layout=pipeline.get_bind_group_layout(0),
+        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 24}}],
+    )
+    encoder = device.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    compute.dispatch_workgroups(6)
+    compute.end()
+    return encoder.finish()
+
+
+def copying(context: MLContext, source: Any, target: Any) -> Any:
+    """A command buffer of the user's that copies six floats."""
+    encoder = context.device.create_command_encoder()
+    encoder.copy_buffer_to_buffer(source, 0, target, 0, 24)
+    return encoder.finish()
+
+
+# Batches
+
+
+def test_dispatches_are_submitted_together(gpu: MLContext, submissions: list[int]) -> None:
+    graph, one = adding(gpu), tensor(gpu, ONES)
+    x, y = tensor(gpu, ONES * 0), tensor(gpu)
+    gpu.flush()
+    submissions.clear()
+    for _ in range(100):
+        gpu.dispatch(graph, {"x": x, "k": one}, {"y": y})
+        x, y = y, x
+    assert submissions == []
+    gpu.flush()
+    assert submissions == [1]
+    gpu.flush()
+    assert submissions == [1]
+    np.testing.assert_array_equal(gpu.read_tensor_sync(x), ONES * 100)
+    assert submissions == [1, 1]
+
+
+def test_a_signal_and_an_export_submit(gpu: MLContext, submissions: list[int]) -> None:
+    graph, x = doubling(gpu), tensor(gpu, ONES)
+    y = tensor(gpu, exportable=True)
+    gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[Timeline()(signal=1)])
+    assert submissions == [1]
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    assert submissions == [1]
+    with gpu.export_to_gpu(y):
+        assert submissions == [1, 1]
+
+
+def test_parking_submits_what_is_recorded(gpu: MLContext, submissions: list[int]) -> None:
+    graph, x, y = doubling(gpu), tensor(gpu, ONES), tensor(gpu)
+    gpu.flush()
+    submissions.clear()
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    parked = Parked(gpu, graph)
+    assert submissions == [1]
+    parked.go()
+
+
+def test_a_large_number_of_dispatches_is_submitted_in_between(
+    gpu: MLContext, submissions: list[int]
+) -> None:
+    graph, x, y = doubling(gpu), tensor(gpu, ONES), tensor(gpu)
+    for _ in range(600):
+        gpu.dispatch(graph, {"x": x}, {"y": y})
+    assert len(submissions) == 2
+
+
+def test_large_writes_are_submitted_in_between(gpu: MLContext, submissions: list[int]) -> None:
+    graph, x, y = doubling(gpu), tensor(gpu, ONES), tensor(gpu)
+    large = tensor(gpu, np.zeros(1 << 20, np.float32))
+    submissions.clear()
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    for turn in range(40):
+        gpu.write_tensor(large, np.full(1 << 20, turn, np.float32))
+    assert len(submissions) == 1  # then nothing is recorded, and the queue writes
+    assert gpu.read_tensor_sync(large)[-1] == 39
+
+
+# Exported tensors
+
+
+def test_the_user_works_on_an_exported_tensor_in_order(gpu: MLContext) -> None:
+    graph, x = doubling(gpu), tensor(gpu, ONES)
+    y, z = tensor(gpu, exportable=True), tensor(gpu)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    with gpu.export_to_gpu(y) as buffer:
+        assert isinstance(buffer, wgpu.GPUBuffer)
+        assert buffer.size == 24
+        gpu.device.queue.submit([tripling(gpu, buffer)])
+    gpu.dispatch(graph, {"x": y}, {"y": z})
+    np.testing.assert_array_equal(gpu.read_tensor_sync(z), ONES * 12)
+    np.testing.assert_array_equal(gpu.read_tensor_sync(y), ONES * 6)
+
+
+def test_a_rented_tensor_is_unusable_until_its_release(gpu: MLContext) -> None:
+    graph, y = doubling(gpu), tensor(gpu)
+    rented = tensor(gpu, ONES, exportable=True)
+    with gpu.export_to_gpu(rented):
+        assert "exported" in repr(rented)
+        for call in (
+            lambda: gpu.read_tensor_sync(rented),
+            lambda: gpu.write_tensor(rented, ONES),
+            lambda: gpu.dispatch(graph, {"x": rented}, {"y": y}),
+            lambda: gpu.dispatch(graph, {"x": y}, {"y": rented}),
+            lambda: awaited(graph, {"x": rented}),
+            lambda: awaited(graph, {"x": y}, {"y": rented}),
+            lambda: MLCommandEncoder(gpu).dispatch(graph, {"x": rented}, {"y": y}),
+            lambda: gpu.export_to_gpu(rented).__enter__(),
+        ):
+            with pytest.raises(InvalidStateError, match="exported"):
+                call()
+        with pytest.raises(BufferError, match="exported"):
+            rented.__dlpack__(dl_device=(1, 0))
+    np.testing.assert_array_equal(gpu.read_tensor_sync(rented), ONES)
+
+
+def test_an_export_ends_with_its_block_whatever_happens(gpu: MLContext) -> None:
+    rented = tensor(gpu, ONES, exportable=True)
+    with pytest.raises(KeyError), gpu.export_to_gpu(rented):
+        raise KeyError
+    np.testing.assert_array_equal(gpu.read_tensor_sync(rented), ONES)
+
+
+def test_only_one_of_many_threads_rents(gpu: MLContext) -> None:
+    rented, barrier = tensor(gpu, ONES, exportable=True), threading.Barrier(4)
+    outcomes: list[str] = []
+
+    def rent() -> None:
+        barrier.wait(LONG)
+        try:
+            with gpu.export_to_gpu(rented):
+                outcomes.append("rented")
+                barrier.wait(LONG)
+        except InvalidStateError:
+            outcomes.append("refused")
+            barrier.wait(LONG)
+
+    threads = [threading.Thread(target=rent) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+    assert sorted(outcomes) == ["refused"] * 3 + ["rented"]
+
+
+def test_what_cannot_be_exported(gpu: MLContext) -> None:
+    def export(what: Any) -> Callable[[], Any]:
+        return gpu.export_to_gpu(what).__enter__
+
+    with pytest.raises(ValidationError, match="not created exportable"):
+        export(tensor(gpu))()
+    with pytest.raises(ValidationError, match="expected an MLTensor"):
+        export(5)()
+    with pytest.raises(ValidationError, match="constant"):
+        export(gpu.create_constant_tensor_sync(ONES))()
+    gone = tensor(gpu, exportable=True)
+    gone.destroy()
+    with pytest.raises(ValidationError, match="destroyed"):
+        export(gone)()
+
+
+def test_a_tensor_that_parked_work_uses_is_not_exported(gpu: MLContext) -> None:
+    graph, timeline = doubling(gpu), Timeline()
+    x, y = tensor(gpu, ONES), tensor(gpu, exportable=True)
+    other = tensor(gpu, ONES, exportable=True)
+    gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[timeline(wait=1)])
+    with (
+        pytest.raises(InvalidStateError, match="waits for a timeline"),
+        gpu.export_to_gpu(y),
+    ):
+        pass
+    with gpu.export_to_gpu(other) as buffer:
+        np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+    timeline.signal(1)
+    with gpu.export_to_gpu(y) as buffer:
+        np.testing.assert_array_equal(read(buffer, SHAPE), ONES * 2)
+
+
+def test_what_was_never_made_is_not_exported(gpu: MLContext) -> None:
+    made, timeline = tensor(gpu, exportable=True), Timeline()
+    timeline.fail(1, ValueError("boom"))
+    gpu.dispatch(doubling(gpu), {"x": tensor(gpu)}, {"y": made}, sync=[timeline(wait=1)])
+    with pytest.raises(OperationError, match="boom"), gpu.export_to_gpu(made):
+        pass
+    gpu.write_tensor(made, ONES)
+    with gpu.export_to_gpu(made) as buffer:
+        np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+
+
+def test_a_tensor_whose_buffer_the_user_destroyed_is_destroyed(gpu: MLContext) -> None:
+    made = tensor(gpu, ONES, exportable=True)
+    with gpu.export_to_gpu(made) as buffer:
+        buffer.destroy()
+    with pytest.raises(ValidationError, match="destroyed"):
+        gpu.read_tensor_sync(made)
+    np.testing.assert_array_equal(gpu.read_tensor_sync(tensor(gpu, ONES)), ONES)
+
+
+# Command buffers
+
+
+def test_command_buffers_run_between_dispatches(gpu: MLContext) -> None:
+    graph, x = doubling(gpu), tensor(gpu, ONES)
+    y, z = tensor(gpu, exportable=True), tensor(gpu)
+    with gpu.export_to_gpu(y) as buffer:
+        commands = tripling(gpu, buffer)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    gpu.submit([commands])
+    gpu.dispatch(graph, {"x": y}, {"y": z})
+    np.testing.assert_array_equal(gpu.read_tensor_sync(z), ONES * 12)
+
+
+def test_command_buffers_wait_and_signal(gpu: MLContext) -> None:
+    source, target = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
+    timeline = Timeline()
+    commands = copying(gpu, source, target)
+    gpu.submit([commands], sync=[timeline(wait=1, signal=2)])
+    np.testing.assert_array_equal(read(target, SHAPE), ONES * 0)
+    timeline.signal(1)
+    timeline.wait_sync(2, timeout=LONG)
+    np.testing.assert_array_equal(read(target, SHAPE), ONES)
+
+
+def test_recorded_graphs_on_tensors_keep_the_order(gpu: MLContext) -> None:
+    graph, x = doubling(gpu), tensor(gpu, ONES)
+    y, z, last = tensor(gpu), tensor(gpu), tensor(gpu)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    encoder = MLCommandEncoder(gpu)
+    encoder.dispatch(graph, {"x": y}, {"y": z})
+    commands = encoder.finish()
+    gpu.write_tensor(y, ONES * 5)
+    gpu.submit([commands])
+    gpu.dispatch(graph, {"x": z}, {"y": last})
+    np.testing.assert_array_equal(gpu.read_tensor_sync(last), ONES * 20)
+
+
+@pytest.mark.parametrize("given", [5, None, [5], [None], "ab"])
+def test_what_is_no_command_buffer_is_refused(gpu: MLContext, given: Any) -> None:
+    with pytest.raises(ValidationError, match="submit"):
+        gpu.submit(given)
+
+
+def test_command_buffers_are_submitted_once_and_on_their_device(
+    gpu: MLContext, own_gpu: MLContext
+) -> None:
+    target = empty_buffer(gpu.device, 24)
+    source = buffer_of(gpu.device, ONES)
+    commands = copying(gpu, source, target)
+    with pytest.raises(ValidationError, match="this context's device"):
+        own_gpu.submit([commands])
+    with pytest.raises(ValidationError, match="submitted before"):
+        gpu.submit([commands, commands])
+    gpu.submit([commands])
+    with pytest.raises(ValidationError, match="submitted before"):
+        gpu.submit([commands])
+    gpu.submit([])
+    np.testing.assert_array_equal(read(target, SHAPE), ONES)
+
+
+# Lost devices
+
+
+@pytest.mark.parametrize("use", ["write", "read", "dispatch", "awaited", "encoder", "signal"])
+def test_a_lost_device_takes_its_context_along(
+    own_gpu: MLContext, use: str, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
+    timeline = Timeline()
+    own_gpu.read_tensor_sync(x)
+    own_gpu.device.destroy()
+    execution = MLAwaitedExecution(own_gpu)
+    uses: dict[str, Callable[[], Any]] = {
+        "write": lambda: own_gpu.write_tensor(x, ONES),
+        "read": lambda: own_gpu.read_tensor_sync(x),
+        "dispatch": lambda: (own_gpu.dispatch(graph, {"x": x}, {"y": y}), own_gpu.flush()),
+        "awaited": lambda: awaited(graph, {"x": x}),
+        "encoder": lambda: MLCommandEncoder(own_gpu).dispatch(graph, {"x": x}, {"y": y}),
+        "signal": lambda: own_gpu.dispatch(graph, {"x": x}, {"y": y}, [timeline(signal=1)]),
+    }
+
+    def use_twice() -> None:
+        uses[use]()
+        own_gpu.read_tensor_sync(y)
+
+    with pytest.raises(MLError):
+        use_twice()
+    if use == "signal":
+        with pytest.raises(OperationError, match="lost"):
+            timeline.wait_sync(1, timeout=LONG)
+
+    async def lost() -> None:
+        assert "lost" in (await own_gpu.lost).message
+        with pytest.raises(ContextLostError):
+            await execution.compute(graph, {"x": ONES})
+
+    run(lost)
+    caplog.clear()
+
+
+def test_a_device_lost_with_work_parked_and_under_way_ends_it_all(
+    own_gpu: MLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    parked, done = Parked(own_gpu), Timeline()
+    graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
+    own_gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[done(signal=1)])
+    own_gpu.device.destroy()
+    parked.go()
+    with pytest.raises(OperationError):
+        done.wait_sync(1, timeout=LONG)
+    with pytest.raises(MLError):
+        own_gpu.read_tensor_sync(y)
+    assert own_gpu.lost.wait(LONG).message
+    caplog.clear()
+
+
+def test_storage_is_the_usage_that_is_promised(gpu: MLContext) -> None:
+    with gpu.export_to_gpu(tensor(gpu, exportable=True)) as buffer:
+        assert buffer.usage & STORAGE
+        assert buffer.usage & wgpu.BufferUsage.COPY_SRC
+        assert buffer.usage & wgpu.BufferUsage.COPY_DST

@@ -1,0 +1,94 @@
+"""The WGSL of small graphs, as one reads it; made without a device."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.golden import Golden
+from tests.graphs import Build, build, normal
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
+from webnn_py.backends.reference import evaluate
+from webnn_py.backends.webgpu.emission import Kernel
+from webnn_py.backends.webgpu.engine import kernels_of
+from webnn_py.backends.webgpu.legalize import legalize
+from webnn_py.backends.webgpu.lower import has_lowering
+from webnn_py.backends.webgpu.storage import Features
+from webnn_py.passes import Target, optimize
+
+TARGET = Target(lambda node: has_lowering(node.op), evaluate)
+
+
+def kernels(what: Build, features: Features) -> list[Kernel]:
+    with ml.create_context_sync(device_type="cpu") as context:
+        graph = legalize(optimize(build(context, what).source, TARGET), features)
+    return kernels_of(graph, features)
+
+
+def chain(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Elementwise operators over a row and a column, some used twice."""
+    row = builder.input("row", "float32", [1, 6])
+    column = builder.input("column", "float32", [4, 1])
+    total = builder.add(row, column)
+    scaled = builder.mul(total, builder.constant(0.5, "float32"))
+    return {"y": builder.max(builder.sub(scaled, row), builder.sqrt(scaled))}
+
+
+def epilogue(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """A bias and an activation taken into the loop before them; a padded input into its reads."""
+    x = builder.input("x", "float32", [1, 3, 6, 6])
+    padded = builder.pad(x, [0, 0, 1, 1], [0, 0, 1, 1])
+    pooled = builder.average_pool2d(padded, window_dimensions=[2, 2], strides=[2, 2])
+    return {"y": builder.relu(builder.add(pooled, builder.constant(normal(3, 1, 1))))}
+
+
+def bytes_compared(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Four results to a word."""
+    a = builder.input("a", "uint8", [5, 3])
+    b = builder.input("b", "uint8", [3])
+    return {"y": builder.lesser_or_equal(a, b)}
+
+
+def halves(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """float16, computed in float32."""
+    x = builder.input("x", "float16", [7, 8])
+    return {"y": builder.reduce_sum(builder.abs(x), axes=[1])}
+
+
+GRAPHS: dict[str, Build] = {
+    "chain": chain,
+    "epilogue": epilogue,
+    "bytes": bytes_compared,
+    "halves": halves,
+}
+DEVICES = {
+    "": Features(),
+    "-without-f16": Features(f16=False, int64=False),
+}
+
+
+@pytest.mark.parametrize(
+    ("graph", "device"), [(name, "") for name in GRAPHS] + [("halves", "-without-f16")]
+)
+def test_wgsl(golden: Golden, graph: str, device: str) -> None:
+    made = kernels(GRAPHS[graph], DEVICES[device])
+    listing = "\n".join(
+        f"// {kernel.name}, workgroups {kernel.workgroups}\n{kernel.code}" for kernel in made
+    )
+    golden(f"{graph}{device}.wgsl", listing)
+
+
+def network(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Enough for several kernels and shared intermediate buffers."""
+    x = builder.input("x", "float32", [2, 3, 8, 8])
+    pooled = builder.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
+    flat = builder.reshape(builder.relu(pooled), [2, 48])
+    scores = builder.matmul(flat, builder.constant(normal(48, 5)))
+    return {"p": builder.softmax(scores, 1), "mean": builder.reduce_mean(pooled, axes=[2, 3])}
+
+
+def test_steps(golden: Golden, gpu: MLContext) -> None:
+    executable = build(gpu, network).executable_for(gpu)
+    # How many workgroups a product takes is the device's affair.
+    golden("steps.txt", re.sub(r"<[\d,]+>", "", executable.describe()))

@@ -1,0 +1,36 @@
+"""Matrix products that read their operands through what only moves elements."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+W = np.arange(20, dtype=np.float32).reshape(4, 5)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (lambda b, x: b.reverse(x, axes=[1, 2]), X[:, ::-1, ::-1]),
+        (lambda b, x: b.reverse(x, axes=[0]), X[::-1]),
+        (lambda b, x: b.tile(x, [3, 2, 1]), np.tile(X, [3, 2, 1])),
+        (lambda b, x: b.slice(x, [1, 0, 0], [1, 3, 4], strides=[1, 2, 1]), X[1:, ::2]),
+        (lambda b, x: b.expand(b.slice(x, [0, 1, 0], [2, 1, 4]), [2, 6, 4]), X[:, [1] * 6]),
+        (lambda b, x: b.split(x, [1, 2], axis=1)[1], X[:, 1:]),
+    ],
+)
+def test_operands_that_are_views(
+    gpu: MLContext, view: Callable[[MLGraphBuilder, MLOperand], MLOperand], expected: np.ndarray
+) -> None:
+    builder = MLGraphBuilder(gpu)
+    x = view(builder, builder.input("x", "float32", X.shape))
+    product = builder.matmul(x, builder.input("w", "float32", W.shape))
+    graph = builder.build_sync({"y": product})
+    results = asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": X, "w": W}))
+    np.testing.assert_array_equal(results["y"], expected @ W)

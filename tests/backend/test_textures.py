@@ -1,0 +1,351 @@
+"""Textures as inputs and outputs of graphs: formats, layouts, views, what is refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from tests.backend.buffers import empty_buffer, read, run_recorded
+from tests.graphs import awaited, build
+from webnn_py import (
+    DataError,
+    MLCommandEncoder,
+    MLContext,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperand,
+    NotSupportedError,
+    ml,
+)
+from webnn_py.backends.webgpu.textures import CHANNELS, WRITABLE
+
+USAGE = wgpu.TextureUsage
+EVERY = USAGE.TEXTURE_BINDING | USAGE.STORAGE_BINDING | USAGE.COPY_SRC | USAGE.COPY_DST
+WIDTH, HEIGHT = 7, 5
+Array = np.ndarray[Any, Any]
+
+
+def texture(
+    device: Any, format_: str = "rgba32float", usage: int | None = None, **options: Any
+) -> Any:
+    """A texture of 7 x 5 texels."""
+    if usage is None:
+        usage = EVERY if format_ in WRITABLE else EVERY & ~USAGE.STORAGE_BINDING
+    options = {"size": (WIDTH, HEIGHT, 1)} | options
+    return device.create_texture(format=format_, usage=usage, **options)
+
+
+def element_of(format_: str) -> Any:
+    if format_.endswith("32float"):
+        return np.float32
+    if format_.endswith("16float"):
+        return np.float16
+    return np.int8 if format_.endswith("snorm") else np.uint8
+
+
+def fill(target: Any, texels: Array, mip_level: int = 0) -> None:
+    """Write texels of shape [height, width, channels] as they lie in memory."""
+    height, width = texels.shape[:2]
+    target._device.queue.write_texture(
+        {"texture": target, "mip_level": mip_level},
+        np.ascontiguousarray(texels),
+        {"bytes_per_row": texels[0].nbytes},
+        (width, height, 1),
+    )
+
+
+def texels_of(source: Any) -> Array:
+    """What lies in a texture, [height, width, channels]."""
+    element = element_of(source.format)
+    channels = CHANNELS[source.format]
+    width, height, _ = source.size
+    data = source._device.queue.read_texture(
+        {"texture": source},
+        {"bytes_per_row": width * channels * np.dtype(element).itemsize},
+        (width, height, 1),
+    )
+    return np.frombuffer(data, element).reshape(height, width, channels)
+
+
+def some_texels(format_: str, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    element = element_of(format_)
+    shape = (HEIGHT, WIDTH, CHANNELS[format_])
+    if np.issubdtype(element, np.floating):
+        return rng.normal(size=shape).astype(element)
+    low = -127 if element is np.int8 else 0
+    return rng.integers(low, 128 if element is np.int8 else 256, shape).astype(element)
+
+
+def numbers(format_: str, texels: Array) -> Array:
+    """Texels as the numbers that a format stands for, in the order r, g, b, a."""
+    values = texels.astype(np.float64)
+    if "norm" in format_:
+        values = values / (127 if "snorm" in format_ else 255)
+    if format_.startswith("bgra"):
+        values = values[..., [2, 1, 0, 3]]
+    if format_.endswith("-srgb"):
+        low, high = values / 12.92, ((values + 0.055) / 1.055) ** 2.4
+        colours = np.where(values <= 0.04045, low, high)
+        values = np.concatenate([colours[..., :3], values[..., 3:]], axis=-1)
+    return values
+
+
+def copying(context: MLContext, shape: list[int], data_type: str = "float32") -> MLGraph:
+    """y is x plus nothing, computed."""
+
+    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = builder.input("x", data_type, shape)
+        return {"y": builder.add(x, builder.constant(0.0, data_type))}
+
+    return build(context, what)
+
+
+def planar(values: Array, channels: int) -> Array:
+    return values[None, ..., :channels].transpose(0, 3, 1, 2)
+
+
+def run(graph: MLGraph, x: Any, y: Any) -> None:
+    run_recorded(graph, {"x": x}, {"y": y})
+
+
+# Formats
+
+
+@pytest.mark.parametrize("format_", CHANNELS)
+def test_every_format_is_read(gpu: MLContext, format_: str) -> None:
+    source, texels = texture(gpu.device, format_), some_texels(format_)
+    fill(source, texels)
+    graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH])
+    result = awaited(graph, {"x": source})["y"]
+    wanted = planar(numbers(format_, texels), CHANNELS[format_])
+    np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=2e-3 if "srgb" in format_ else 1e-6)
+
+
+@pytest.mark.parametrize("format_", WRITABLE)
+def test_writable_formats_are_written(gpu: MLContext, format_: str) -> None:
+    texels = some_texels(format_, seed=1)
+    channels = CHANNELS[format_]
+    graph = copying(gpu, [1, channels, HEIGHT, WIDTH])
+    target = texture(gpu.device, format_)
+    x = planar(numbers(format_, texels), channels).astype(np.float32)
+    results = awaited(graph, {"x": x}, {"y": target})
+    assert results["y"] is target
+    assert texels_of(target).tolist() == texels.tolist()  # to the bit
+
+
+def test_normalized_formats_clamp(gpu: MLContext) -> None:
+    target = texture(gpu.device, "rgba8unorm")
+    x = np.broadcast_to(np.float32([-1, 0.5, 2, 1]), (1, HEIGHT, WIDTH, 4))
+    run(copying(gpu, [1, HEIGHT, WIDTH, 4]), np.ascontiguousarray(x), target)
+    assert np.abs(texels_of(target).astype(int) - [0, 128, 255, 255]).max() <= 1
+
+
+# Layouts
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "chw", "hwc"])
+def test_layouts_and_channels(gpu: MLContext, layout: str, channels: int) -> None:
+    source, target = (texture(gpu.device, "rgba32float") for _ in range(2))
+    texels = some_texels("rgba32float", seed=2)
+    fill(source, texels)
+    wanted = planar(texels, channels) if "ch" in layout else texels[None, ..., :channels]
+    wanted = wanted if layout[0] == "n" else wanted[0]
+    graph = copying(gpu, list(wanted.shape))
+    np.testing.assert_array_equal(awaited(graph, {"x": source})["y"], wanted)
+    run(graph, np.ascontiguousarray(wanted), target)
+    written = texels_of(target)
+    if channels == 1:  # grey
+        colours = texels[..., [0, 0, 0]]
+    else:
+        colours = np.where(np.arange(3) < channels, texels[..., :3], 0)
+    np.testing.assert_array_equal(written[..., :3], colours)
+    np.testing.assert_array_equal(written[..., 3], texels[..., 3] if channels == 4 else 1)
+
+
+def test_one_channel_may_have_no_dimension(gpu: MLContext) -> None:
+    source, target = (texture(gpu.device, "r32float") for _ in range(2))
+    texels = some_texels("r32float")
+    fill(source, texels)
+    run(copying(gpu, [HEIGHT, WIDTH]), source, target)
+    np.testing.assert_array_equal(texels_of(target), texels)
+
+
+def test_planes_come_before_pixels_where_both_fit(gpu: MLContext) -> None:
+    source = texture(gpu.device, "rgba32float", size=(3, 3, 1))
+    texels = np.arange(36, dtype=np.float32).reshape(3, 3, 4)
+    fill(source, texels)
+    result = awaited(copying(gpu, [1, 3, 3, 3]), {"x": source})["y"]
+    np.testing.assert_array_equal(result, planar(texels, 3))
+
+
+@pytest.mark.parametrize("format_", ["rgba8unorm", "rgba16float", "r32float"])
+def test_float16_operands(gpu: MLContext, format_: str) -> None:
+    if "shader-f16" not in gpu.device.features:
+        graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH], "float16")
+        with pytest.raises(NotSupportedError, match=r"input 'x': .* needs .* shader-f16"):
+            run(graph, texture(gpu.device, format_), texture(gpu.device, format_))
+        return
+    source, target = (texture(gpu.device, format_) for _ in range(2))
+    texels = some_texels(format_, seed=3)
+    fill(source, texels)
+    graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH], "float16")
+    result = awaited(graph, {"x": source})["y"]
+    wanted = planar(numbers(format_, texels), CHANNELS[format_])
+    np.testing.assert_allclose(result, wanted.astype(np.float16), rtol=1e-3, atol=1e-3)
+    run(graph, source, target)
+    difference = texels_of(target).astype(np.float64) - texels.astype(np.float64)
+    assert np.abs(difference).max() <= (1 if format_ == "rgba8unorm" else 4e-3)
+
+
+# Views and recordings
+
+
+def test_views_of_textures(gpu: MLContext) -> None:
+    source, target = (texture(gpu.device, "rgba8unorm") for _ in range(2))
+    texels = some_texels("rgba8unorm", seed=4)
+    fill(source, texels)
+    run(copying(gpu, [1, 4, HEIGHT, WIDTH]), source.create_view(), target.create_view())
+    np.testing.assert_array_equal(texels_of(target), texels)
+
+
+def test_the_first_level_of_a_texture_with_several(gpu: MLContext) -> None:
+    source, target = (texture(gpu.device, "rgba8unorm", mip_level_count=2) for _ in range(2))
+    texels = some_texels("rgba8unorm", seed=5)
+    fill(source, texels)
+    graph = copying(gpu, [1, 4, HEIGHT, WIDTH])
+    run(graph, source, target)
+    np.testing.assert_array_equal(texels_of(target), texels)
+    with pytest.raises(DataError, match="input 'x': a view of a texture with 2 mip levels"):
+        run(graph, source.create_view(base_mip_level=1), target)
+
+
+def test_a_texture_in_place(gpu: MLContext) -> None:
+    both = texture(gpu.device, "r32float")
+    texels = some_texels("r32float", seed=6)
+    fill(both, texels)
+
+    def upside_down(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": builder.reverse(builder.input("x", "float32", [HEIGHT, WIDTH]), axes=[0])}
+
+    run(build(gpu, upside_down), both, both)
+    np.testing.assert_array_equal(texels_of(both), texels[::-1])
+
+
+def test_textures_between_the_user_s_passes(gpu: MLContext) -> None:
+    low, high = (texture(gpu.device, "rgba8unorm", EVERY | USAGE.RENDER_ATTACHMENT) for _ in "ab")
+    commands = gpu.device.create_command_encoder()
+    cleared = {
+        "view": low.create_view(),
+        "load_op": "clear",
+        "store_op": "store",
+        "clear_value": (0.2, 0.4, 0.6, 1),
+    }
+    commands.begin_render_pass(color_attachments=[cleared]).end()
+    encoder = MLCommandEncoder(gpu, encoder=commands)
+    encoder.dispatch(copying(gpu, [1, 3, HEIGHT, WIDTH]), {"x": low}, {"y": high})
+    copied = texture(gpu.device, "rgba8unorm")
+    commands.copy_texture_to_texture({"texture": high}, {"texture": copied}, (WIDTH, HEIGHT, 1))
+    gpu.device.queue.submit([commands.finish()])
+    assert (texels_of(copied) == [51, 102, 153, 255]).all()
+
+
+def test_textures_as_constants(gpu: MLContext) -> None:
+    source, y = texture(gpu.device, "r32float"), empty_buffer(gpu.device, HEIGHT * WIDTH * 4)
+    texels = some_texels("r32float", seed=7)
+    fill(source, texels)
+    graph = copying(gpu, [HEIGHT, WIDTH])
+    encoder = MLCommandEncoder(gpu)
+    encoder.initialize_graph(graph, {"x": source})
+    gpu.device.queue.submit([encoder.finish()])
+    fill(source, np.zeros_like(texels))
+    encoder = MLCommandEncoder(gpu)
+    encoder.dispatch(graph, {}, {"y": y})
+    gpu.device.queue.submit([encoder.finish()])
+    np.testing.assert_array_equal(read(y, (HEIGHT, WIDTH)), texels[..., 0])
+
+
+def test_conversions_are_compiled_off_the_loop(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = gpu.backend.gpu  # type: ignore[attr-defined]
+    make, threads = device.pipeline, []
+
+    def pipeline(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return make(*arguments)
+
+    graph = copying(gpu, [HEIGHT, WIDTH])
+    monkeypatch.setattr(device, "pipeline", pipeline)
+    awaited(graph, {"x": texture(gpu.device, "r32float")}, {"y": texture(gpu.device, "r32float")})
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads
+
+
+# What is refused
+
+
+def refuse(graph: MLGraph, message: str, x: Any = None, y: Any = None) -> None:
+    """Both modes refuse, and the graph runs after that."""
+    device = graph.context.device
+    shape = graph.inputs["x"].shape
+    good_x = np.zeros(shape, graph.inputs["x"].data_type)
+    good_y = empty_buffer(device, good_x.nbytes)
+    what = "input 'x'" if y is None else "output 'y'"
+    for go in (run, lambda graph, x, y: awaited(graph, {"x": x}, {"y": y})):
+        with pytest.raises(DataError, match=f"{what}: {message}"):
+            go(graph, good_x if x is None else x, good_y if y is None else y)
+        go(graph, good_x, good_y)
+
+
+def test_shapes_that_do_not_fit(gpu: MLContext) -> None:
+    for shape in (
+        [1, 3, WIDTH, HEIGHT],
+        [1, 5, HEIGHT, WIDTH],
+        [2, 3, HEIGHT, WIDTH],
+        [HEIGHT * WIDTH],
+        [1, 1, 3, HEIGHT, WIDTH],
+    ):
+        message = r"a 7 x 5 rgba32float texture does not fit the shape"
+        refuse(copying(gpu, shape), message, x=texture(gpu.device))
+        refuse(copying(gpu, shape), message, y=texture(gpu.device))
+    one_channel = copying(gpu, [1, 2, HEIGHT, WIDTH])
+    refuse(one_channel, "a 7 x 5 r32float texture", x=texture(gpu.device, "r32float"))
+
+
+def test_textures_that_cannot_be_used(gpu: MLContext) -> None:
+    graph, device = copying(gpu, [1, 1, HEIGHT, WIDTH]), gpu.device
+    destroyed = texture(device)
+    view = destroyed.create_view()
+    destroyed.destroy()
+    refuse(graph, "the GPUTexture is destroyed", x=destroyed)
+    refuse(graph, "the GPUTexture is destroyed", y=destroyed)
+    refuse(graph, "the GPUTextureView is destroyed", x=view)
+    refuse(graph, "the texture's usage lacks TEXTURE_BINDING", x=texture(device, usage=EVERY & ~4))
+    refuse(graph, "the texture's usage lacks STORAGE_BINDING", y=texture(device, usage=EVERY & ~8))
+    refuse(graph, "texture format rgba32uint is not supported", x=texture(device, "rgba32uint"))
+    refuse(graph, "texture format r8unorm is not supported here", y=texture(device, "r8unorm"))
+    volume = texture(device, size=(WIDTH, HEIGHT, 2), dimension="3d")
+    refuse(graph, "expected a 2d texture", x=volume)
+
+
+def test_textures_of_another_device(gpu: MLContext) -> None:
+    graph = copying(gpu, [1, 1, HEIGHT, WIDTH])
+    with ml.create_context_sync(device_type="gpu") as other:
+        refuse(graph, "the GPUTexture belongs to another GPUDevice", x=texture(other.device))
+        view = texture(other.device).create_view()
+        refuse(graph, "the GPUTextureView belongs to another GPUDevice", y=view)
+
+
+def test_textures_hold_floats(gpu: MLContext) -> None:
+    def integers(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": builder.abs(builder.input("x", "int32", [HEIGHT, WIDTH]))}
+
+    message = "a texture needs a float operand, this one is int32"
+    refuse(build(gpu, integers), message, x=texture(gpu.device))
+    refuse(build(gpu, integers), message, y=texture(gpu.device))

@@ -1,0 +1,137 @@
+"""64-bit integers on WebGPU, with shader-int64 and as pairs of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.compared import applied, assert_like_reference
+from tests.property.drawing import Array
+from webnn_py import MLContext
+from webnn_py.backends.webgpu import int64
+from webnn_py.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.ops.declare import REGISTRY
+
+WIDE = ("int64", "uint64")
+POWERS = (0, 1, 15, 31, 32, 33, 52, 62, 63)
+EXTREMES = sorted({sign * (2**k + d) for k in POWERS for d in (-1, 0, 1) for sign in (-1, 1)})
+TARGETS = [name for name in DTYPES if name not in PACKED_4BIT]
+
+
+def wide_operators() -> list[tuple[str, str]]:
+    """Elementwise operators with their 64-bit data types."""
+    rows = [op for op in REGISTRY.values() if op.elementwise]
+    return [
+        (op.name, data_type)
+        for op in rows
+        for data_type in WIDE
+        if data_type in op.operand_types(list(op.limits)[-1])
+    ]
+
+
+def extremes(data_type: str) -> Array:
+    info = DTYPES[data_type]
+    return np.array([v for v in EXTREMES if info.min <= v <= info.max] + [3, 7], info.numpy)
+
+
+def full_range(data_type: str, *shape: int) -> Array:
+    info = DTYPES[data_type]
+    rng = np.random.default_rng(0)
+    return rng.integers(int(info.min), int(info.max), shape, info.numpy, endpoint=True)
+
+
+def test_every_expression_has_a_counterpart_for_pairs() -> None:
+    lacking = set()
+    for op in REGISTRY.values():
+        wide = [t for t in WIDE if op.limits and t in op.operand_types(list(op.limits)[-1])]
+        rows = [op.wgsl] if isinstance(op.wgsl, str) else []
+        if isinstance(op.wgsl, Mapping):
+            rows = [op.wgsl[DTYPES[t].kind] for t in wide]
+        if op.reduce is not None:
+            rows = [op.reduce.map, op.reduce.combine, op.reduce.finish]
+        if wide and op.name not in ("cast", "clamp"):
+            lacking |= {row for row in rows if row not in int64.EXPRESSIONS}
+    assert not lacking
+
+
+@pytest.mark.parametrize(("name", "data_type"), wide_operators())
+def test_wide_integers(
+    each_device: MLContext, reference: MLContext, name: str, data_type: str
+) -> None:
+    values = extremes(data_type)
+    columns = [values, values[:, np.newaxis]]
+    names = list(REGISTRY[name].limits)
+    operands = dict(zip(names[-2:], columns, strict=False))
+    options: dict[str, Any] = {}
+    if name == "where":
+        operands["condition"] = np.arange(values.size, dtype=np.uint8) % 2
+    if name == "clamp":
+        low = 0 if data_type == "uint64" else -(2**40)
+        options = {"min_value": low + 5, "max_value": 2**40 + 1}
+    if name == "prelu":
+        operands = {"input": np.tile(values, (values.size, 1)), "slope": columns[1]}
+    for more in [{"data_type": t} for t in TARGETS] if name == "cast" else [{}]:
+        assert_like_reference(each_device, reference, applied(name, operands, **options, **more))
+
+
+@pytest.mark.parametrize("data_type", WIDE)
+@pytest.mark.parametrize("target", TARGETS)
+def test_casts_to_wide_integers(
+    each_device: MLContext, reference: MLContext, data_type: str, target: str
+) -> None:
+    values = np.array([0, 1, -1, 2.5, -7.9, 126, -128, 65504, 2**31, -(2**31), 2**40, 3e19, -3e19])
+    info = DTYPES[target]
+    low, high = (-np.inf, np.inf) if info.kind == "f" else (info.min, 2 ** (info.bits - 2))
+    with np.errstate(over="ignore"):
+        source = np.clip(values, low, high).astype(info.numpy)
+    call = applied("cast", {"input": source}, data_type=data_type)
+    assert_like_reference(each_device, reference, call)
+
+
+@pytest.mark.parametrize("data_type", WIDE)
+@pytest.mark.parametrize("name", [n for n, op in REGISTRY.items() if op.reduce is not None])
+def test_reductions_of_wide_integers(
+    each_device: MLContext, reference: MLContext, name: str, data_type: str
+) -> None:
+    if data_type not in REGISTRY[name].operand_types("input"):
+        assert REGISTRY[name].operand_types("input") == ("float32", "float16")
+        return
+    for shape in ((4, 5), (2, 700)):
+        values = full_range(data_type, *shape)
+        assert_like_reference(each_device, reference, applied(name, {"input": values}, axes=[1]))
+
+
+@pytest.mark.parametrize("data_type", WIDE)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("arg_max", {"axis": 0, "output_data_type": "int64"}),
+        ("arg_min", {"axis": 1}),
+        ("cumulative_sum", {"axis": 1, "reversed": True}),
+        ("expand", {"new_shape": [3, 4, 5]}),
+        ("pad", {"beginning_padding": [1, 0], "ending_padding": [0, 2], "value": 2**40 + 3}),
+        ("reverse", {"axes": [1]}),
+        ("slice", {"starts": [1, 0], "sizes": [3, 5], "strides": [2, 2]}),
+        ("split", {"splits": 2, "axis": 0}),
+        ("tile", {"repetitions": [2, 3]}),
+        ("transpose", {}),
+        ("triangular", {"diagonal": 1}),
+    ],
+)
+def test_moving_wide_integers(
+    each_device: MLContext, reference: MLContext, name: str, options: dict[str, Any], data_type: str
+) -> None:
+    values = {"input": full_range(data_type, 4, 5)}
+    assert_like_reference(each_device, reference, applied(name, values, **options))
+
+
+@pytest.mark.parametrize("data_type", WIDE)
+def test_pooling_wide_integers(
+    each_device: MLContext, reference: MLContext, data_type: str
+) -> None:
+    values = {"input": full_range(data_type, 1, 2, 4, 5)}
+    call = applied("max_pool2d", values, window_dimensions=[2, 2], padding=[1, 0, 1, 0])
+    assert_like_reference(each_device, reference, call)
