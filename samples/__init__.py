@@ -1,0 +1,1 @@
+"""Samples: each runs by itself, and the tests run them all."""

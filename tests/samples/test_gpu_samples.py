@@ -1,0 +1,46 @@
+"""The samples that use a GPU adapter: the figures they return are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from samples import digits, render_pipeline
+from webnn_py import MLContext
+
+
+def test_digits_are_read_alike_in_all_modes(
+    gpu: MLContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = digits.main()
+    assert list(results) == [
+        "MLExecution (cpu)",
+        "MLAwaitedExecution (cpu)",
+        "MLAwaitedExecution (gpu)",
+        "MLCommandEncoder (gpu)",
+    ]
+    predictions = next(iter(results.values()))[0]
+    assert np.bincount(predictions, minlength=10).min() > 30  # every digit, about as often
+    for mode, (found, accuracy) in results.items():
+        assert accuracy >= 0.98, mode
+        np.testing.assert_array_equal(found, predictions, err_msg=mode)
+    assert "all 4 modes give the same answers: yes" in capsys.readouterr().out
+
+
+def test_the_render_pipeline_draws_a_better_picture(
+    gpu: MLContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "new" / "picture.png"
+    figures = render_pipeline.main(picture)
+    assert figures["network"] > figures["bicubic"] + 0.3  # dB
+    assert 20 < figures["bicubic"] < 40
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+        assert image.size == (1280, 426)
+        left, right = (np.asarray(image.crop((x, 0, x + 640, 426)), float) for x in (0, 640))
+    assert left.std() > 30  # a photo, not one colour
+    assert 0.5 < np.abs(left - right).mean() < 15  # alike, but not the same
+    assert f"network {figures['network']:.2f} dB" in capsys.readouterr().out
