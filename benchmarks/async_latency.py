@@ -1,0 +1,223 @@
+"""How long the event loop stalls, and how many awaits a second: webnn_py against ONNX Runtime.
+
+    python -m benchmarks.async_latency --json async.json
+
+- The loop's longest stall while one inference of at least 200 ms is awaited, with building and the
+  first run, and in later runs. The batch is chosen for each so that a run takes that long.
+- Throughput and latency of 1, 8, 64 and 512 concurrent awaits of the same network on one picture
+  each, interleaved, with ratios to the better way of ONNX Runtime in the same round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.async_peers import Array, Peer, ThreadedOnnxRuntime, peers, pictures
+from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
+from webnn_py import NotSupportedError, ml
+
+T = TypeVar("T")
+LONG = 0.2
+MAX_BATCH = 4096
+TICK = 0.001
+CONCURRENT = (1, 8, 64, 512)
+
+
+async def stall(work: Awaitable[T]) -> tuple[T, float, float]:
+    """What `work` gives, the seconds it took, and the longest that the loop did not come round."""
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            start = time.perf_counter()
+            await asyncio.sleep(TICK)
+            longest = max(longest, time.perf_counter() - start - TICK)
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.sleep(5 * TICK)
+    longest, start = 0.0, time.perf_counter()
+    result = await work
+    seconds = time.perf_counter() - start
+    await asyncio.sleep(0)  # the tick that was late counts
+    await asyncio.sleep(2 * TICK)
+    ticking.cancel()
+    return result, seconds, longest
+
+
+async def long_batch(peer: Peer) -> int:
+    """A batch size with which one run takes about `LONG` seconds or more."""
+    batch = 1
+    while True:
+        (picture,), graph = pictures(1, batch), await peer.build(batch)
+        await peer.run(graph, picture)
+        start = time.perf_counter()
+        await peer.run(graph, picture)
+        took = time.perf_counter() - start
+        if took >= 1.3 * LONG or batch >= MAX_BATCH:
+            return batch
+        batch = min(MAX_BATCH, int(batch * min(8, max(1.25, 1.5 * LONG / took))) + 1)
+
+
+async def stalls(peer: Peer, batch: int) -> dict[str, float]:
+    """Milliseconds of the longest stall with building and first run, and in a later run."""
+    (picture,) = pictures(1, batch)
+
+    async def build_and_run() -> Any:
+        graph = await peer.build(batch)
+        await peer.run(graph, picture)
+        return graph
+
+    graph, _, first = await stall(build_and_run())
+    _, seconds, later = await stall(peer.run(graph, picture))
+    return {"first": first * 1e3, "later": later * 1e3, "run": seconds * 1e3}
+
+
+class Load(NamedTuple):
+    """What one round of concurrent awaits gave: requests a second, seconds of each."""
+
+    rate: float
+    latencies: list[float]
+
+
+async def load(peer: Peer, graph: Any, inputs: list[Array], concurrent: int) -> Load:
+    """Have all inputs computed, so many at once; the next one begins when one is done."""
+    waiting, latencies = iter(inputs), []
+
+    async def client() -> None:
+        for picture in waiting:
+            start = time.perf_counter()
+            await peer.run(graph, picture)
+            latencies.append(time.perf_counter() - start)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(concurrent)))
+    return Load(len(inputs) / (time.perf_counter() - start), latencies)
+
+
+def check(found: list[Peer]) -> None:
+    """All of them compute the same."""
+    (picture,) = pictures(1)
+
+    async def answer(peer: Peer) -> Array:
+        return await peer.run(await peer.build(1), picture)
+
+    expected = asyncio.run(answer(ThreadedOnnxRuntime()))
+    for peer in found:
+        np.testing.assert_allclose(
+            asyncio.run(answer(peer)), expected, rtol=1e-3, atol=1e-5, err_msg=peer.name
+        )
+
+
+def measure_stalls(found: list[Peer], rounds: int) -> list[Figures]:
+    """Medians of milliseconds by peer; the first row is what the machine itself does."""
+    batches = {peer.name: asyncio.run(long_batch(peer)) for peer in found}
+
+    def idle() -> dict[str, float]:
+        return {"later": asyncio.run(stall(asyncio.sleep(LONG)))[2] * 1e3}
+
+    def one(peer: Peer) -> dict[str, float]:
+        return asyncio.run(stalls(peer, batches[peer.name]))
+
+    cases: dict[str, Callable[[], dict[str, float]]] = {"a timer, nothing else": idle}
+    cases |= {peer.name: functools.partial(one, peer) for peer in found}
+    return [
+        {"awaited": name, "batch": batches.get(name)}
+        | {f"{key} ms": _median(seen, key) for key in ("run", "first", "later")}
+        | {"worst ms": max(max(each.get("first", 0), each["later"]) for each in seen)}
+        for name, seen in interleaved(cases, rounds).items()
+    ]
+
+
+def _median(rounds: list[dict[str, float]], key: str) -> float | None:
+    values = [each[key] for each in rounds if key in each]
+    return statistics.median(values) if values else None
+
+
+def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int) -> list[Figures]:
+    """Requests a second, latencies, and ratios to the better ONNX Runtime of the same round."""
+    inputs = pictures(max(concurrent, requests))
+    graphs = {peer.name: asyncio.run(peer.build(1)) for peer in found}
+
+    def one(peer: Peer) -> Load:
+        return asyncio.run(load(peer, graphs[peer.name], inputs, concurrent))
+
+    for peer in found:
+        one(peer)  # warm
+    seen = interleaved({peer.name: functools.partial(one, peer) for peer in found}, rounds)
+    rivals = [results for name, results in seen.items() if name.startswith("onnxruntime")]
+    best = [max(loads, key=lambda load: load.rate) for loads in zip(*rivals, strict=True)]
+    rows = []
+    for name, loads in seen.items():
+        p50, p99 = np.percentile([s * 1e3 for each in loads for s in each.latencies], [50, 99])
+        rows.append(
+            {
+                "awaited": name,
+                "at once": concurrent,
+                "requests/s": statistics.median(each.rate for each in loads),
+                "p50 ms": float(p50),
+                "p99 ms": float(p99),
+                "/ onnxruntime": ratio([x.rate for x in loads], [x.rate for x in best]),
+            }
+        )
+    return rows
+
+
+def report(figures: Figures) -> None:
+    """Print the tables."""
+    stalled, loads = figures["stalls"], figures["loads"]
+    for title, rows in (
+        ("longest stall of the event loop: with building and first run, later", stalled),
+        ("one picture a request", loads),
+    ):
+        show(title, list(rows[0]), [list(row.values()) for row in rows])
+    for note in figures["notes"]:
+        print(note)
+
+
+def main(arguments: list[str] | None = None) -> Figures:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--requests", type=int, default=64, help="at least, in each round")
+    parser.add_argument("--concurrent", type=int, nargs="+", default=CONCURRENT, metavar="N")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    options = parser.parse_args(arguments)
+    contexts = [ml.create_context_sync(device_type="cpu")]
+    adapter = None
+    try:
+        contexts.append(ml.create_context_sync(device_type="gpu"))
+        adapter = contexts[-1].device.adapter.info["device"]
+    except NotSupportedError as error:
+        print(f"no GPU context: {error}")
+    found, notes = peers(contexts)
+    check(found)
+    figures: Figures = {
+        "machine": machine(adapter),
+        "stalls": measure_stalls(found, options.rounds),
+        "loads": [
+            row
+            for concurrent in options.concurrent
+            for row in measure_loads(found, concurrent, options.requests, options.rounds)
+        ],
+        "notes": notes,
+    }
+    report(figures)
+    write_json(options.json, figures)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

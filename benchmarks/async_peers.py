@@ -1,0 +1,189 @@
+"""One small convolutional network, and who runs it asynchronously: webnn_py and others."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder
+
+Array = NDArray[np.float32]
+SIDE = 32
+FILTERS = [(8, 3, 3, 3), (16, 8, 3, 3), (32, 16, 3, 3)]
+FEATURES = FILTERS[-1][0] * (SIDE >> len(FILTERS)) ** 2
+
+
+def weights() -> tuple[list[Array], Array, Array]:
+    """Filters, matrix and bias, the same ones each time."""
+    normal = np.random.default_rng(0).normal
+    filters = [normal(0, np.prod(s[1:]) ** -0.5, s).astype(np.float32) for s in FILTERS]
+    matrix = normal(0, FEATURES**-0.5, (FEATURES, 10)).astype(np.float32)
+    return filters, matrix, normal(0, 0.1, (10,)).astype(np.float32)
+
+
+def pictures(count: int, batch: int = 1) -> list[Array]:
+    """Inputs, each different from the others."""
+    random = np.random.default_rng(1).random
+    return [random((batch, 3, SIDE, SIDE), np.float32) for _ in range(count)]
+
+
+def describe(builder: Any, x: Any) -> Any:
+    """The network's output, with the builder of webnn_py or of pywebnn."""
+    ours = isinstance(builder, MLGraphBuilder)
+    filters, matrix, bias = weights()
+    padding: dict[str, Any] = {"padding" if ours else "pads": [1, 1, 1, 1]}
+    batch = x.shape[0]
+    for each in filters:
+        x = builder.relu(builder.conv2d(x, builder.constant(each), **padding))
+        x = builder.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
+    x = builder.reshape(x, [batch, FEATURES])
+    return builder.softmax(builder.gemm(x, builder.constant(matrix), c=builder.constant(bias)), 1)
+
+
+def onnx_model(batch: int) -> bytes:
+    """The same network in ONNX."""
+    filters, matrix, bias = weights()
+    nodes, constants, name = [], {"matrix": matrix, "bias": bias}, "x"
+    for i, each in enumerate(filters):
+        constants[f"filter{i}"] = each
+        nodes += [
+            helper.make_node("Conv", [name, f"filter{i}"], [f"conv{i}"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", [f"conv{i}"], [f"relu{i}"]),
+            helper.make_node(
+                "MaxPool", [f"relu{i}"], [f"pool{i}"], kernel_shape=[2, 2], strides=[2, 2]
+            ),
+        ]
+        name = f"pool{i}"
+    nodes += [
+        helper.make_node("Flatten", [name], ["features"]),
+        helper.make_node("Gemm", ["features", "matrix", "bias"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["y"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 10])],
+        [numpy_helper.from_array(array, key) for key, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+class Peer(ABC):
+    """Who builds the network and runs it awaited."""
+
+    name: str
+
+    @abstractmethod
+    async def build(self, batch: int) -> Any:
+        """Make the network ready for a batch size."""
+
+    @abstractmethod
+    async def run(self, graph: Any, picture: Array) -> Array:
+        """Await one inference."""
+
+
+class Ours(Peer):
+    """MLAwaitedExecution."""
+
+    def __init__(self, context: MLContext) -> None:
+        self.name = f"webnn_py {context.device_type} ({context.engine})"
+        self._context = context
+        self._execution = MLAwaitedExecution(context)
+
+    async def build(self, batch: int) -> MLGraph:
+        """With `build_async`."""
+        builder = MLGraphBuilder(self._context)
+        x = builder.input("x", "float32", [batch, 3, SIDE, SIDE])
+        return await builder.build_async({"y": describe(builder, x)})
+
+    async def run(self, graph: MLGraph, picture: Array) -> Array:
+        """With `compute`."""
+        return (await self._execution.compute(graph, {"x": picture}))["y"]
+
+
+class ThreadedOnnxRuntime(Peer):
+    """ONNX Runtime's `run` in asyncio.to_thread."""
+
+    name = "onnxruntime, to_thread"
+
+    async def build(self, batch: int) -> onnxruntime.InferenceSession:
+        """A session, made on a thread; `run_async` needs a pool of at least two."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = max(2, os.cpu_count() or 2)
+        return await asyncio.to_thread(
+            onnxruntime.InferenceSession, onnx_model(batch), options, ["CPUExecutionProvider"]
+        )
+
+    async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
+        """On a thread of the loop's executor."""
+        (y,) = await asyncio.to_thread(graph.run, None, {"x": picture})
+        result: Array = y
+        return result
+
+
+class AsyncOnnxRuntime(ThreadedOnnxRuntime):
+    """ONNX Runtime's `run_async`."""
+
+    name = "onnxruntime, run_async"
+
+    async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
+        """Resolved by the callback, which comes on a thread of ONNX Runtime's."""
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Array] = loop.create_future()
+
+        def resolve(results: list[Array], _: Any, error: str) -> None:
+            if error:
+                loop.call_soon_threadsafe(reply.set_exception, RuntimeError(error))
+            else:
+                loop.call_soon_threadsafe(reply.set_result, results[0])
+
+        graph.run_async(["y"], {"x": picture}, resolve, None)
+        return await reply
+
+
+class ThreadedPywebnn(Peer):
+    """pywebnn's `compute`, which knows no await, in asyncio.to_thread."""
+
+    name = "pywebnn, to_thread"
+
+    def __init__(self) -> None:
+        import webnn
+
+        self._context = webnn.ML().create_context(device_type="cpu")
+
+    async def build(self, batch: int) -> Any:
+        """On a thread."""
+
+        def work() -> Any:
+            builder = self._context.create_graph_builder()
+            x = builder.input("x", [batch, 3, SIDE, SIDE], "float32")
+            return builder.build({"y": describe(builder, x)})
+
+        return await asyncio.to_thread(work)
+
+    async def run(self, graph: Any, picture: Array) -> Array:
+        """On a thread of the loop's executor."""
+        results = await asyncio.to_thread(self._context.compute, graph, {"x": picture})
+        return np.asarray(results["y"], np.float32)
+
+
+def peers(contexts: list[MLContext]) -> tuple[list[Peer], list[str]]:
+    """All that are installed, and notes on the others."""
+    found: list[Peer] = [Ours(context) for context in contexts]
+    found += [ThreadedOnnxRuntime(), AsyncOnnxRuntime()]
+    if importlib.util.find_spec("webnn") is None:
+        return found, ["pywebnn is not installed (it has wheels for Python 3.12): left out"]
+    return [*found, ThreadedPywebnn()], []

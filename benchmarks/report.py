@@ -1,0 +1,84 @@
+"""What the benchmarks share: interleaved rounds, tables, a description of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+Figures = dict[str, Any]
+
+
+def interleaved(cases: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
+    """What each case returns, round by round, so that a busy machine slows all of them alike.
+
+    Every second round runs them in reverse order.
+    """
+    results: dict[K, list[T]] = {name: [] for name in cases}
+    for number in range(rounds):
+        for name in list(cases)[:: -1 if number % 2 else 1]:
+            results[name].append(cases[name]())
+    return results
+
+
+def ratio(values: Sequence[float], base: Sequence[float]) -> float:
+    """The median of the rounds' ratios."""
+    return statistics.median(a / b for a, b in zip(values, base, strict=True))
+
+
+def machine(adapter: str | None = None) -> Figures:
+    """What the figures were measured on."""
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "adapter": adapter,
+        "date": date.today().isoformat(),
+    }
+
+
+def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table, with rich where it is installed."""
+    texts = [[_text(value) for value in row] for row in rows]
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        lines = [list(columns), *texts]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        print(title)
+        for line in lines:
+            cells = [
+                cell.rjust(width) if i else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            print("  " + "  ".join(cells).rstrip())
+        return
+    table = Table(title=title, title_justify="left")
+    for i, name in enumerate(columns):
+        table.add_column(name, justify="right" if i else "left")
+    for row in texts:
+        table.add_row(*row)
+    Console(width=100).print(table)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def write_json(path: Path | None, figures: Figures) -> None:
+    """Write the figures, if there is a path."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures, indent=2) + "\n")
