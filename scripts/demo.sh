@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# From a fresh clone to a picture: install into .venv, run the samples.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+PICTURE=out/render_pipeline.png
+
+sample() {
+  say
+  say "== $*"
+  "$VENV/bin/python" "$@"
+}
+
+make_venv samples
+scripts/setup-vulkan.sh
+mkdir -p out
+
+sample samples/digits.py
+sample samples/asyncio_server.py
+
+has_adapter='import sys; from webnn_py.__main__ import adapters; sys.exit(not adapters())'
+if "$VENV/bin/python" -c "$has_adapter"; then
+  sample samples/render_pipeline.py --output "$PICTURE"
+  say
+  say "Done in $SECONDS s. The picture: $ROOT/$PICTURE"
+else
+  say
+  say "Done in $SECONDS s, without a picture: there is no GPU adapter for samples/render_pipeline.py."
+fi

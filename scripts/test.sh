@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The checks: ruff, mypy, pytest. `test.sh lint` stops before pytest; other arguments go to pytest.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$ROOT/scripts/vulkan.sh"
+
+failed=''
+stage() { # a failure does not stop the stages after it
+  local title=$1 start=$SECONDS verdict=passed
+  shift
+  say "== $title"
+  "$@" || { verdict=FAILED && failed="$failed $title;"; }
+  say "== $title: $verdict, $((SECONDS - start)) s"
+}
+
+finish() {
+  if [ -n "$failed" ]; then die "Failed:$failed after $SECONDS s"; fi
+  say "All checks passed in $SECONDS s"
+  exit 0
+}
+
+make_venv test
+export PATH="$VENV/bin:$PATH"
+
+stage "ruff check" ruff check
+stage "ruff format" ruff format --check
+stage "mypy" mypy
+if [ "${1:-}" = lint ]; then finish; fi
+
+scripts/setup-vulkan.sh --swiftshader "$VENV/swiftshader"
+if has_vulkan; then
+  export WEBNN_REQUIRE_GPU=1
+  # The software driver gives the same results everywhere; set VK_DRIVER_FILES to test another.
+  lavapipe=$(vulkan_drivers | grep lvp_icd | head -n 1 || true)
+  export VK_DRIVER_FILES="${VK_DRIVER_FILES:-${VK_ICD_FILENAMES:-$lavapipe}}"
+  if [ -z "$VK_DRIVER_FILES" ]; then unset VK_DRIVER_FILES; fi
+fi
+stage "pytest" pytest -q "$@"
+
+swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
+if [ -e "$swiftshader" ]; then
+  VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
+    stage "pytest tests/backend on SwiftShader" pytest -q tests/backend
+fi
+finish
