@@ -1,0 +1,290 @@
+"""What a signature cannot say: shapes that belong together, lists of a certain length.
+
+A rule gives the shapes of the operands, and the options that no annotation describes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.property.drawing import Draw, Shape, broadcasting, divisors, present, shapes, sizes
+from webnn_py.ops.declare import Operator
+
+Rule = Callable[[Draw, Operator], tuple[Mapping[str, Any], dict[str, Any]]]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def general(draw: Draw, op: Operator) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Operands that broadcast with each other, in the ranks of the declaration."""
+    low, high = next(iter(op.limits.values())).rank_range
+    whole = draw(shapes(low, high))
+    if len(op.limits) == 1:
+        return dict.fromkeys(op.limits, whole), {}
+    return {name: draw(broadcasting(whole)) for name in op.limits}, {}
+
+
+@rule("clamp")
+def _clamp(draw: Draw, op: Operator) -> Any:
+    low, high = draw(st.integers(-4, 0)), draw(st.integers(1, 4))
+    bounds = {"min_value": low + draw(st.sampled_from([0, 0.5])), "max_value": high}
+    return {"input": draw(shapes())}, {k: v for k, v in bounds.items() if draw(st.booleans())}
+
+
+@rule("matmul")
+def _matmul(draw: Draw, op: Operator) -> Any:
+    batch = draw(shapes(0, 6, 2))
+    m, k, n = (draw(sizes()) for _ in range(3))
+    a, b = draw(broadcasting(batch)), draw(broadcasting(batch))
+    return {"a": (*a, m, k), "b": (*b, k, n)}, {}
+
+
+@rule("gemm")
+def _gemm(draw: Draw, op: Operator) -> Any:
+    m, k, n = (draw(sizes()) for _ in range(3))
+    flip_a, flip_b = draw(st.booleans()), draw(st.booleans())
+    wanted = {"a": (k, m) if flip_a else (m, k), "b": (n, k) if flip_b else (k, n)}
+    wanted |= draw(present({"c": draw(broadcasting((m, n)))}))
+    return wanted, {"a_transpose": flip_a, "b_transpose": flip_b}
+
+
+def _placed(shape: Mapping[str, int], layout: str) -> Shape:
+    return tuple(shape[letter] for letter in layout)
+
+
+def _layout(draw: Draw, op: Operator, name: str) -> str:
+    hint = typing.get_type_hints(op.infer)[name]
+    return str(draw(st.sampled_from(typing.get_args(hint))))
+
+
+def _window(draw: Draw) -> dict[str, list[int]]:
+    return {
+        "padding": [draw(st.integers(0, 2)) for _ in range(4)],
+        "strides": [draw(sizes(3)) for _ in range(2)],
+        "dilations": [draw(sizes(2)) for _ in range(2)],
+    }
+
+
+@rule("conv2d", "conv_transpose2d")
+def _convolution(draw: Draw, op: Operator) -> Any:
+    transposed = op.name == "conv_transpose2d"
+    groups, channels, out = draw(sizes(2)), draw(sizes(2)), draw(sizes(2))
+    window = {"h": draw(sizes(3)), "w": draw(sizes(3))}
+    options: dict[str, Any] = _window(draw) | {"groups": groups}
+    spans = [(n - 1) * d + 1 for n, d in zip(window.values(), options["dilations"], strict=True)]
+    size = [draw(st.integers(1, 3)) for _ in spans]
+    if transposed:
+        tap = {"i": channels * groups, "o": out}
+        steps = options["strides"]
+        full = [(n - 1) * s + span for n, s, span in zip(size, steps, spans, strict=True)]
+        pads = options["padding"]
+        # At least one row and column is left.
+        for i in (0, 1):
+            pads[2 * i] = min(pads[2 * i], full[i] - 1)
+            pads[2 * i + 1] = min(pads[2 * i + 1], full[i] - 1 - pads[2 * i])
+        extra = [draw(st.integers(0, stride - 1)) for stride in options["strides"]]
+        left = [full[i] - pads[2 * i] - pads[2 * i + 1] for i in (0, 1)]
+        if draw(st.booleans()):
+            options["output_padding"] = extra
+        elif draw(st.booleans()):
+            options["output_sizes"] = [a + b for a, b in zip(left, extra, strict=True)]
+    else:
+        tap = {"i": channels, "o": out * groups}
+        size = [n + span for n, span in zip(size, spans, strict=True)]
+    image = {"n": draw(sizes(2)), "c": channels * groups, "h": size[0], "w": size[1]}
+    options["input_layout"] = _layout(draw, op, "input_layout")
+    options["filter_layout"] = _layout(draw, op, "filter_layout")
+    wanted = {
+        "input": _placed(image, options["input_layout"]),
+        "filter": _placed(tap | window, options["filter_layout"]),
+    }
+    return wanted | draw(present({"bias": (out * groups,)})), options
+
+
+@rule("average_pool2d", "l2_pool2d", "max_pool2d")
+def _pool(draw: Draw, op: Operator) -> Any:
+    image = {"n": draw(sizes(2)), "c": draw(sizes(2)), "h": draw(sizes(6)), "w": draw(sizes(6))}
+    layout = _layout(draw, op, "layout")
+    wanted = {"input": _placed(image, layout)}
+    if draw(st.booleans()):
+        return wanted, {"layout": layout}
+    options: dict[str, Any] = {"layout": layout, "window_dimensions": [], "dilations": [1, 1]}
+    options["strides"] = [draw(sizes(3)) for _ in range(2)]
+    options["padding"] = []
+    for size in (image["h"], image["w"]):
+        window = draw(sizes(size))
+        # A window that lies in the padding as a whole has no elements.
+        options["padding"] += [draw(st.integers(0, window - 1)) for _ in range(2)]
+        options["window_dimensions"].append(window)
+    return wanted, options
+
+
+@rule("batch_normalization")
+def _batch_normalization(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(1))
+    axis = draw(st.integers(0, len(shape) - 1))
+    along = (shape[axis],)
+    wanted = {"input": shape, "mean": along, "variance": along}
+    return wanted | draw(present({"scale": along, "bias": along})), {"axis": axis}
+
+
+@rule("instance_normalization")
+def _instance_normalization(draw: Draw, op: Operator) -> Any:
+    shape, layout = draw(shapes(4, 4)), _layout(draw, op, "layout")
+    along = (shape[layout.index("c")],)
+    return {"input": shape} | draw(present({"scale": along, "bias": along})), {"layout": layout}
+
+
+@rule("layer_normalization")
+def _layer_normalization(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes())
+    axes = draw(st.lists(st.sampled_from(range(len(shape))), unique=True)) if shape else []
+    along = tuple(shape[axis] for axis in axes)
+    return {"input": shape} | draw(present({"scale": along, "bias": along})), {"axes": axes}
+
+
+@rule("concat")
+def _concat(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(1))
+    axis = draw(st.integers(0, len(shape) - 1))
+    lengths = draw(st.lists(sizes(3), min_size=1, max_size=4))
+    parts = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
+    return {"inputs": parts}, {"axis": axis}
+
+
+@rule("expand")
+def _expand(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes())
+    return {"input": draw(broadcasting(shape))}, {"new_shape": list(shape)}
+
+
+@rule("reshape")
+def _reshape(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(0, 5))
+    factors = [1, 1, *shape]
+    order = draw(st.permutations(factors))
+    cut = draw(st.integers(0, len(order)))
+    merged = [*order[:cut], math.prod(order[cut:])]
+    return {"input": shape}, {"new_shape": merged}
+
+
+@rule("pad")
+def _pad(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(0, 8, 3))
+    mode = draw(st.sampled_from(["constant", "edge", "reflection"]))
+    total = 1
+    pads: list[list[int]] = []
+    for size in shape:
+        most = size - 1 if mode == "reflection" else 2
+        pair = [draw(st.integers(0, most if total < 4096 else 0)) for _ in range(2)]
+        total *= size + sum(pair)
+        pads.append(pair)
+    options = {
+        "beginning_padding": [low for low, _ in pads],
+        "ending_padding": [high for _, high in pads],
+        "mode": mode,
+    }
+    return {"input": shape}, options | ({"value": 3} if draw(st.booleans()) else {})
+
+
+@rule("slice")
+def _slice(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes())
+    starts = [draw(st.integers(0, size - 1)) for size in shape]
+    lengths = [draw(sizes(n - start)) for n, start in zip(shape, starts, strict=True)]
+    options = {"starts": starts, "sizes": lengths}
+    if draw(st.booleans()):
+        options["strides"] = [draw(sizes(3)) for _ in shape]
+    return {"input": shape}, options
+
+
+@rule("split")
+def _split(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(1, 8, 6))
+    axis = draw(st.integers(0, len(shape) - 1))
+    size = shape[axis]
+    if draw(st.booleans()):
+        (count,) = draw(divisors((size,)))
+        return {"input": shape}, {"axis": axis, "splits": count}
+    cuts = sorted(draw(st.sets(st.integers(1, size - 1)))) if size > 1 else []
+    ends = [0, *cuts, size]
+    parts = [b - a for a, b in itertools.pairwise(ends)]
+    return {"input": shape}, {"axis": axis, "splits": parts}
+
+
+@rule("tile")
+def _tile(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(0, 8, 3))
+    return {"input": shape}, {"repetitions": [draw(sizes(2)) for _ in shape]}
+
+
+def scales(size: int) -> st.SearchStrategy[float]:
+    """Factors that leave at least one element."""
+    factors = (0.25, 0.3, 0.5, 0.7, 1.0, 1.1, 1.5, 2.0, 2.6)
+    return st.sampled_from([factor for factor in factors if factor * size > 1.01 or factor >= 1])
+
+
+@rule("resample2d")
+def _resample2d(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(4, 4))
+    axes = draw(st.permutations(range(4)))[:2]
+    options: dict[str, Any] = {"axes": axes}
+    if draw(st.booleans()):
+        options["sizes"] = [draw(sizes(7)) for _ in axes]
+    else:
+        options["scales"] = [draw(scales(shape[axis])) for axis in axes]
+    return {"input": shape}, options
+
+
+def _recurrent(draw: Draw, op: Operator, gates: int, states: Sequence[str]) -> Any:
+    batch, features, hidden = (draw(sizes(3)) for _ in range(3))
+    cell = op.name.endswith("_cell")
+    options: dict[str, Any] = {"hidden_size": hidden}
+    front: Shape = ()
+    rows: Shape = (batch, features)
+    if not cell:
+        steps = draw(sizes(3))
+        options["direction"] = draw(st.sampled_from(["forward", "backward", "both"]))
+        options["steps"] = steps
+        front = (2 if options["direction"] == "both" else 1,)
+        rows = (steps, batch, features)
+    wanted: dict[str, Shape] = {
+        "input": rows,
+        "weight": (*front, gates * hidden, features),
+        "recurrent_weight": (*front, gates * hidden, hidden),
+    }
+    state = dict.fromkeys(states, (*front, batch, hidden))
+    optional = dict.fromkeys(("bias", "recurrent_bias"), (*front, gates * hidden))
+    if "peephole_weight" in op.limits:
+        optional["peephole_weight"] = (*front, 3 * hidden)
+    wanted |= state if cell else draw(present(state))
+    wanted |= draw(present(optional))
+    if draw(st.booleans()):
+        names = st.sampled_from(["relu", "sigmoid", "tanh"])
+        options["activations"] = [draw(names) for _ in range(gates - 1)]
+    return {name: wanted[name] for name in op.limits if name in wanted}, options
+
+
+@rule("gru", "gru_cell")
+def _gru(draw: Draw, op: Operator) -> Any:
+    state = "hidden_state" if op.name == "gru_cell" else "initial_hidden_state"
+    return _recurrent(draw, op, 3, [state])
+
+
+@rule("lstm", "lstm_cell")
+def _lstm(draw: Draw, op: Operator) -> Any:
+    front = "" if op.name == "lstm_cell" else "initial_"
+    return _recurrent(draw, op, 4, [f"{front}hidden_state", f"{front}cell_state"])
