@@ -93,15 +93,18 @@ class Programs(RuleBasedStateMachine):
 
     def points(self, side: int, data: st.DataObject) -> tuple[list[TimelinePoint], dict[str, Any]]:
         sync: list[TimelinePoint] = []
-        waits, signals = [], []
-        signal = data.draw(st.integers(-2, 3), label="signal by")
+        waits: list[tuple[ModelTimeline, int]] = []
+        signals: list[tuple[ModelTimeline, int]] = []
+        if data.draw(maybe, label="on its own"):
+            return sync, {"waits": waits, "signals": signals}
+        signal = data.draw(st.integers(-1, 3), label="signal by")
         for index, (timeline, model) in enumerate(self.timelines):
-            if data.draw(st.integers(0, 3), label=f"waits for {index}") == 0:
-                highest = self.last[index] + (2 if index != side else 0)
-                wait = data.draw(st.integers(0, highest), label="value")
+            if data.draw(st.integers(0, 4), label=f"waits for {index}") == 0:
+                ahead = index != side and data.draw(st.integers(0, 3), label="ahead") == 0
+                wait = data.draw(st.integers(0, self.last[index] + ahead), label="value")
                 sync.append(timeline(wait=wait))
                 waits.append((model, wait))
-        if data.draw(st.integers(0, 15), label="fails") == 0:
+        if data.draw(st.integers(0, 7), label="fails") == 0:
             sync.append(self.broken[0](wait=1))
             waits.append((self.broken[1], 1))
         if signal > 0:
@@ -133,6 +136,8 @@ class Programs(RuleBasedStateMachine):
             else:
                 operation.check(LONG)
         self.operations = left
+        for timeline, model in self.timelines:
+            assert timeline.value <= model.value
 
     # Rules
 
@@ -149,10 +154,21 @@ class Programs(RuleBasedStateMachine):
 
     @rule(side=sides, x=slots, k=slots, y=slots, data=st.data())
     def dispatch(self, side: int, x: int, k: int, y: int, data: st.DataObject) -> None:
-        if y in (x, k):
-            return
-        here = self.sides[side]
         sync, points = self.points(side, data)
+        self.add(side, x, k, y, sync, points)
+
+    @rule(side=sides, x=slots, k=slots, y=slots, over=slots, number=numbers)
+    def dispatch_and_write(self, side: int, x: int, k: int, y: int, over: int, number: int) -> None:
+        """Nothing comes between them that would submit what is recorded."""
+        self.add(side, x, k, y, [], {})
+        self.write(side=side, slot=over, number=number)
+
+    def add(
+        self, side: int, x: int, k: int, y: int, sync: list[TimelinePoint], points: dict[str, Any]
+    ) -> None:
+        while y in (x, k):
+            y = (y + 1) % TENSORS
+        here = self.sides[side]
         probe = self.probe(sync)
         (tx, mx), (tk, mk), (ty, my) = (here.tensors[slot] for slot in (x, k, y))
         here.context.dispatch(here.adding, {"x": tx, "k": tk}, {"y": ty}, sync)
@@ -172,7 +188,7 @@ class Programs(RuleBasedStateMachine):
         self, side: int, x: int, y: int, number: int, into: bool, data: st.DataObject
     ) -> None:
         if x == y:
-            return
+            y = (y + 1) % TENSORS
         here = self.sides[side]
         sync, points = self.points(side, data)
         (tx, mx), (ty, my) = here.tensors[x], here.tensors[y]
@@ -255,7 +271,7 @@ class Programs(RuleBasedStateMachine):
                 side.model.withdraw(operation)
             self.advance()
 
-    @rule(by=st.integers(1, 3))
+    @rule(by=st.integers(1, 6))
     def signal(self, by: int) -> None:
         timeline, model = self.timelines[2]
         self.last[2] += by
@@ -275,7 +291,6 @@ class Programs(RuleBasedStateMachine):
         else:
             with pytest.raises(TimeoutError):
                 timeline.wait_sync(value, timeout=0)
-        assert timeline.value <= model.value
 
     @rule(index=sides)
     def mend(self, index: int) -> None:
@@ -313,6 +328,23 @@ class Programs(RuleBasedStateMachine):
         for timeline, model in self.timelines:
             timeline.wait_sync(model.value, timeout=LONG)
 
+    def finish(self) -> None:
+        """Let all work that is left run or fail, and look at what it leaves."""
+        for timeline, model in self.timelines:
+            self.settle()
+            model.value, model.limit = max(self.last) + 3, None
+            timeline.signal(model.value)
+            self.advance()
+        assert not self.operations
+        for side in self.sides:
+            for made, model in side.tensors:
+                if model.value is None:
+                    with pytest.raises(OperationError):
+                        side.context.read_tensor_sync(made)
+                else:
+                    found = side.context.read_tensor_sync(made)
+                    np.testing.assert_array_equal(found, model.value)
+
     def end(self, side: Side) -> None:
         side.context.destroy()
         side.model.end()
@@ -330,7 +362,7 @@ class Programs(RuleBasedStateMachine):
             for side in self.sides:
                 side.context.destroy()
             return
-        self.settle()
+        self.finish()
         while self.sides:
             self.end(self.sides[-1])
             self.sides.pop()
