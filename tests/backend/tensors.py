@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tests.graphs import build, doubling
+from tests.threads import LONG as LONG
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, MLTensor, Timeline
 
 SHAPE = (2, 3)
 ONES = np.ones(SHAPE, np.float32)
-LONG = 20.0
 Array = np.ndarray[Any, Any]
 
 

@@ -6,7 +6,6 @@ WEBNN_REPEAT is the number of passes of the long ones (20 if not set).
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, adding, tensor
 from tests.graphs import build, doubling
 from tests.loops import Run, pause, together
+from tests.threads import in_threads
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -57,26 +57,6 @@ def pair(
     """Two contexts of each pair of kinds."""
     one, two = request.param
     return contexts(one), contexts(two)
-
-
-def in_threads(*works: Callable[[], None]) -> None:
-    """Run all at once; raise what one of them raised."""
-    errors: list[BaseException] = []
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10 * LONG)
-        assert not thread.is_alive()
-    if errors:
-        raise errors[0]
 
 
 # A, B -> C

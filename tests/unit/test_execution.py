@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -100,26 +99,6 @@ def test_an_output_may_lie_over_the_input(cpu: MLContext) -> None:
     array = ONES.copy()
     MLExecution(cpu).compute(doubling(cpu), {"x": array}, {"y": array})
     np.testing.assert_array_equal(array, TWOS)
-
-
-def test_many_threads_run_one_graph(cpu: MLContext) -> None:
-    graph, execution = doubling(cpu), MLExecution(cpu)
-    wrong: list[int] = []
-    start = threading.Barrier(8)
-
-    def work(number: int) -> None:
-        start.wait()
-        for _ in range(50):
-            results = execution.compute(graph, {"x": ONES * number})
-            if not np.array_equal(results["y"], TWOS * number):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 # States
