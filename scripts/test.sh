@@ -39,6 +39,7 @@ stage "pytest" pytest -q "$@"
 swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
 if [ -e "$swiftshader" ]; then
   VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
-    stage "pytest tests/backend on SwiftShader" pytest -q tests/backend
+    stage "pytest on SwiftShader" \
+    pytest -q tests/backend tests/stress tests/property/test_schedules.py
 fi
 finish

@@ -70,14 +70,24 @@ def cpu() -> Iterator[MLContext]:
         yield context
 
 
+def no_adapter() -> str | None:
+    """Why there is no GPU context to be had, if so."""
+    try:
+        import wgpu
+    except ImportError as error:
+        return f"wgpu cannot be imported: {error}"
+    if not wgpu.gpu.enumerate_adapters_sync():
+        return "wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one"
+    return None
+
+
 @pytest.fixture(scope="session")
 def gpu() -> Iterator[MLContext]:
     """A GPU context; skips where there is no adapter, unless WEBNN_REQUIRE_GPU=1."""
-    import wgpu
-
-    if not wgpu.gpu.enumerate_adapters_sync():
+    why = no_adapter()
+    if why is not None:
         if os.environ.get("WEBNN_REQUIRE_GPU") == "1":
-            pytest.fail("WEBNN_REQUIRE_GPU=1, and wgpu finds no adapter")
-        pytest.skip("wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one")
+            pytest.fail(f"WEBNN_REQUIRE_GPU=1, and {why}")
+        pytest.skip(why)
     with ml.create_context_sync(device_type="gpu") as context:
         yield context

@@ -316,8 +316,10 @@ def _gpu_context(device: Any, power_preference: str) -> MLContext:
 
 
 def _open_gpu(device: Any, power_preference: str, hardware: bool = False) -> MLContext | None:
-    from webnn_py.backends.webgpu import open_backend
-
+    try:
+        from webnn_py.backends.webgpu import open_backend
+    except ImportError as error:  # such as on a free-threaded Python that wgpu has no wheels for
+        raise NotSupportedError(f"GPU contexts need the package wgpu: {error}") from error
     backend = open_backend(device, power_preference, hardware)
     if backend is None:
         return None

@@ -43,6 +43,7 @@ def jax_library() -> Library:
     jax = pytest.importorskip("jax", reason="JAX is not installed")
     numpy = importlib.import_module("jax.numpy")
     jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
     return Library(
         numpy.from_dlpack,
         lambda array: numpy.array(array),

@@ -91,6 +91,7 @@ def test_tensors_are_aligned_as_others_ask(cpu: MLContext) -> None:
         assert address(made) % 64 == 0
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # NumPy 2.5
 def test_the_user_s_array_may_be_reshaped_meanwhile(cpu: MLContext) -> None:
     array = ONES.copy()
     made = cpu.from_dlpack(array)
