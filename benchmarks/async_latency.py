@@ -3,7 +3,7 @@
     python -m benchmarks.async_latency --json async.json
 
 - The loop's longest stall while one inference of at least 200 ms is awaited, with building and the
-  first run, and in later runs. The batch is chosen for each so that a run takes that long.
+  first run, and in later runs. Batch and depth are chosen for each so that a run takes that long.
 - Throughput and latency of 1, 8, 64 and 512 concurrent awaits of the same network on one picture
   each, interleaved, with ratios to the better way of ONNX Runtime in the same round.
 """
@@ -24,13 +24,23 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.async_peers import Array, Peer, ThreadedOnnxRuntime, peers, pictures
+from benchmarks.async_peers import (
+    FILTERS,
+    Array,
+    Peer,
+    Size,
+    ThreadedOnnxRuntime,
+    peers,
+    pictures,
+)
 from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
 from webnn_py import NotSupportedError, ml
 
 T = TypeVar("T")
 LONG = 0.2
 MAX_BATCH = 4096
+MAX_DEPTH = 1000
+NOTHING = dict.fromkeys(Size._fields)
 TICK = 0.001
 CONCURRENT = (1, 8, 64, 512)
 
@@ -57,26 +67,30 @@ async def stall(work: Awaitable[T]) -> tuple[T, float, float]:
     return result, seconds, longest
 
 
-async def long_batch(peer: Peer) -> int:
-    """A batch size with which one run takes about `LONG` seconds or more."""
-    batch = 1
+async def long_size(peer: Peer) -> Size:
+    """A batch, then a depth, with which one run takes `LONG` seconds or more."""
+    size = Size()
     while True:
-        (picture,), graph = pictures(1, batch), await peer.build(batch)
+        (picture,), graph = pictures(1, size.batch), await peer.build(size)
         await peer.run(graph, picture)
         start = time.perf_counter()
         await peer.run(graph, picture)
         took = time.perf_counter() - start
-        if took >= 1.3 * LONG or batch >= MAX_BATCH:
-            return batch
-        batch = min(MAX_BATCH, int(batch * min(8, max(1.25, 1.5 * LONG / took))) + 1)
+        if took >= 1.3 * LONG or size.depth >= MAX_DEPTH:
+            return size
+        more = min(8, max(1.25, 1.5 * LONG / took))
+        if size.batch < MAX_BATCH:
+            size = Size(min(MAX_BATCH, int(size.batch * more) + 1))
+        else:
+            size = Size(MAX_BATCH, min(MAX_DEPTH, int((size.depth + len(FILTERS)) * more)))
 
 
-async def stalls(peer: Peer, batch: int) -> dict[str, float]:
+async def stalls(peer: Peer, size: Size) -> dict[str, float]:
     """Milliseconds of the longest stall with building and first run, and in a later run."""
-    (picture,) = pictures(1, batch)
+    (picture,) = pictures(1, size.batch)
 
     async def build_and_run() -> Any:
-        graph = await peer.build(batch)
+        graph = await peer.build(size)
         await peer.run(graph, picture)
         return graph
 
@@ -107,12 +121,12 @@ async def load(peer: Peer, graph: Any, inputs: list[Array], concurrent: int) -> 
     return Load(len(inputs) / (time.perf_counter() - start), latencies)
 
 
-def check(found: list[Peer]) -> None:
+def check(found: list[Peer], depth: int = 0) -> None:
     """All of them compute the same."""
     (picture,) = pictures(1)
 
     async def answer(peer: Peer) -> Array:
-        return await peer.run(await peer.build(1), picture)
+        return await peer.run(await peer.build(Size(depth=depth)), picture)
 
     expected = asyncio.run(answer(ThreadedOnnxRuntime()))
     for peer in found:
@@ -123,18 +137,18 @@ def check(found: list[Peer]) -> None:
 
 def measure_stalls(found: list[Peer], rounds: int) -> list[Figures]:
     """Medians of milliseconds by peer; the first row is what the machine itself does."""
-    batches = {peer.name: asyncio.run(long_batch(peer)) for peer in found}
+    sizes = {peer.name: asyncio.run(long_size(peer)) for peer in found}
 
     def idle() -> dict[str, float]:
         return {"later": asyncio.run(stall(asyncio.sleep(LONG)))[2] * 1e3}
 
     def one(peer: Peer) -> dict[str, float]:
-        return asyncio.run(stalls(peer, batches[peer.name]))
+        return asyncio.run(stalls(peer, sizes[peer.name]))
 
     cases: dict[str, Callable[[], dict[str, float]]] = {"a timer, nothing else": idle}
     cases |= {peer.name: functools.partial(one, peer) for peer in found}
     return [
-        {"awaited": name, "batch": batches.get(name)}
+        {"awaited": name, **(sizes[name]._asdict() if name in sizes else NOTHING)}
         | {f"{key} ms": _median(seen, key) for key in ("run", "first", "later")}
         | {"worst ms": max(max(each.get("first", 0), each["later"]) for each in seen)}
         for name, seen in interleaved(cases, rounds).items()
@@ -149,7 +163,7 @@ def _median(rounds: list[dict[str, float]], key: str) -> float | None:
 def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int) -> list[Figures]:
     """Requests a second, latencies, and ratios to the better ONNX Runtime of the same round."""
     inputs = pictures(max(concurrent, requests))
-    graphs = {peer.name: asyncio.run(peer.build(1)) for peer in found}
+    graphs = {peer.name: asyncio.run(peer.build(Size())) for peer in found}
 
     def one(peer: Peer) -> Load:
         return asyncio.run(load(peer, graphs[peer.name], inputs, concurrent))

@@ -6,7 +6,7 @@ import asyncio
 import importlib.util
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -19,15 +19,50 @@ from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder
 Array = NDArray[np.float32]
 SIDE = 32
 FILTERS = [(8, 3, 3, 3), (16, 8, 3, 3), (32, 16, 3, 3)]
+WIDTH = 32
 FEATURES = FILTERS[-1][0] * (SIDE >> len(FILTERS)) ** 2
 
 
-def weights() -> tuple[list[Array], Array, Array]:
-    """Filters, matrix and bias, the same ones each time."""
+class Size(NamedTuple):
+    """How much one run has to do.
+
+    Attributes:
+        batch: Pictures in a run.
+        depth: Convolutions more than usual, of `WIDTH` channels, after the first one.
+    """
+
+    batch: int = 1
+    depth: int = 0
+
+
+class Weights(NamedTuple):
+    """The network's constants.
+
+    Attributes:
+        layers: Each convolution's filters, and whether a pooling follows.
+        matrix: Of the last layer.
+        bias: Of the last layer.
+    """
+
+    layers: list[tuple[Array, bool]]
+    matrix: Array
+    bias: Array
+
+
+def weights(depth: int) -> Weights:
+    """The same numbers each time."""
     normal = np.random.default_rng(0).normal
-    filters = [normal(0, np.prod(s[1:]) ** -0.5, s).astype(np.float32) for s in FILTERS]
+    shapes = FILTERS
+    if depth:
+        first, second, *rest = FILTERS
+        widened = [(WIDTH, *first[1:]), *[(WIDTH, WIDTH, 3, 3)] * depth]
+        shapes = [*widened, (second[0], WIDTH, 3, 3), *rest]
+    layers = [
+        (normal(0, np.prod(shape[1:]) ** -0.5, shape).astype(np.float32), place >= depth)
+        for place, shape in enumerate(shapes)
+    ]
     matrix = normal(0, FEATURES**-0.5, (FEATURES, 10)).astype(np.float32)
-    return filters, matrix, normal(0, 0.1, (10,)).astype(np.float32)
+    return Weights(layers, matrix, normal(0, 0.1, (10,)).astype(np.float32))
 
 
 def pictures(count: int, batch: int = 1) -> list[Array]:
@@ -36,33 +71,35 @@ def pictures(count: int, batch: int = 1) -> list[Array]:
     return [random((batch, 3, SIDE, SIDE), np.float32) for _ in range(count)]
 
 
-def describe(builder: Any, x: Any) -> Any:
+def describe(builder: Any, x: Any, depth: int = 0) -> Any:
     """The network's output, with the builder of webnn_py or of pywebnn."""
     ours = isinstance(builder, MLGraphBuilder)
-    filters, matrix, bias = weights()
+    layers, matrix, bias = weights(depth)
     padding: dict[str, Any] = {"padding" if ours else "pads": [1, 1, 1, 1]}
     batch = x.shape[0]
-    for each in filters:
-        x = builder.relu(builder.conv2d(x, builder.constant(each), **padding))
-        x = builder.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
+    for filters, pooled in layers:
+        x = builder.relu(builder.conv2d(x, builder.constant(filters), **padding))
+        if pooled:
+            x = builder.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
     x = builder.reshape(x, [batch, FEATURES])
     return builder.softmax(builder.gemm(x, builder.constant(matrix), c=builder.constant(bias)), 1)
 
 
-def onnx_model(batch: int) -> bytes:
+def onnx_model(size: Size) -> bytes:
     """The same network in ONNX."""
-    filters, matrix, bias = weights()
+    layers, matrix, bias = weights(size.depth)
     nodes, constants, name = [], {"matrix": matrix, "bias": bias}, "x"
-    for i, each in enumerate(filters):
-        constants[f"filter{i}"] = each
+    for i, (filters, pooled) in enumerate(layers):
+        constants[f"filter{i}"] = filters
         nodes += [
             helper.make_node("Conv", [name, f"filter{i}"], [f"conv{i}"], pads=[1, 1, 1, 1]),
             helper.make_node("Relu", [f"conv{i}"], [f"relu{i}"]),
-            helper.make_node(
-                "MaxPool", [f"relu{i}"], [f"pool{i}"], kernel_shape=[2, 2], strides=[2, 2]
-            ),
         ]
-        name = f"pool{i}"
+        name = f"relu{i}"
+        if pooled:
+            window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+            nodes.append(helper.make_node("MaxPool", [name], [f"pool{i}"], **window))
+            name = f"pool{i}"
     nodes += [
         helper.make_node("Flatten", [name], ["features"]),
         helper.make_node("Gemm", ["features", "matrix", "bias"], ["scores"]),
@@ -71,8 +108,8 @@ def onnx_model(batch: int) -> bytes:
     graph = helper.make_graph(
         nodes,
         "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 10])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size.batch, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [size.batch, 10])],
         [numpy_helper.from_array(array, key) for key, array in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -87,8 +124,8 @@ class Peer(ABC):
     name: str
 
     @abstractmethod
-    async def build(self, batch: int) -> Any:
-        """Make the network ready for a batch size."""
+    async def build(self, size: Size) -> Any:
+        """Make the network ready."""
 
     @abstractmethod
     async def run(self, graph: Any, picture: Array) -> Array:
@@ -103,11 +140,11 @@ class Ours(Peer):
         self._context = context
         self._execution = MLAwaitedExecution(context)
 
-    async def build(self, batch: int) -> MLGraph:
+    async def build(self, size: Size) -> MLGraph:
         """With `build_async`."""
         builder = MLGraphBuilder(self._context)
-        x = builder.input("x", "float32", [batch, 3, SIDE, SIDE])
-        return await builder.build_async({"y": describe(builder, x)})
+        x = builder.input("x", "float32", [size.batch, 3, SIDE, SIDE])
+        return await builder.build_async({"y": describe(builder, x, size.depth)})
 
     async def run(self, graph: MLGraph, picture: Array) -> Array:
         """With `compute`."""
@@ -119,12 +156,12 @@ class ThreadedOnnxRuntime(Peer):
 
     name = "onnxruntime, to_thread"
 
-    async def build(self, batch: int) -> onnxruntime.InferenceSession:
+    async def build(self, size: Size) -> onnxruntime.InferenceSession:
         """A session, made on a thread; `run_async` needs a pool of at least two."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(2, os.cpu_count() or 2)
         return await asyncio.to_thread(
-            onnxruntime.InferenceSession, onnx_model(batch), options, ["CPUExecutionProvider"]
+            onnxruntime.InferenceSession, onnx_model(size), options, ["CPUExecutionProvider"]
         )
 
     async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
@@ -164,13 +201,13 @@ class ThreadedPywebnn(Peer):
 
         self._context = webnn.ML().create_context(device_type="cpu")
 
-    async def build(self, batch: int) -> Any:
+    async def build(self, size: Size) -> Any:
         """On a thread."""
 
         def work() -> Any:
             builder = self._context.create_graph_builder()
-            x = builder.input("x", [batch, 3, SIDE, SIDE], "float32")
-            return builder.build({"y": describe(builder, x)})
+            x = builder.input("x", [size.batch, 3, SIDE, SIDE], "float32")
+            return builder.build({"y": describe(builder, x, size.depth)})
 
         return await asyncio.to_thread(work)
 

@@ -80,6 +80,7 @@ class Programs(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
+        gc.freeze()  # what hypothesis remembers grows: collections pass over it
         self.sides = [Side(kind) for kind in self.kinds]
         self.timelines = [(Timeline(), ModelTimeline()) for _ in range(3)]
         self.broken = Timeline(), ModelTimeline()
@@ -375,6 +376,7 @@ class Programs(RuleBasedStateMachine):
             if not any(gone() for gone in self.gone):
                 break
             pause.wait(0.02)
+        gc.unfreeze()
         assert [gone() for gone in self.gone] == [None] * len(self.gone)
 
 

@@ -30,10 +30,11 @@ def test_batching_writes_what_it_can_read(
     assert capsys.readouterr().out == measured
 
 
-def test_all_peers_run_the_same_network(cpu: MLContext) -> None:
+@pytest.mark.parametrize("depth", [0, 3])
+def test_all_peers_run_the_same_network(cpu: MLContext, depth: int) -> None:
     found, _ = async_peers.peers([cpu])
     assert len(found) >= 3
-    async_latency.check(found)
+    async_latency.check(found, depth)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -41,7 +42,7 @@ def test_every_request_is_answered(cpu: MLContext, number: int) -> None:
     peer = async_peers.peers([cpu])[0][number]
 
     async def main() -> async_latency.Load:
-        graph = await peer.build(1)
+        graph = await peer.build(async_peers.Size())
         return await async_latency.load(peer, graph, async_peers.pictures(5), concurrent=3)
 
     loaded = asyncio.run(main())

@@ -32,6 +32,10 @@ MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
 
 
+_OPENING = threading.Lock()
+"""Drivers, NVIDIA's among them, crash when several threads look for adapters at once."""
+
+
 @contextlib.contextmanager
 def device_errors(what: str) -> Iterator[None]:
     """Turn what wgpu raises into an OperationError that says what was being done.
@@ -61,7 +65,8 @@ def find_adapter(power_preference: str = "default", hardware: bool = False) -> A
     """
     if not os.environ.get("XDG_RUNTIME_DIR"):
         os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
-    adapters = wgpu.gpu.enumerate_adapters_sync()
+    with _OPENING:
+        adapters = wgpu.gpu.enumerate_adapters_sync()
     wanted = os.environ.get("WEBNN_ADAPTER", "").lower()
     if wanted:
         adapters = [a for a in adapters if wanted in a.summary.lower()]
@@ -169,7 +174,7 @@ def _request(power_preference: str, hardware: bool) -> Any:
             " mesa-vulkan-drivers), or use device_type='cpu'"
         )
     features = [name for name in WANTED_FEATURES if name in adapter.features]
-    with device_errors(f"requesting a device from {adapter.summary}"):
+    with _OPENING, device_errors(f"requesting a device from {adapter.summary}"):
         return adapter.request_device_sync(
             required_features=features, required_limits=_known_limits(adapter.limits)
         )
