@@ -71,7 +71,7 @@ async def long_size(peer: Peer) -> Size:
     """A batch, then a depth, with which one run takes `LONG` seconds or more."""
     size = Size()
     while True:
-        (picture,), graph = pictures(1, size.batch), await peer.build(size)
+        (picture,), graph = pictures(1, size.batch), await peer.build(peer.describe(size))
         await peer.run(graph, picture)
         start = time.perf_counter()
         await peer.run(graph, picture)
@@ -87,10 +87,10 @@ async def long_size(peer: Peer) -> Size:
 
 async def stalls(peer: Peer, size: Size) -> dict[str, float]:
     """Milliseconds of the longest stall with building and first run, and in a later run."""
-    (picture,) = pictures(1, size.batch)
+    (picture,), description = pictures(1, size.batch), peer.describe(size)
 
     async def build_and_run() -> Any:
-        graph = await peer.build(size)
+        graph = await peer.build(description)
         await peer.run(graph, picture)
         return graph
 
@@ -126,7 +126,7 @@ def check(found: list[Peer], depth: int = 0) -> None:
     (picture,) = pictures(1)
 
     async def answer(peer: Peer) -> Array:
-        return await peer.run(await peer.build(Size(depth=depth)), picture)
+        return await peer.run(await peer.build(peer.describe(Size(depth=depth))), picture)
 
     expected = asyncio.run(answer(ThreadedOnnxRuntime()))
     for peer in found:
@@ -163,7 +163,7 @@ def _median(rounds: list[dict[str, float]], key: str) -> float | None:
 def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int) -> list[Figures]:
     """Requests a second, latencies, and ratios to the better ONNX Runtime of the same round."""
     inputs = pictures(max(concurrent, requests))
-    graphs = {peer.name: asyncio.run(peer.build(Size())) for peer in found}
+    graphs = {peer.name: asyncio.run(peer.build(peer.describe(Size()))) for peer in found}
 
     def one(peer: Peer) -> Load:
         return asyncio.run(load(peer, graphs[peer.name], inputs, concurrent))

@@ -14,7 +14,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder
+from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand
 
 Array = NDArray[np.float32]
 SIDE = 32
@@ -124,8 +124,12 @@ class Peer(ABC):
     name: str
 
     @abstractmethod
-    async def build(self, size: Size) -> Any:
-        """Make the network ready."""
+    def describe(self, size: Size) -> Any:
+        """The network in the words of this library; blocks the loop in all of them."""
+
+    @abstractmethod
+    async def build(self, description: Any) -> Any:
+        """Make the network ready to run."""
 
     @abstractmethod
     async def run(self, graph: Any, picture: Array) -> Array:
@@ -140,11 +144,16 @@ class Ours(Peer):
         self._context = context
         self._execution = MLAwaitedExecution(context)
 
-    async def build(self, size: Size) -> MLGraph:
-        """With `build_async`."""
+    def describe(self, size: Size) -> tuple[MLGraphBuilder, MLOperand]:
+        """Recorded by a builder."""
         builder = MLGraphBuilder(self._context)
         x = builder.input("x", "float32", [size.batch, 3, SIDE, SIDE])
-        return await builder.build_async({"y": describe(builder, x, size.depth)})
+        return builder, describe(builder, x, size.depth)
+
+    async def build(self, description: tuple[MLGraphBuilder, MLOperand]) -> MLGraph:
+        """With `build_async`."""
+        builder, y = description
+        return await builder.build_async({"y": y})
 
     async def run(self, graph: MLGraph, picture: Array) -> Array:
         """With `compute`."""
@@ -156,12 +165,16 @@ class ThreadedOnnxRuntime(Peer):
 
     name = "onnxruntime, to_thread"
 
-    async def build(self, size: Size) -> onnxruntime.InferenceSession:
+    def describe(self, size: Size) -> bytes:
+        """A model."""
+        return onnx_model(size)
+
+    async def build(self, description: bytes) -> onnxruntime.InferenceSession:
         """A session, made on a thread; `run_async` needs a pool of at least two."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(2, os.cpu_count() or 2)
         return await asyncio.to_thread(
-            onnxruntime.InferenceSession, onnx_model(size), options, ["CPUExecutionProvider"]
+            onnxruntime.InferenceSession, description, options, ["CPUExecutionProvider"]
         )
 
     async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
@@ -201,15 +214,16 @@ class ThreadedPywebnn(Peer):
 
         self._context = webnn.ML().create_context(device_type="cpu")
 
-    async def build(self, size: Size) -> Any:
+    def describe(self, size: Size) -> tuple[Any, Any]:
+        """Recorded by a builder."""
+        builder = self._context.create_graph_builder()
+        x = builder.input("x", [size.batch, 3, SIDE, SIDE], "float32")
+        return builder, describe(builder, x, size.depth)
+
+    async def build(self, description: tuple[Any, Any]) -> Any:
         """On a thread."""
-
-        def work() -> Any:
-            builder = self._context.create_graph_builder()
-            x = builder.input("x", [size.batch, 3, SIDE, SIDE], "float32")
-            return builder.build({"y": describe(builder, x, size.depth)})
-
-        return await asyncio.to_thread(work)
+        builder, y = description
+        return await asyncio.to_thread(builder.build, {"y": y})
 
     async def run(self, graph: Any, picture: Array) -> Array:
         """On a thread of the loop's executor."""

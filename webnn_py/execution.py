@@ -17,7 +17,7 @@ from webnn_py.graph import MLGraph
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Operation, Run
 from webnn_py.tensor import MLTensor, on_tensors, poison
-from webnn_py.timeline import TimelinePoint, points
+from webnn_py.timeline import Timeline, TimelinePoint, points
 
 Points = tuple[TimelinePoint, ...]
 
@@ -267,7 +267,8 @@ class MLAwaitedExecution:
         Arguments, result and errors are those of `MLExecution.compute`; inputs and outputs may also
         be MLTensors, and GPU resources on GPU contexts. Inputs are read when the run begins. A
         cancelled await leaves the given outputs either untouched or whole, and the context usable.
-        What a run was to signal fails if the run is cancelled before it began.
+        What a run signals is reached when the await returns; it fails if the run is cancelled
+        before it began.
 
         Args:
             graph: As there.
@@ -295,6 +296,10 @@ class MLAwaitedExecution:
     async def _finish(
         self, run: AwaitedRun, tensors: _Tensors, waits: Points, settle: bool
     ) -> None:
+        signalled: Timeline | None = None
+        if any(point.signal is not None for point in waits):
+            signalled = Timeline()
+            waits = (*waits, signalled(signal=1))
         operation = tensors.operation(run.begin, run.done.set_exception, run.parts, waits)
         withdraw: Run | None = None
         if waits or tensors:
@@ -302,6 +307,8 @@ class MLAwaitedExecution:
         else:
             run.when_there_is_room(functools.partial(self._begin, operation))
         await wait_or_drop(run.done, run.parts, withdraw, settle)
+        if signalled is not None:
+            await signalled.wait_async(1)
 
     def _begin(self, operation: Operation) -> None:
         try:

@@ -54,9 +54,9 @@ class Operation:
 
     def abandon(self, error: BaseException) -> None:
         """It will not be done, and so not signal either."""
-        self.fail(error)
         for timeline, value in self.signals:
             timeline.fail(value, error)
+        self.fail(error)
 
 
 def complete(operation: Operation) -> None:

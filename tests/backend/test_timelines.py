@@ -119,6 +119,36 @@ def test_dispatch_submit_and_compute_take_points(
     np.testing.assert_array_equal(cpu.read_tensor_sync(y), ONES * 2)
 
 
+def test_what_a_run_signals_is_reached_when_its_await_returns(context: MLContext, run: Run) -> None:
+    graph, timeline = doubling(context), Timeline()
+
+    async def main() -> None:
+        for turn in range(1, 2 * PASSES):
+            inputs = {"x": tensor(context, ONES) if turn % 2 else ONES}
+            await MLAwaitedExecution(context).compute(graph, inputs, sync=[timeline(signal=turn)])
+            assert timeline.value == turn
+
+    run(main)
+
+
+def test_what_a_failed_run_was_to_signal_fails_before_its_await(
+    context: MLContext, run: Run
+) -> None:
+    graph = doubling(context)
+
+    async def main() -> None:
+        for _ in range(PASSES):
+            broken, timeline = Timeline(), Timeline()
+            broken.fail(1, ValueError("boom"))
+            sync = [broken(wait=1), timeline(signal=1)]
+            with pytest.raises(OperationError, match="boom"):
+                await MLAwaitedExecution(context).compute(graph, {"x": ONES}, sync=sync)
+            with pytest.raises(OperationError, match="boom"):
+                timeline.wait_sync(1, timeout=0)
+
+    run(main)
+
+
 @pytest.mark.parametrize("bad", [5, [5], "a", [None], [Timeline()]])
 def test_what_is_no_sync_is_refused_everywhere(context: MLContext, run: Run, bad: Any) -> None:
     x, y, graph = tensor(context, ONES), tensor(context, ONES * 7), doubling(context)

@@ -42,7 +42,7 @@ def test_every_request_is_answered(cpu: MLContext, number: int) -> None:
     peer = async_peers.peers([cpu])[0][number]
 
     async def main() -> async_latency.Load:
-        graph = await peer.build(async_peers.Size())
+        graph = await peer.build(peer.describe(async_peers.Size()))
         return await async_latency.load(peer, graph, async_peers.pictures(5), concurrent=3)
 
     loaded = asyncio.run(main())
