@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
+import gc
 import statistics
 import sys
 import time
@@ -138,6 +139,8 @@ def check(found: list[Peer], depth: int = 0) -> None:
 def measure_stalls(found: list[Peer], rounds: int) -> list[Figures]:
     """Medians of milliseconds by peer; the first row is what the machine itself does."""
     sizes = {peer.name: asyncio.run(long_size(peer)) for peer in found}
+    gc.collect()
+    gc.freeze()  # as a service would: collections pass over what stays anyway
 
     def idle() -> dict[str, float]:
         return {"later": asyncio.run(stall(asyncio.sleep(LONG)))[2] * 1e3}

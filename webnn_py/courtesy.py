@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 EVERY = 0.001
 """Seconds between two offers."""
@@ -33,3 +37,10 @@ def offer() -> None:
     if time.perf_counter() >= _state.due:
         time.sleep(PAUSE)
         _state.due = time.perf_counter() + EVERY
+
+
+def offering(things: Iterable[T]) -> Iterator[T]:
+    """The things, with an offer before each."""
+    for thing in things:
+        offer()
+        yield thing

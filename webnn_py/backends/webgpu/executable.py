@@ -17,6 +17,7 @@ from webnn_py.backends.webgpu.binding import Binding, PlaceCache
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.emission import Kernel, Part
 from webnn_py.backends.webgpu.storage import host_dtype, storage_of
+from webnn_py.courtesy import offering
 from webnn_py.dtypes import DTYPES
 from webnn_py.errors import NotSupportedError
 from webnn_py.ir import Descriptor, Graph, Value
@@ -87,12 +88,12 @@ class WebGPUExecutable(Executable):
         self._io: dict[Value, Binding] = {}
         self._check_bindings()
         self._check_sizes()
-        pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in kernels]
+        pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in offering(kernels)]
         self._place_constants()
         self._place_intermediates()
         self._steps = [
             self._step(kernel, pipeline)
-            for kernel, pipeline in zip(kernels, pipelines, strict=True)
+            for kernel, pipeline in offering(zip(kernels, pipelines, strict=True))
         ]
 
     def bytes_of(self, value: Descriptor) -> int:
@@ -116,7 +117,7 @@ class WebGPUExecutable(Executable):
 
     def _place_constants(self) -> None:
         used = {part.value for kernel in self.kernels for part in kernel.reads}
-        for value, array in self.graph.constants.items():
+        for value, array in offering(self.graph.constants.items()):
             if value in used:
                 self._own[value] = self._upload(value, array)
 
@@ -139,7 +140,7 @@ class WebGPUExecutable(Executable):
         self.plan = memory.plan(steps, {value: self.bytes_of(value) for value in own})
         pool = [
             self.gpu.buffer(size, STORAGE | COPIES, f"intermediate {slot}")
-            for slot, size in enumerate(self.plan.sizes)
+            for slot, size in offering(enumerate(self.plan.sizes))
         ]
         for value, slot in self.plan.slots.items():
             self._own[value] = Binding(pool[slot], 0, self.bytes_of(value))
@@ -166,7 +167,7 @@ class WebGPUExecutable(Executable):
         everything = self._own | dict(places)
         groups = [
             step.fixed or self._bind_group(step.layout, step.parts, everything)
-            for step in self._steps
+            for step in offering(self._steps)
         ]
         calls = [
             (step.pipeline._internal, group._internal, *step.kernel.workgroups)
