@@ -13,11 +13,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-EVERY = 0.001
+EVERY = 0.002
 """Seconds between two offers."""
 
-PAUSE = 1e-6
-"""Seconds to sleep; the least that really hands the interpreter over."""
+PAUSE = 2e-4
+"""Seconds to sleep: a thread that waits takes this long to wake, and must not find it taken."""
 
 
 class _State(threading.local):
