@@ -91,3 +91,12 @@ def gpu() -> Iterator[MLContext]:
         pytest.skip(why)
     with ml.create_context_sync(device_type="gpu") as context:
         yield context
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
+    """A context of each kind that the test may destroy."""
+    if request.param == "gpu":
+        request.getfixturevalue("gpu")  # skips where there is none
+    with ml.create_context_sync(device_type=request.param) as context:
+        yield context

@@ -40,15 +40,6 @@ def context(request: pytest.FixtureRequest) -> MLContext:
     return found
 
 
-@pytest.fixture(params=["cpu", "gpu"])
-def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
-    """A context of each kind that the test may destroy."""
-    if request.param == "gpu":
-        request.getfixturevalue("gpu")  # skips where there is none
-    with ml.create_context_sync(device_type=request.param) as context:
-        yield context
-
-
 @pytest.fixture(params=[numpy_library, torch_library, jax_library], ids=["numpy", "torch", "jax"])
 def library(request: pytest.FixtureRequest) -> Library:
     found: Library = request.param()

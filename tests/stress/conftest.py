@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from webnn_py import MLContext, ml
-
 
 @pytest.fixture(autouse=True)
 def restless() -> Iterator[None]:
@@ -17,12 +15,3 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(interval)
-
-
-@pytest.fixture(params=["cpu", "gpu"])
-def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
-    """A context of each kind that the test may destroy."""
-    if request.param == "gpu":
-        request.getfixturevalue("gpu")  # skips where there is none
-    with ml.create_context_sync(device_type=request.param) as context:
-        yield context

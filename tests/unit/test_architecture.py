@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,3 +126,10 @@ def test_files_are_short(folder: str) -> None:
     assert lengths, folder
     too_long = {str(path): count for path, count in lengths.items() if count > MAX_LINES}
     assert not too_long
+
+
+def test_every_folder_of_tests_is_run() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = settings["tool"]["pytest"]["ini_options"]["testpaths"]
+    holding = {path.relative_to(ROOT).parts[:2] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert sorted(listed) == sorted("/".join(parts) for parts in holding)
