@@ -1,6 +1,6 @@
 """How long the event loop stalls, and how many awaits a second: webnn_py against ONNX Runtime.
 
-    python -m benchmarks.async_latency --json async.json
+    python -m benchmarks async --json async.json
 
 - The loop's longest stall while one inference of at least 200 ms is awaited, with building and the
   first run, and in later runs. Batch and depth are chosen for each so that a run takes that long.
@@ -15,15 +15,12 @@ import asyncio
 import functools
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.async_peers import (
     FILTERS,
@@ -234,7 +231,3 @@ def main(arguments: list[str] | None = None) -> Figures:
     report(figures)
     write_json(options.json, figures)
     return figures
-
-
-if __name__ == "__main__":
-    main()
