@@ -11,12 +11,14 @@ Array = np.ndarray[Any, Any]
 
 def arg_max(input: Array, axis: int, keep_dimensions: bool, output_data_type: str) -> Array:
     """Position of the greatest element."""
-    return np.asarray(np.argmax(input, axis=axis, keepdims=keep_dimensions))
+    found = np.asarray(np.argmax(input, axis))
+    return np.expand_dims(found, axis) if keep_dimensions else found
 
 
 def arg_min(input: Array, axis: int, keep_dimensions: bool, output_data_type: str) -> Array:
     """Position of the least element."""
-    return np.asarray(np.argmin(input, axis=axis, keepdims=keep_dimensions))
+    found = np.asarray(np.argmin(input, axis))
+    return np.expand_dims(found, axis) if keep_dimensions else found
 
 
 def cumulative_sum(input: Array, axis: int, exclusive: bool, reversed: bool) -> Array:
