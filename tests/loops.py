@@ -1,4 +1,4 @@
-"""The two event loops that awaiting works under, driven alike."""
+"""The event loops that awaiting works under, driven alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ def under_asyncio(main: Main) -> None:
     asyncio.run(main())
 
 
-LOOPS: dict[str, Run] = {"asyncio": under_asyncio, "trio": trio.run}
+def under_uvloop(main: Main) -> None:
+    """As `under_asyncio`, on the loop of another library."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+LOOPS: dict[str, Run] = {"asyncio": under_asyncio, "uvloop": under_uvloop, "trio": trio.run}
 
 
 def _in_asyncio() -> bool:
