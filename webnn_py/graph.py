@@ -29,8 +29,8 @@ class MLGraph:
         self, context: MLContext, source: Graph, optimized: Graph, executable: Executable
     ) -> None:
         self._context = context
-        self._source = source
-        self._optimized = optimized
+        self._source: Graph | None = source
+        self._listing: object = optimized  # or its text, once it is destroyed
         self._executable: Executable | None = executable
         self.input_descriptors: Mapping[str, Descriptor] = {v.name: v for v in source.inputs}
         self.output_descriptors: Mapping[str, Descriptor] = dict(source.outputs)
@@ -44,7 +44,13 @@ class MLGraph:
 
     @property
     def source(self) -> Graph:
-        """The graph as it was built, before any pass."""
+        """The graph as it was built, before any pass.
+
+        Raises:
+            InvalidStateError: The graph is destroyed.
+        """
+        if self._source is None:
+            raise InvalidStateError("this MLGraph is destroyed")
         return self._source
 
     def executable_for(self, context: MLContext, error: type[MLError] = DataError) -> Executable:
@@ -99,10 +105,11 @@ class MLGraph:
 
     def destroy(self) -> None:
         """Give back memory and device objects; work that is under way still completes."""
-        self._executable = None
+        self._listing = str(self)  # without the constants' contents
+        self._source = self._executable = None
 
     def __str__(self) -> str:
-        return str(self._optimized)
+        return str(self._listing)
 
     def __repr__(self) -> str:
         state = "destroyed " if self._executable is None else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -111,6 +113,23 @@ def test_a_destroyed_graph_does_not_run(cpu: MLContext) -> None:
     with pytest.raises(InvalidStateError, match="destroyed"):
         MLExecution(cpu).compute(graph, {"x": ONES})
     assert_works(cpu)
+
+
+def test_a_destroyed_graph_gives_its_constants_back_and_still_prints(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [64])
+    weight = builder.constant(np.arange(64, dtype=np.float32))
+    graph = builder.build_sync({"y": builder.add(x, weight)})
+    listing = str(graph)
+    contents = [weakref.ref(array) for array in graph.source.constants.values()]
+    assert all(array() is not None for array in contents)
+    del builder, x, weight
+    graph.destroy()
+    gc.collect()
+    assert [array() for array in contents] == [None]
+    assert str(graph) == listing
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        assert graph.source
 
 
 def test_a_graph_belongs_to_its_context(cpu: MLContext) -> None:
