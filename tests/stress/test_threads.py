@@ -211,24 +211,20 @@ def test_a_context_is_destroyed_under_its_users(own: MLContext) -> None:
 
 
 def test_the_interpreter_is_free_during_compute(cpu: MLContext) -> None:
-    """Other threads get far more than a switch now and then while a graph computes."""
+    """Other threads go on while a single operator computes for long."""
+    size = 2048
 
     def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-        x = builder.input("x", "float32", [1024, 1024])
-        y = x
-        for _ in range(8):
-            y = builder.tanh(builder.matmul(y, x))
-        return {"y": y}
+        x = builder.input("x", "float32", [size, size])
+        return {"y": builder.matmul(x, x)}
 
     graph, execution = build(cpu, what), MLExecution(cpu)
-    x = np.full((1024, 1024), 1e-3, np.float32)
-    running, ticks, wall = threading.Event(), [0], [0.0]
+    x = np.ones((size, size), np.float32)
+    running, ticks = threading.Event(), [0]
 
     def run() -> None:
         running.set()
-        begin = time.perf_counter()
         execution.compute(graph, {"x": x})
-        wall[0] = time.perf_counter() - begin
         running.clear()
 
     def tick() -> None:
@@ -238,5 +234,4 @@ def test_the_interpreter_is_free_during_compute(cpu: MLContext) -> None:
             ticks[0] += 1
 
     in_threads(run, tick)
-    # Held for the whole of a matrix product, the interpreter would come free 16 times.
-    assert ticks[0] >= min(30, wall[0] / 0.01)
+    assert ticks[0] >= 5  # at most two, if the product held the interpreter
