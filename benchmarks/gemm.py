@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from webnn_py.backends.webgpu.device import all_adapters
 from webnn_py.backends.webgpu.kernels.matmul import GemmProblem, Limits, TileKernel, emit_gemm
 
 # fmt: off
@@ -240,8 +241,7 @@ def _error(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], c: np.ndarray[Any, 
 
 
 def _adapter(name: str) -> wgpu.GPUAdapter:
-    adapters = wgpu.gpu.enumerate_adapters_sync()
-    vulkan_first = sorted(adapters, key=lambda x: x.info["backend_type"] != "Vulkan")
+    vulkan_first = sorted(all_adapters(), key=lambda x: x.info["backend_type"] != "Vulkan")
     for adapter in vulkan_first:
         if name.lower() in f"{adapter.info['device']} {adapter.info['description']}".lower():
             return adapter

@@ -73,10 +73,10 @@ def cpu() -> Iterator[MLContext]:
 def no_adapter() -> str | None:
     """Why there is no GPU context to be had, if so."""
     try:
-        import wgpu
+        from webnn_py.backends.webgpu.device import all_adapters
     except ImportError as error:
         return f"wgpu cannot be imported: {error}"
-    if not wgpu.gpu.enumerate_adapters_sync():
+    if not all_adapters():
         return "wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one"
     return None
 

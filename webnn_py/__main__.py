@@ -34,9 +34,9 @@ def adapters() -> list[dict[str, Any]]:
     """The adapters that wgpu finds, each with the features and limits that matter here."""
     if version_of("wgpu") is None:
         return []
-    import wgpu
+    from webnn_py.backends.webgpu.device import all_adapters
 
-    return [_adapter(adapter) for adapter in wgpu.gpu.enumerate_adapters_sync()]
+    return [_adapter(adapter) for adapter in all_adapters()]
 
 
 def _adapter(adapter: Any) -> dict[str, Any]:

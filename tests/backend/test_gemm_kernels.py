@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from webnn_py.backends.webgpu.device import all_adapters
 from webnn_py.backends.webgpu.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.backends.webgpu.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.backends.webgpu.kernels.gemm_tiled import SharedTile, emit_tiled
@@ -26,7 +27,7 @@ DEVICES = ("gpu", "cpu")
 @pytest.fixture(scope="module")
 def device() -> Iterator[Any]:
     """A device of the first Vulkan adapter, or of any other."""
-    adapters = wgpu.gpu.enumerate_adapters_sync()
+    adapters = all_adapters()
     if not adapters:
         if os.environ.get("WEBNN_REQUIRE_GPU") == "1":
             pytest.fail("WEBNN_REQUIRE_GPU=1, and wgpu finds no adapter")

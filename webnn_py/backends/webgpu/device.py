@@ -34,6 +34,7 @@ MAX_IN_FLIGHT = 16
 
 _OPENING = threading.Lock()
 """Drivers, NVIDIA's among them, crash when several threads look for adapters at once."""
+_FOUND: list[Any] = []
 
 
 @contextlib.contextmanager
@@ -58,15 +59,26 @@ def in_our_words(error: BaseException, what: str) -> MLError:
     return OperationError(f"{what}: the device refused: {error}")
 
 
+def all_adapters() -> list[Any]:
+    """The adapters that wgpu finds, looked for until there are some.
+
+    They are kept: wgpu ends the process when it releases those of OpenGL on one thread while
+    another uses theirs.
+    """
+    if not os.environ.get("XDG_RUNTIME_DIR"):
+        os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
+    with _OPENING:
+        if not _FOUND:
+            _FOUND.extend(wgpu.gpu.enumerate_adapters_sync())
+        return list(_FOUND)
+
+
 def find_adapter(power_preference: str = "default", hardware: bool = False) -> Any:
     """The adapter to use, or None; Vulkan, Metal or D3D12 before OpenGL, hardware before software.
 
     The variable WEBNN_ADAPTER, part of an adapter's name, overrides the choice.
     """
-    if not os.environ.get("XDG_RUNTIME_DIR"):
-        os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
-    with _OPENING:
-        adapters = wgpu.gpu.enumerate_adapters_sync()
+    adapters = all_adapters()
     wanted = os.environ.get("WEBNN_ADAPTER", "").lower()
     if wanted:
         adapters = [a for a in adapters if wanted in a.summary.lower()]
