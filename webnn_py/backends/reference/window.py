@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from webnn_py import dtypes
+from webnn_py.ops import numeric
 from webnn_py.ops.convolution import transposed_sizes
 
 Array = np.ndarray[Any, Any]
 TILE_BYTES = 4 << 20
+"""About what temporaries take: to free larger ones holds the interpreter for milliseconds."""
+
+
+def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Have a large batch computed in parts; the batch comes first in every layout."""
+
+    @functools.wraps(function)
+    def in_parts(input: Array, **options: Any) -> Array:
+        deep = max(1, TILE_BYTES // (input[0].size * np.dtype(np.float64).itemsize))
+        if deep >= len(input):
+            return function(input, **options)
+        data_type = dtypes.from_numpy(input.dtype)
+        starts = range(0, len(input), deep)
+        parts = (function(input[start : start + deep], **options) for start in starts)
+        return np.concatenate([numeric.cast(part, data_type) for part in parts])
+
+    return in_parts
 
 
 def _windows(
@@ -46,10 +66,7 @@ def _floor_sizes(
 
 
 def _tiles(windows: Array) -> Iterator[tuple[slice, slice]]:
-    """Parts of the batch and of the rows whose windows, laid out, take a few MiB.
-
-    Larger temporaries would hold the interpreter for milliseconds when they are freed.
-    """
+    """Parts of the batch and of the rows whose windows, laid out, take `TILE_BYTES`."""
     samples, rows = windows.shape[0], windows.shape[2]
     row = windows.nbytes // (samples * rows)
     high = min(rows, max(1, TILE_BYTES // row))
@@ -59,6 +76,7 @@ def _tiles(windows: Array) -> Iterator[tuple[slice, slice]]:
             yield slice(first, first + deep), slice(top, top + high)
 
 
+@_by_samples
 def conv2d(
     input: Array,
     filter: Array,
@@ -88,6 +106,7 @@ def conv2d(
     return _permuted(result, "nhwc", input_layout)
 
 
+@_by_samples
 def conv_transpose2d(
     input: Array,
     filter: Array,
@@ -156,6 +175,7 @@ def _pool(
     return _windows(_padded(x, ends, fill), *how), _windows(_padded(inside, ends, 0.0), *how)
 
 
+@_by_samples
 def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Mean of each window's elements inside the input."""
     windows, inside = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
@@ -163,12 +183,14 @@ def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
     return _permuted(mean, "nchw", layout)
 
 
+@_by_samples
 def l2_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Root of the sum of squares of each window."""
     windows, _ = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
     return _permuted(np.sqrt((windows * windows).sum(axis=(4, 5))), "nchw", layout)
 
 
+@_by_samples
 def max_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Greatest element of each window."""
     lowest = -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min
