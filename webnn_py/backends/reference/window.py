@@ -65,15 +65,12 @@ def _floor_sizes(
     return height, width
 
 
-def _tiles(windows: Array) -> Iterator[tuple[slice, slice]]:
-    """Parts of the batch and of the rows whose windows, laid out, take `TILE_BYTES`."""
-    samples, rows = windows.shape[0], windows.shape[2]
-    row = windows.nbytes // (samples * rows)
-    high = min(rows, max(1, TILE_BYTES // row))
-    deep = max(1, TILE_BYTES // (row * rows)) if high == rows else 1
-    for first in range(0, samples, deep):
-        for top in range(0, rows, high):
-            yield slice(first, first + deep), slice(top, top + high)
+def _tiles(windows: Array) -> Iterator[slice]:
+    """Parts of the rows whose windows, laid out, take `TILE_BYTES`."""
+    rows = windows.shape[2]
+    high = max(1, TILE_BYTES * rows // windows.nbytes)
+    for top in range(0, rows, high):
+        yield slice(top, top + high)
 
 
 @_by_samples
@@ -98,9 +95,9 @@ def conv2d(
     for group in range(groups):
         kernel = taps[group * outs : (group + 1) * outs]
         part = windows[:, group * ins : (group + 1) * ins]
-        for batch, rows in _tiles(part):
-            product = np.tensordot(part[batch, :, rows], kernel, axes=((1, 4, 5), (1, 2, 3)))
-            result[batch, rows, :, group * outs : (group + 1) * outs] = product
+        for rows in _tiles(part):
+            product = np.tensordot(part[:, :, rows], kernel, axes=((1, 4, 5), (1, 2, 3)))
+            result[:, rows, :, group * outs : (group + 1) * outs] = product
     if bias is not None:
         result = result + bias.astype(np.float64)
     return _permuted(result, "nhwc", input_layout)
