@@ -31,7 +31,6 @@ RECENT_PIPELINES = 256
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
 
-
 _OPENING = threading.Lock()
 """Drivers, NVIDIA's among them, crash when several threads look for adapters at once."""
 _FOUND: list[Any] = []
@@ -85,14 +84,9 @@ def find_adapter(power_preference: str = "default", hardware: bool = False) -> A
     usable = [a for a in adapters if a.info["backend_type"] != "OpenGL"]
     if hardware:
         usable = [a for a in usable if is_hardware(a)]
-    order = (
-        ("IntegratedGPU", "DiscreteGPU")
-        if power_preference == "low-power"
-        else (
-            "DiscreteGPU",
-            "IntegratedGPU",
-        )
-    )
+    order = ["DiscreteGPU", "IntegratedGPU"]
+    if power_preference == "low-power":
+        order.reverse()
 
     def rank(adapter: Any) -> int:
         kind = adapter.info["adapter_type"]

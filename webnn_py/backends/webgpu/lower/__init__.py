@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webnn_py.backends.webgpu.emission import Lowering
-from webnn_py.backends.webgpu.lower import (
+from webnn_py.backends.webgpu.lower import (  # noqa: F401 - each enters its own in LOWERINGS
     indexing,
     linalg,
     movement,
@@ -20,19 +20,6 @@ from webnn_py.backends.webgpu.lower import (
 from webnn_py.backends.webgpu.lower.registry import LOWERINGS as _LOWERINGS
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
-
-_FAMILIES = (
-    indexing,
-    linalg,
-    movement,
-    pointwise,
-    quantization,
-    reduction,
-    resampling,
-    scan,
-    transposed,
-    window,
-)
 
 LOWERINGS: Mapping[str, Lowering] = _LOWERINGS
 
