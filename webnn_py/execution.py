@@ -286,9 +286,8 @@ class MLAwaitedExecution:
             await self._finish(run, tensors, waits, settle=bool(outputs))
             return run.results()
         from webnn_py.backends.webgpu import awaited
-        from webnn_py.backends.webgpu.resources import device_loss
 
-        with device_loss(self._context):
+        with self._context.queue.loss():
             device_run = awaited.Run(graph, executable, inputs, outputs)
             await self._finish(device_run, tensors, waits, settle=True)
         return device_run.results()

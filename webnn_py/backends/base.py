@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from webnn_py.aio import Completion, Parts
+from webnn_py.errors import ContextLostError
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.ops.declare import Operator
 from webnn_py.schedule import Executor, Operation, Run, Schedules
@@ -146,6 +148,15 @@ class Queue(ABC):
         """Fail what has not begun."""
         self._schedules.close(error)
 
+    @contextlib.contextmanager
+    def loss(self) -> Iterator[None]:
+        """A device that is found lost takes its context along."""
+        try:
+            yield
+        except ContextLostError as error:
+            self.lost(str(error))
+            raise
+
 
 class Backend(ABC):
     """An engine."""
@@ -156,9 +167,9 @@ class Backend(ABC):
     def limits(self) -> BackendLimits:
         """Bounds of every tensor."""
 
-    @abstractmethod
     def supported_types(self, op: Operator) -> TypesByOperand:
-        """The data types that the engine runs, for each operand and "output"."""
+        """The data types that the engine runs, for each operand and "output": all, unless told."""
+        return {name: op.operand_types(name) for name in (*op.limits, "output")}
 
     def has_kernel(self, node: Node) -> bool:
         """Whether the engine runs this node itself; if not, a composite is decomposed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from webnn_py.courtesy import offer
+from webnn_py.courtesy import offering
 from webnn_py.ir import Descriptor, Graph, Node, Value, make_graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
@@ -61,8 +61,7 @@ class Rewriter(Recorder):
         A node that makes a graph output is kept too, where an input or constant would replace it.
         """
         results = {value for _, value in self.graph.outputs}
-        for node in self.graph.nodes:
-            offer()
+        for node in offering(self.graph.nodes):
             made = rule(self, node)
             if made is not None and not results.isdisjoint(node.outputs):
                 made = made if all(map(self.producer_of, made)) else None

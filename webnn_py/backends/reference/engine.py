@@ -14,11 +14,10 @@ from webnn_py.backends.base import (
     BackendLimits,
     HostExecutable,
     Queue,
-    TypesByOperand,
 )
 from webnn_py.backends.host_queue import HostQueue
 from webnn_py.backends.reference.functions import FUNCTIONS
-from webnn_py.courtesy import offer
+from webnn_py.courtesy import offering
 from webnn_py.errors import OperationError
 from webnn_py.ir import Array, Graph, Node, Value, titled
 from webnn_py.ops import numeric
@@ -112,8 +111,7 @@ class ReferenceExecutable(HostExecutable):
         graph = self._graph
         arrays: dict[Value, Array] = dict(graph.constants)
         arrays.update((value, inputs[value.name]) for value in graph.inputs)
-        for node, drops in zip(graph.nodes, self._drops, strict=True):
-            offer()
+        for node, drops in offering(zip(graph.nodes, self._drops, strict=True)):
             operands = [None if value is None else arrays[value] for value in node.inputs]
             arrays.update(zip(node.outputs, evaluate(node, operands), strict=True))
             for value in drops:
@@ -135,10 +133,6 @@ class ReferenceBackend(Backend):
     def limits(self) -> BackendLimits:
         """As large as the specification's types allow."""
         return BackendLimits(MAX_RANK, MAX_BYTE_LENGTH)
-
-    def supported_types(self, op: Operator) -> TypesByOperand:
-        """All that the declaration allows."""
-        return {name: op.operand_types(name) for name in (*op.limits, "output")}
 
     def queue(self, worker: Callable[[Run], None]) -> Queue:
         """One worker, tensors in host memory."""

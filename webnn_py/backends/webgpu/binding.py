@@ -41,6 +41,13 @@ class Binding:
         return Binding(self.buffer, self.offset + part.offset, part.size)
 
 
+def copy_binding(encoder: Any, source: Binding, target: Binding) -> None:
+    """Record the copy of one tensor's bytes to another."""
+    encoder.copy_buffer_to_buffer(
+        source.buffer, source.offset, target.buffer, target.offset, source.size
+    )
+
+
 class PlaceCache(Generic[T]):
     """Remembers what was made for a set of places, as long as their buffers live.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import wgpu
 
 from webnn_py.aio import Completion, Parts
 from webnn_py.backends.base import Executable, Queue
-from webnn_py.backends.webgpu.binding import Binding
+from webnn_py.backends.webgpu.binding import Binding, copy_binding
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.executable import (
     COPIES,
@@ -23,7 +22,7 @@ from webnn_py.backends.webgpu.executable import (
 )
 from webnn_py.backends.webgpu.resources import check_usable
 from webnn_py.backends.webgpu.storage import storage_of
-from webnn_py.errors import ContextLostError, DataError, ValidationError
+from webnn_py.errors import DataError, ValidationError
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Executor, Operation, Run, complete
 
@@ -283,15 +282,6 @@ class DeviceQueue(Queue):
         """Nobody else records meanwhile; errors in our own words."""
         return _Alone(self, self._lock, what)
 
-    @contextlib.contextmanager
-    def loss(self) -> Iterator[None]:
-        """A device that is found lost takes its context along."""
-        try:
-            yield
-        except ContextLostError as error:
-            self.lost(str(error))
-            raise
-
 
 class _Alone:
     """What `DeviceQueue._alone` gives; a class, as generators cost more than a recording does."""
@@ -313,10 +303,3 @@ class _Alone:
         if error is not None:
             with self._queue.loss(), device_errors(self._what):
                 raise error
-
-
-def copy_binding(encoder: Any, source: Binding, target: Binding) -> None:
-    """Record the copy of one tensor's bytes to another."""
-    encoder.copy_buffer_to_buffer(
-        source.buffer, source.offset, target.buffer, target.offset, source.size
-    )

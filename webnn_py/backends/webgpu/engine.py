@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from webnn_py.backends.base import Backend, BackendLimits, Queue, TypesByOperand
+from webnn_py.backends.base import Backend, BackendLimits, Queue
 from webnn_py.backends.webgpu.device import Device, find_adapter
 from webnn_py.backends.webgpu.device_queue import DeviceQueue
 from webnn_py.backends.webgpu.emission import Emission, Kernel
@@ -16,9 +16,8 @@ from webnn_py.backends.webgpu.legalize import legalize
 from webnn_py.backends.webgpu.lower import has_lowering, lowering_of
 from webnn_py.backends.webgpu.partition import Partition
 from webnn_py.backends.webgpu.storage import Features
-from webnn_py.courtesy import offer
+from webnn_py.courtesy import offering
 from webnn_py.ir import Graph, Node
-from webnn_py.ops.declare import Operator
 from webnn_py.schedule import Run
 from webnn_py.shapes import MAX_BYTE_LENGTH, MAX_RANK
 
@@ -27,8 +26,7 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
     """The kernels of a graph for a device with these features, in order."""
     partition = Partition(graph, features)
     kernels: list[Kernel] = []
-    for root in partition.roots:
-        offer()
+    for root in offering(partition.roots):
         make = functools.partial(Emission, graph, partition.is_stored, lowering_of, features, root)
         kernels += emit(make, partition.heavy_of(root))
     return kernels
@@ -47,10 +45,6 @@ class WebGPUBackend(Backend):
     def limits(self) -> BackendLimits:
         """The largest tensor is the largest buffer; it is bound in parts if need be."""
         return BackendLimits(MAX_RANK, min(MAX_BYTE_LENGTH, self.gpu.max_buffer_bytes))
-
-    def supported_types(self, op: Operator) -> TypesByOperand:
-        """All that the declaration allows; what the device lacks is emulated."""
-        return {name: op.operand_types(name) for name in (*op.limits, "output")}
 
     def has_kernel(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""

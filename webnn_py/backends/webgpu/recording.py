@@ -38,7 +38,7 @@ class Recording:
     def _errors(self, what: str) -> Iterator[None]:
         """Errors in our own words, also for what the user did to the encoder."""
         try:
-            with resources.device_loss(self._context), device_errors(what):
+            with self._context.queue.loss(), device_errors(what):
                 yield
         except OperationError as error:
             if "Encoding must not have ended" in str(error):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from wgpu.backends.wgpu_native._api import libf
 
 from webnn_py import hostdata
 from webnn_py.backends.webgpu import textures
-from webnn_py.backends.webgpu.binding import Binding
+from webnn_py.backends.webgpu.binding import Binding, copy_binding
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.executable import (
     COPIES,
@@ -27,7 +26,6 @@ from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.tensor import MLTensor
 
 if TYPE_CHECKING:
-    from webnn_py.context import MLContext
     from webnn_py.graph import MLGraph
 
 Record = Callable[[Any], None]
@@ -144,16 +142,6 @@ def check_usable(resource: Any, what: str) -> None:
             raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
         if "device is lost" in str(error):
             raise ContextLostError(f"{what}: the GPUDevice is lost") from None
-
-
-@contextlib.contextmanager
-def device_loss(context: MLContext) -> Iterator[None]:
-    """A device that is found lost takes its context along."""
-    try:
-        yield
-    except ContextLostError as error:
-        context.lose(str(error))
-        raise
 
 
 def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
@@ -311,9 +299,7 @@ def _buffer_of(resource: Any) -> Any:
 def _copy(source: Binding, target: Binding) -> Record:
     def record(encoder: Any) -> None:
         with device_errors("copying a tensor"):
-            encoder.copy_buffer_to_buffer(
-                source.buffer, source.offset, target.buffer, target.offset, source.size
-            )
+            copy_binding(encoder, source, target)
 
     return record
 
