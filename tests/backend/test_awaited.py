@@ -20,6 +20,7 @@ from tests.graphs import (
     expected,
 )
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
+from tests.threads import in_threads
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -76,14 +77,8 @@ def test_loops_of_several_threads_share_a_graph(context: MLContext) -> None:
             results = await execution.compute(graph, {"x": ONES * n})
             right.append(int((results["y"] == TWOS * n).all()))
 
-    threads = [
-        threading.Thread(target=under_asyncio, args=(functools.partial(main, number),))
-        for number in (0, 100, 200, 300)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    mains = [functools.partial(main, number) for number in (0, 100, 200, 300)]
+    in_threads(*[functools.partial(under_asyncio, each) for each in mains])
     assert right == [1] * 80
 
 

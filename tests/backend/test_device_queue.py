@@ -14,6 +14,7 @@ from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
 from tests.graphs import awaited, doubling
 from tests.loops import Run
+from tests.threads import in_threads
 from webnn_py import (
     ContextLostError,
     InvalidStateError,
@@ -204,11 +205,7 @@ def test_only_one_of_many_threads_rents(gpu: MLContext) -> None:
             outcomes.append("refused")
             barrier.wait(LONG)
 
-    threads = [threading.Thread(target=rent) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
+    in_threads(*[rent] * 4)
     assert sorted(outcomes) == ["refused"] * 3 + ["rented"]
 
 

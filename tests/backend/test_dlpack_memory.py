@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 
 from tests.backend.libraries import Library
-from tests.backend.tensors import LONG, ONES, SHAPE, Parked, tensor
+from tests.backend.tensors import ONES, SHAPE, Parked, tensor
 from tests.graphs import build, doubling
 from tests.loops import Run
+from tests.threads import in_threads
 from webnn_py import (
     MLContext,
     MLGraphBuilder,
@@ -139,7 +141,6 @@ def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
 
 def test_exchange_under_stress() -> None:
     """Tensors and contexts come and go on several threads while consumers hold their memory."""
-    errors: list[BaseException] = []
 
     def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
         x = builder.input("x", "float32", [1000])
@@ -147,27 +148,19 @@ def test_exchange_under_stress() -> None:
 
     def work(seed: int) -> None:
         held: list[tuple[np.ndarray[Any, Any], float]] = []
-        try:
-            for turn in range(12):
-                with ml.create_context_sync(device_type="cpu") as context:
-                    graph = build(context, what)
-                    for step in range(6):
-                        value = float(seed * 1000 + turn * 10 + step)
-                        x = context.from_dlpack(np.full(1000, value, np.float32))
-                        y = context.create_tensor_sync("float32", [1000])
-                        context.dispatch(graph, {"x": x}, {"y": y})
-                        held.append((np.from_dlpack(y), 2 * value))
-                        held.append((np.from_dlpack(x), value))
-                        y.destroy()
-                held = held[-20:]
-                for array, wanted in held:
-                    np.testing.assert_array_equal(array, np.full(1000, wanted))
-        except BaseException as error:
-            errors.append(error)
+        for turn in range(12):
+            with ml.create_context_sync(device_type="cpu") as context:
+                graph = build(context, what)
+                for step in range(6):
+                    value = float(seed * 1000 + turn * 10 + step)
+                    x = context.from_dlpack(np.full(1000, value, np.float32))
+                    y = context.create_tensor_sync("float32", [1000])
+                    context.dispatch(graph, {"x": x}, {"y": y})
+                    held.append((np.from_dlpack(y), 2 * value))
+                    held.append((np.from_dlpack(x), value))
+                    y.destroy()
+            held = held[-20:]
+            for array, wanted in held:
+                np.testing.assert_array_equal(array, np.full(1000, wanted))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
-    assert not errors
+    in_threads(*[functools.partial(work, seed) for seed in range(4)])

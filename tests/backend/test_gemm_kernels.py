@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from webnn_py.backends.webgpu.device import all_adapters
+from webnn_py import MLContext
 from webnn_py.backends.webgpu.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.backends.webgpu.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.backends.webgpu.kernels.gemm_tiled import SharedTile, emit_tiled
@@ -25,14 +24,9 @@ DEVICES = ("gpu", "cpu")
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Any]:
-    """A device of the first Vulkan adapter, or of any other."""
-    adapters = all_adapters()
-    if not adapters:
-        if os.environ.get("WEBNN_REQUIRE_GPU") == "1":
-            pytest.fail("WEBNN_REQUIRE_GPU=1, and wgpu finds no adapter")
-        pytest.skip("wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one")
-    adapter = min(adapters, key=lambda x: x.info["backend_type"] != "Vulkan")
+def device(gpu: MLContext) -> Iterator[Any]:
+    """A device with the default limits."""
+    adapter = gpu.device.adapter
     features = [name for name in ("shader-f16",) if name in adapter.features]
     device = adapter.request_device_sync(required_features=features)
     yield device

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.backend.tensors import LONG, ONES, SHAPE, Array, Parked, adding, tensor
+from tests.backend.tensors import ONES, SHAPE, Array, Parked, adding, tensor
 from tests.graphs import build, doubling
 from tests.loops import Run, cancel_after, pause, together
+from tests.threads import in_threads
 from webnn_py import (
     InvalidStateError,
     MLContext,
@@ -311,24 +312,15 @@ def test_one_tensor_may_be_two_inputs(context: MLContext) -> None:
 def test_threads_keep_their_own_order_on_one_context(context: MLContext) -> None:
     graph = adding(context)
     one = tensor(context, ONES)
-    errors: list[BaseException] = []
 
     def count(turns: int) -> None:
-        try:
-            x, y = tensor(context, ONES * 0), tensor(context)
-            for _ in range(turns):
-                context.dispatch(graph, {"x": x, "k": one}, {"y": y})
-                x, y = y, x
-            np.testing.assert_array_equal(context.read_tensor_sync(x), ONES * turns)
-        except BaseException as error:
-            errors.append(error)
+        x, y = tensor(context, ONES * 0), tensor(context)
+        for _ in range(turns):
+            context.dispatch(graph, {"x": x, "k": one}, {"y": y})
+            x, y = y, x
+        np.testing.assert_array_equal(context.read_tensor_sync(x), ONES * turns)
 
-    threads = [threading.Thread(target=count, args=(turns,)) for turns in (20, 33, 50, 47)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LONG)
-    assert not errors
+    in_threads(*[functools.partial(count, turns) for turns in (20, 33, 50, 47)])
 
 
 # Refusals

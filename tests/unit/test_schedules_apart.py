@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.threads import in_threads
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, MLError, Timeline
 from webnn_py.schedule import Executor, Operation, Schedule, Schedules
@@ -78,11 +79,7 @@ def test_many_threads_lose_nothing_and_keep_their_own_order(threads: Any, is_inl
             work = functools.partial(run, thread, turn)
             schedule.submit(Operation(work, pytest.fail, slow=turn % 7 == 0))
 
-    users = [threading.Thread(target=submit, args=(index,)) for index in range(6)]
-    for user in users:
-        user.start()
-    for user in users:
-        user.join(LONG)
+    in_threads(*[functools.partial(submit, index) for index in range(6)])
     assert schedule.settle() == []
     assert len(ran) == 6 * 300
     for index in range(6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.loops import Run, cancel_after, pause, together
+from tests.threads import in_threads
 from webnn_py import (
     ContextLostError,
     InvalidStateError,
@@ -137,11 +139,7 @@ def test_of_two_threads_that_signal_one_value_one_is_refused() -> None:
             except ValidationError as error:
                 refused.append(error)
 
-    threads = [threading.Thread(target=signal) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SOON)
+    in_threads(*[signal] * 4)
     assert timeline.value == 199
     assert len(refused) == 3 * 199
 
@@ -483,10 +481,6 @@ def test_no_wakeup_is_lost_between_threads() -> None:
             timeline.wait_sync(mine, timeout=SOON)
             timeline.signal(mine + 1)
 
-    threads = [threading.Thread(target=follow, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(*[functools.partial(follow, index) for index in range(count)])
     assert timeline.value == count * rounds
     assert waiters(timeline) == 0
