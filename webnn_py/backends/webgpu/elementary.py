@@ -132,7 +132,7 @@ FUNCTIONS = {
     var n = u32(abs(b));
     var base = a;
     var r = 1.0;
-    while (n != 0u) {
+    while (n != 0u /* at most 6 rounds */) {
       if ((n & 1u) != 0u) { r = r * base; }
       base = base * base;
       n = n >> 1u;

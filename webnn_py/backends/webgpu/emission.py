@@ -14,9 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnn_py.backends.webgpu import prelude
+from webnn_py.backends.webgpu.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.backends.webgpu.storage import Features, Storage, parts_of, storage_of
 from webnn_py.courtesy import offer
+from webnn_py.errors import NotSupportedError
 from webnn_py.ir import Graph, Node, Value
+
+MOST_COPIES = 16
+"""Copies of a loop's body that are written out to keep the loop short."""
 
 Lowering = Callable[["Body", Node, int, str], str]
 """Writes what computes the element at a flat index of a node's n-th output; returns its name."""
@@ -176,6 +181,13 @@ class Emission:
         code = "\n".join([*bindings, prelude.used(text) + text]) + "\n"
         if re.search(r"\bf16\b", code):
             code = "enable f16;\n" + code
+        rounds = rounds_of(code)
+        if rounds > MOST_ROUNDS:
+            raise NotSupportedError(
+                f"{name}: one element of {self.root} takes {rounds} rounds of a loop in the kernel"
+                f" {name!r}, more than the {MOST_ROUNDS} that every driver makes; use a smaller"
+                " window, or the CPU"
+            )
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
         return Kernel(name, code, tuple(part for part, _ in reads), target, (x, y, z))
@@ -197,6 +209,7 @@ class Body:
         self.lines: list[str] = []
         self._indent = 1
         self._count = 0
+        self._around = 1  # rounds of the loops around
         self._known: list[dict[tuple[Value, str], str]] = [{}]
 
     def line(self, text: str) -> None:
@@ -235,13 +248,34 @@ class Body:
 
     @contextlib.contextmanager
     def loop(self, count: int, hint: str = "r") -> Iterator[str]:
-        """A loop over 0..count-1; gives the counter's name. A loop of one is no loop."""
+        """A loop over 0..count-1; gives the counter's name. A loop of one is no loop.
+
+        Where it would make too many rounds, its body is written out several times.
+        """
         if count == 1:
             yield "0u"
             return
         name = self.fresh(hint)
-        with self.block(f"for (var {name} = 0u; {name} < {count}u; {name}++)"):
-            yield name
+        copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
+        around, self._around = self._around, self._around * -(-count // copies)
+        if copies == 1:
+            with self.block(f"for (var {name} = 0u; {name} < {count}u; {name}++)"):
+                yield name
+        else:
+            first = self.fresh("first")
+            head = f"for (var {first} = 0u; {first} < {count}u; {first} += {copies}u)"
+            with self.block(head):
+                begin = len(self.lines)
+                with self.block(""):
+                    self.line(f"let {name} = {first};")
+                    yield name
+                _, _, *body, end = self.lines[begin:]
+                for copy in range(1, copies):
+                    guard = f"if ({first} + {copy}u < {count}u)" if count % copies else ""
+                    self.line(guard + " {")
+                    self.lines += [f"  {'  ' * self._indent}let {name} = {first} + {copy}u;"]
+                    self.lines += [*body, end]
+        self._around = around
 
     def preset(self, value: Value, index: str, name: str) -> None:
         """Say that a value's element at `index` is known as `name`."""

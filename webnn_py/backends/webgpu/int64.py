@@ -153,7 +153,7 @@ FUNCTIONS = {
   var r = vec2<u32>(1u, 0u);
   var base = a;
   var n = b;
-  while (any(n != vec2<u32>())) {
+  while (any(n != vec2<u32>()) /* at most 64 rounds */) {
     if ((n.x & 1u) != 0u) { r = wn_pair_mul(r, base); }
     base = wn_pair_mul(base, base);
     n = vec2<u32>((n.x >> 1u) | (n.y << 31u), n.y >> 1u);

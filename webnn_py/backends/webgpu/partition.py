@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.backends.webgpu.affine import broadcast_map
+from webnn_py.backends.webgpu.lower.pointwise import rounds
+from webnn_py.backends.webgpu.lower.reduction import count_of
 from webnn_py.backends.webgpu.lower.registry import FUSES, HEAVY, VIEWS
+from webnn_py.backends.webgpu.rounds import LONG
 from webnn_py.backends.webgpu.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -27,11 +30,13 @@ class Inline:
         heavy: The value of a loop whose result flows, element by element, into this one.
         cost: Elementwise operators on the way from buffers.
         leaves: The stored values it reads.
+        rounds: Rounds of the loops in those operators' functions.
     """
 
     heavy: Value | None
     cost: int
     leaves: frozenset[Value]
+    rounds: int
 
 
 class Partition:
@@ -87,7 +92,10 @@ class Partition:
         )
         heavy = output if _is_heavy(node) else heavies[0] if heavies else None
         own = 0 if node.op in VIEWS or node.op in ("cast", "identity") else 1
-        return Inline(heavy, sum(part.cost for part in parts) + own, leaves)
+        cost = sum(part.cost for part in parts) + own
+        return Inline(
+            heavy, cost, leaves, sum(p.rounds for p in parts) + rounds(node, self._features)
+        )
 
     def _must_store(self, value: Value, reader: Node) -> bool:
         inline = self._inline[value]
@@ -95,7 +103,9 @@ class Partition:
             return not self._takes_over(value, reader)
         if _is_heavy(reader):
             # Read often: by each window or row. A view costs only index arithmetic.
-            return inline.cost > (RECOMPUTE_LIMIT if reader.op.startswith("reduce_") else 0)
+            if REGISTRY[reader.op].reduce is None:
+                return inline.cost > 0
+            return inline.cost > RECOMPUTE_LIMIT or inline.rounds * count_of(reader) > LONG
         if _spreads(value, reader):
             return inline.cost > 0
         return self._uses[value] > 1 and inline.cost > RECOMPUTE_LIMIT

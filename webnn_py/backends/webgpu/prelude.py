@@ -10,6 +10,7 @@ import functools
 import re
 
 from webnn_py.backends.webgpu import elementary, int64
+from webnn_py.backends.webgpu.rounds import rounds_of
 from webnn_py.backends.webgpu.storage import PAIR, Storage
 
 _OWN = {
@@ -29,7 +30,7 @@ _OWN = {
   var r = 1u;
   var base = a;
   var n = b;
-  while (n != 0u) {
+  while (n != 0u /* at most 32 rounds */) {
     if ((n & 1u) != 0u) { r = r * base; }
     base = base * base;
     n = n >> 1u;
@@ -46,7 +47,7 @@ _OWN = {
   var r = 1lu;
   var base = a;
   var n = b;
-  while (n != 0lu) {
+  while (n != 0lu /* at most 64 rounds */) {
     if ((n & 1lu) != 0lu) { r = r * base; }
     base = base * base;
     n = n >> 1u;
@@ -167,6 +168,13 @@ def used(code: str) -> str:
 
     visit(code)
     return "".join(_FUNCTIONS[name] + "\n" for name in wanted)
+
+
+@functools.cache
+def rounds(expression: str) -> int:
+    """The most rounds of loops that the functions in an expression make."""
+    functions = used(expression)
+    return rounds_of(f"{functions}fn main() {{ {expression} }}") if functions else 0
 
 
 @functools.cache

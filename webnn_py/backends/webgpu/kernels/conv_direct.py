@@ -11,12 +11,15 @@ from webnn_py.backends.webgpu.emission import Emission, Kernel
 from webnn_py.backends.webgpu.kernels.conv_kernel import Convolution
 from webnn_py.backends.webgpu.kernels.tail import emit_tail
 from webnn_py.backends.webgpu.lower.window import always_inside, flat
+from webnn_py.backends.webgpu.rounds import LONG
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
 STRIP = 4
 MOST_CHANNELS = 4
 WORKGROUP = 64
+WIDEST = 16
+"""Taps of a row, which are all written out, up to which the kernel stays small."""
 
 
 def emit(emission: Emission, heavy: Node) -> Kernel | None:
@@ -25,6 +28,8 @@ def emit(emission: Emission, heavy: Node) -> Kernel | None:
     if heavy.op != "conv2d" or root.per_word != 1 or emission.features.kind != "cpu":
         return None
     conv = Convolution(emission, heavy)
+    if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
+        return None
     if not (_is_buffer(emission, conv.data) and _is_buffer(emission, conv.filter)):
         return None
     strips = -(-conv.width // STRIP) * conv.height

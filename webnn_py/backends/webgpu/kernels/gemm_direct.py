@@ -19,6 +19,10 @@ from webnn_py.backends.webgpu.kernels.gemm_parts import (
     store_values,
 )
 from webnn_py.backends.webgpu.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.backends.webgpu.rounds import LONG
+
+MOST_STEPS = 16
+"""Steps along k that are written out in one round of a long loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,27 @@ class _Plan:
         problem, rows, groups = self.problem, self.tile.rows, self.tile.cols // self.width
         type_ = problem.vec4 if self.width == 4 else problem.compute
         lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
-        lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
+        steps = self._steps()
+        if steps == 1:
+            lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
+            return [*lines, *self._one_step(), "}"]
+        lines.append(
+            f"for (var first = 0u; first < {problem.k}u; first += {steps * self.step}u) {{"
+        )
+        for n in range(steps):
+            lines += ["  {", f"  let k = first + {n * self.step}u;", *self._one_step(), "  }"]
+        return [*lines, "}"]
+
+    def _steps(self) -> int:
+        """Steps in one round of the loop: more where it would make too many rounds."""
+        rounds, steps = self.problem.k // self.step, 1
+        while rounds // steps > LONG and rounds % (2 * steps) == 0 and steps < MOST_STEPS:
+            steps *= 2
+        return steps
+
+    def _one_step(self) -> list[str]:
+        rows, groups = self.tile.rows, self.tile.cols // self.width
+        lines: list[str] = []
         for i in range(rows):
             if self.a_along_k and self.step == 4:
                 lines.append(f"  let a{i} = gemm_a4(batch, row + {i}u, k);")
@@ -103,7 +127,7 @@ class _Plan:
                 lines.append(f"  let b{j} = gemm_b4(batch, k, col{j});")
         for s in range(self.step):
             lines += [f"  {line}" for line in self._one_k(s)]
-        return [*lines, "}"]
+        return lines
 
     def _one_k(self, s: int) -> list[str]:
         rows, groups = self.tile.rows, self.tile.cols // self.width

@@ -5,6 +5,7 @@ from __future__ import annotations
 from webnn_py.backends.webgpu import int64
 from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, grid
 from webnn_py.backends.webgpu.lower.scan import line_of
+from webnn_py.backends.webgpu.rounds import at_most
 from webnn_py.ir import Node
 
 FEWEST = 64
@@ -51,7 +52,10 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   let first = min(t * {run}u, {count}u);
   let last = min(first + {run}u, {count}u);
   var total = {zero};
-  for (var r = first; r < last; r++) {{ let at = place(i, r); {more} }}
+  for (var r = first; r < last {at_most(run)}; r++) {{
+    let at = place(i, r);
+    {more}
+  }}
   sums[t] = total;
   workgroupBarrier();
   for (var s = 1u; s < {threads}u; s = s << 1u) {{
@@ -63,7 +67,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   }}
   total = {zero};
   if (t > 0u) {{ total = sums[t - 1u]; }}
-  for (var r = first; r < last; r++) {{
+  for (var r = first; r < last {at_most(run)}; r++) {{
     let at = place(i, r);
     {" ".join(steps)}
   }}

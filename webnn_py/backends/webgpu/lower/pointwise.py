@@ -8,7 +8,7 @@ from webnn_py import dtypes
 from webnn_py.backends.webgpu import int64, prelude
 from webnn_py.backends.webgpu.affine import broadcast_map
 from webnn_py.backends.webgpu.emission import Body
-from webnn_py.backends.webgpu.storage import Storage
+from webnn_py.backends.webgpu.storage import Features, Storage, storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 
@@ -35,11 +35,24 @@ def elementwise(body: Body, node: Node, output: int, index: str) -> str:
     names |= {name: _attribute(name, value, source) for name, value in node.attrs.items()}
     if node.op == "clamp":
         return _clamp(names, node.attrs, storage)
-    wgsl = op.wgsl
-    assert wgsl is not None
-    template = wgsl if isinstance(wgsl, str) else wgsl[dtypes.DTYPES[first.data_type].kind]
-    expression = int64.adapted(template, source).format(**names)
+    expression = _template(node, source).format(**names)
     return expression if node.op in _EXACT else storage.wrap(expression)
+
+
+def rounds(node: Node, features: Features) -> int:
+    """Rounds of the loops that an operator's expression makes for one element: powers do so."""
+    if REGISTRY[node.op].wgsl is None:
+        return 0
+    storage = storage_of(next(node.operands).data_type, features)
+    return prelude.rounds(_template(node, storage).replace("{T}", storage.compute))
+
+
+def _template(node: Node, source: Storage) -> str:
+    """The declaration's expression for operands that lie so."""
+    wgsl = REGISTRY[node.op].wgsl
+    assert wgsl is not None
+    kind = dtypes.DTYPES[source.data_type].kind
+    return int64.adapted(wgsl if isinstance(wgsl, str) else wgsl[kind], source)
 
 
 def _attribute(name: str, value: Any, storage: Storage) -> str:

@@ -7,6 +7,7 @@ import math
 from webnn_py.backends.webgpu import int64, prelude
 from webnn_py.backends.webgpu.emission import Body
 from webnn_py.backends.webgpu.lower.registry import lowering
+from webnn_py.backends.webgpu.rounds import at_most
 from webnn_py.backends.webgpu.storage import storage_of
 from webnn_py.ir import Node, Value
 
@@ -65,7 +66,7 @@ def cumulative_sum(body: Body, node: Node, output: int, index: str) -> str:
     before = body.let(f"{size - 1}u - {place}" if backward else place, "before")
     count = body.let(before if node.attrs["exclusive"] else f"{before} + 1u", "count")
     step = "+" if backward else "-"
-    with body.block(f"for (var r = 0u; r < {count}; r++)"):
+    with body.block(f"for (var r = 0u; r < {count} {at_most(size)}; r++)"):
         at = f"{index} {step} ({before} - r) * {inner}u"
         element = body.load(operand, at)
         body.line(f"{total} = {int64.express('{a} + {b}', storage, a=total, b=element)};")
