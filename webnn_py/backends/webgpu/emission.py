@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -66,15 +67,18 @@ class Emission:
 
     Args:
         graph: The whole graph.
+        producers: The node that makes each value.
         stored: Whether a value lies in a buffer.
         lowerings: By operator, what computes one element.
         features: The device.
-        root: The value that the kernel writes.
+        root: The value that the kernel writes. It may be a scratch value, which no node makes and
+            only the kernels of one root know.
     """
 
     def __init__(
         self,
         graph: Graph,
+        producers: Mapping[Value, Node],
         stored: Callable[[Value], bool],
         lowerings: Callable[[Node], Lowering],
         features: Features,
@@ -83,7 +87,7 @@ class Emission:
         self.graph = graph
         self.features = features
         self.root = root
-        self.producers = graph.producers()
+        self.producers = producers
         self.functions: list[str] = []
         self._stored = stored
         self._lowerings = lowerings
@@ -195,6 +199,17 @@ class Emission:
     def _array_element(self, value: Value, vector: bool) -> str:
         element = self.storage(value).element
         return f"vec4<{element}>" if vector else element
+
+
+class Make(Protocol):
+    """Begins the emission of one of the kernels of a root: it writes the root or a scratch value.
+
+    What such a kernel writes, those after it load like any stored value. It is not zeroed.
+    """
+
+    def __call__(self, writes: Value | None = None) -> Emission:
+        """An emission of a kernel that writes this value; the root if none is given."""
+        ...
 
 
 class Body:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from webnn_py.backends.webgpu.lower import has_lowering, lowering_of
 from webnn_py.backends.webgpu.partition import Partition
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.courtesy import offering
-from webnn_py.ir import Graph, Node
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.schedule import Run
 from webnn_py.shapes import MAX_BYTE_LENGTH, MAX_RANK
 
@@ -26,8 +25,12 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
     """The kernels of a graph for a device with these features, in order."""
     partition = Partition(graph, features)
     kernels: list[Kernel] = []
+    shared = (graph, graph.producers(), partition.is_stored, lowering_of, features)
     for root in offering(partition.roots):
-        make = functools.partial(Emission, graph, partition.is_stored, lowering_of, features, root)
+
+        def make(writes: Value | None = None, root: Value = root) -> Emission:
+            return Emission(*shared, root if writes is None else writes)
+
         kernels += emit(make, partition.heavy_of(root))
     return kernels
 

@@ -210,7 +210,14 @@ class WebGPUExecutable(Executable):
 
     def describe(self) -> str:
         """Every step with its workgroups and buffers, and the plan's sizes."""
-        names = self.graph.name_of
+        known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers()}
+        written = (kernel.writes.value for kernel in self.kernels)
+        scratch = [value for value in dict.fromkeys(written) if value not in known]
+        numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
+
+        def names(value: Value) -> str:
+            return numbered.get(value) or self.graph.name_of(value)
+
         lines = []
         for number, kernel in enumerate(self.kernels):
             reads = ", ".join(dict.fromkeys(names(part.value) for part in kernel.reads))

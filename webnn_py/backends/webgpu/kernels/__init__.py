@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from webnn_py.backends.webgpu.emission import Emission, Kernel
+from webnn_py.backends.webgpu.emission import Kernel, Make
 from webnn_py.backends.webgpu.kernels import (
     arg_kernel,
     conv_direct,
@@ -28,7 +26,7 @@ _TEMPLATES = (
 """Tried in order for a kernel with a loop; each may decline with None."""
 
 
-def emit(make: Callable[[], Emission], heavy: Node | None) -> list[Kernel]:
+def emit(make: Make, heavy: Node | None) -> list[Kernel]:
     """The kernels that write an emission's root: one, or one for each part of a large root.
 
     Scattering takes two.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, grid
+from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Make, grid
 from webnn_py.backends.webgpu.lower.indexing import scatter_of
 from webnn_py.ir import Node
 
 WORKGROUP = 64
 
 
-def emit(make: Callable[[], Emission], heavy: Node) -> list[Kernel] | None:
+def emit(make: Make, heavy: Node) -> list[Kernel] | None:
     """The two kernels; None if elements share words, or something is fused behind."""
     copying, writing = make(), make()
     scatter = scatter_of(heavy)

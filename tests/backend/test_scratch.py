@@ -1,0 +1,57 @@
+"""Kernels of one node may hand values on to each other that no node of the graph makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.backend.compared import applied, compute
+from webnn_py import MLContext, MLGraphBuilder
+from webnn_py.backends.webgpu import engine
+from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Make, grid
+from webnn_py.ir import Node, Value
+
+
+def _each(emission: Emission, name: str) -> Kernel:
+    """A kernel with `write(i)` called for each element of its root."""
+    size = emission.root.size
+    main = f"""@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
+  if (g.x < {size}u) {{ write(g.x); }}
+}}"""
+    return emission.finish(name, main, grid(-(-size // 64), emission.features.grid))
+
+
+def _in_two_steps(make: Make, heavy: Node | None) -> list[Kernel]:
+    """x + 1 to a scratch value of another data type, then twice that."""
+    first, second = make(Value("int32", (100,), "halfway")), make()
+    operand = next(first.producers[second.root].operands)
+    body = Body(first)
+    body.store("i", f"i32({body.load(operand, 'i')}) + 1")
+    first.function("write", "i: u32", "", body)
+    body = Body(second)
+    body.store("i", f"f32({body.load(first.root, 'i')}) * 2.0")
+    second.function("write", "i: u32", "", body)
+    return [_each(first, "first"), _each(second, "second")]
+
+
+def test_a_kernel_reads_what_one_before_it_wrote(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "emit", _in_two_steps)
+    array = np.arange(100, dtype=np.float32)
+    (got,) = compute(gpu, applied("floor", {"input": array}))
+    np.testing.assert_array_equal(got, 2 * (array + 1))
+
+
+def test_a_listing_names_what_no_node_makes(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "emit", _in_two_steps)
+    builder = MLGraphBuilder(gpu)
+    y = builder.floor(builder.input("x", "float32", [100]))
+    executable = builder.build_sync({"y": y}).executable_for(gpu)
+    assert executable.describe().splitlines()[:2] == [
+        "0: first<2,1,1>(%x) -> %scratch0",
+        "1: second<2,1,1>(%scratch0) -> %0",
+    ]
