@@ -73,6 +73,11 @@ class Emission:
         features: The device.
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
             only the kernels of one root know.
+
+    Attributes:
+        scratch: By a node's output, the scratch value from which its lowering computes.
+        vector_out: The root is written as vec4s.
+        atomic_out: The root is written by atomic functions.
     """
 
     def __init__(
@@ -89,11 +94,13 @@ class Emission:
         self.root = root
         self.producers = producers
         self.functions: list[str] = []
+        self.scratch: dict[Value, Value] = {}
         self._stored = stored
         self._lowerings = lowerings
         self._bound: dict[Value, str] = {}
         self._vectors: dict[Value, str] = {}
         self.vector_out = False
+        self.atomic_out = False
 
     def storage(self, value: Value) -> Storage:
         """How a value lies and is computed with."""
@@ -180,7 +187,7 @@ class Emission:
         ]
         bindings.append(
             f"@group(0) @binding({len(bindings)}) var<storage, read_write> out0:"
-            f" array<{self._array_element(self.root, self.vector_out)}>;"
+            f" array<{self._written_element()}>;"
         )
         code = "\n".join([*bindings, prelude.used(text) + text]) + "\n"
         if re.search(r"\bf16\b", code):
@@ -195,6 +202,10 @@ class Emission:
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
         return Kernel(name, code, tuple(part for part, _ in reads), target, (x, y, z))
+
+    def _written_element(self) -> str:
+        element = self._array_element(self.root, self.vector_out)
+        return f"atomic<{element}>" if self.atomic_out else element
 
     def _array_element(self, value: Value, vector: bool) -> str:
         element = self.storage(value).element

@@ -29,14 +29,14 @@ _TEMPLATES = (
 def emit(make: Make, heavy: Node | None) -> list[Kernel]:
     """The kernels that write an emission's root: one, or one for each part of a large root.
 
-    Scattering takes two.
+    Scattering takes several.
     """
     emission = make()
     parts = emission.parts(emission.root)
+    scattering = None if heavy is None else scatter_kernel.emit(make, heavy)
+    if scattering is not None:
+        return scattering
     if heavy is not None and len(parts) == 1:
-        scattering = scatter_kernel.emit(make, heavy)
-        if scattering is not None:
-            return scattering
         for template in _TEMPLATES:
             kernel = template(make(), heavy)
             if kernel is not None:

@@ -1,41 +1,70 @@
-"""Scattering in two steps: the input is copied, then each update writes where it points to."""
+"""Scattering in three steps: who writes where is cleared, found, and followed by each element.
+
+The updates leave their numbers at the places they point to, and the highest number stays: the last
+update wins, whatever the order in which invocations run.
+"""
 
 from __future__ import annotations
 
-from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Make, grid
-from webnn_py.backends.webgpu.lower.indexing import scatter_of
-from webnn_py.ir import Node
+from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Make, Part, grid
+from webnn_py.backends.webgpu.kernels import gather
+from webnn_py.backends.webgpu.lower.indexing import Scatter, scatter_of
+from webnn_py.backends.webgpu.storage import storage_of
+from webnn_py.ir import Node, Value
 
 WORKGROUP = 64
 
 
 def emit(make: Make, heavy: Node) -> list[Kernel] | None:
-    """The two kernels; None if elements share words, or something is fused behind."""
-    copying, writing = make(), make()
+    """The kernels of a node that scatters, with what is fused behind it; else None."""
     scatter = scatter_of(heavy)
-    if scatter is None or heavy.output is not copying.root:
+    if scatter is None:
         return None
-    if copying.storage(heavy.output).per_word != 1:
-        return None
-    operand, _, updates = heavy.operands
-    copy = Body(copying)
-    copy.store("i", copy.load(operand, "i"))
-    copying.function("write", "i: u32", "", copy)
-    body = Body(writing)
-    line, number, behind = scatter.divided(body, "i", scatter.count, updates.size)
-    place = body.let(scatter.pointed(body, line, number, behind), "place")
-    with body.block(f"for (var r = {number} + 1u; r < {scatter.count}u; r++)"):
-        # The last of several updates wins, and no two invocations write to one place.
-        other = scatter.pointed(body, line, "r", behind)
-        with body.block(f"if ({other} == {place})"):
-            body.line("return;")
-    body.store(scatter.joined(line, scatter.places, place, behind), body.load(updates, "i"))
-    writing.function("write", "i: u32", "", body)
-    return [_each(copying, heavy, operand.size), _each(writing, heavy, updates.size)]
+    winners = Value("uint32", (scatter.targets(heavy.output.size),), "winners")
+    kernels: list[Kernel] = []
+    for part in make(winners).parts(winners):
+        kernels += [_clear(make(winners), heavy, part), _find(make(winners), heavy, scatter, part)]
+    for part in make().parts(make().root):
+        emission = make()
+        emission.scratch[heavy.output] = winners
+        kernels.append(gather.emit(emission, heavy, part))
+    return kernels
 
 
-def _each(emission: Emission, heavy: Node, count: int) -> Kernel:
-    """A kernel that calls `write` with each number below the count."""
+def _words(emission: Emission, part: Part) -> tuple[int, int]:
+    """The first element in a part, and how many there are."""
+    word_bytes = storage_of(part.value.data_type, emission.features).word_bytes
+    return part.offset // word_bytes, part.size // word_bytes
+
+
+def _clear(emission: Emission, heavy: Node, part: Part) -> Kernel:
+    """Nobody has won yet."""
+    body = Body(emission)
+    body.line("out0[i] = 0u;")
+    return _each(emission, body, heavy, part, _words(emission, part)[1])
+
+
+def _find(emission: Emission, heavy: Node, scatter: Scatter, part: Part) -> Kernel:
+    """Each update leaves its number, counted from 1, where it points to."""
+    *_, updates = heavy.operands
+    emission.atomic_out = True
+    body = Body(emission)
+    count = scatter.count if scatter.whole else updates.size
+    line, number, behind = ("0u", "i", "0u")
+    if not scatter.whole:
+        line, number, behind = scatter.divided(body, "i", scatter.count, count)
+    place = scatter.pointed(body, line, number, behind)
+    target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
+    first, size = _words(emission, part)
+    target = body.let(f"{target} - {first}u" if first else target, "target")
+    with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
+        body.line(f"atomicMax(&out0[{target}], {number} + 1u);")
+    return _each(emission, body, heavy, part, count)
+
+
+def _each(emission: Emission, body: Body, heavy: Node, part: Part, count: int) -> Kernel:
+    """A kernel that runs the body with each number `i` below the count."""
+    emission.function("write", "i: u32", "", body)
     groups = grid(-(-count // WORKGROUP), emission.features.grid)
     place = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0] * WORKGROUP}u"
     main = f"""@compute @workgroup_size({WORKGROUP})
@@ -43,4 +72,4 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
   let i = {place};
   if (i < {count}u) {{ write(i); }}
 }}"""
-    return emission.finish(heavy.op, main, groups)
+    return emission.finish(heavy.op, main, groups, part)

@@ -94,6 +94,7 @@ class Scatter:
         places: What can be pointed to.
         count: Updates of one line.
         inner: Elements that lie behind a place.
+        whole: An update replaces all that lies behind its place, and there is one line.
         pointed: Writes which place the update of this number points to: called with the body, the
             numbers of line and update, and the position behind the place.
     """
@@ -101,7 +102,12 @@ class Scatter:
     places: int
     count: int
     inner: int
+    whole: bool
     pointed: Callable[[Body, str, str, str], str]
+
+    def targets(self, size: int) -> int:
+        """What updates win apart from each other, in an output of this size."""
+        return size // self.inner if self.whole else size
 
     def divided(self, body: Body, index: str, middle: int, size: int) -> tuple[str, str, str]:
         """Line, number in it and position behind it of a flat index below `size`."""
@@ -126,6 +132,7 @@ def scatter_of(node: Node) -> Scatter | None:
             math.prod(shape[:depth]),
             indices.size // depth,
             math.prod(shape[depth:]),
+            True,
             lambda body, line, number, behind: _slice_number(body, indices, shape, number),
         )
     size, inner = _around(operand.shape, node.attrs["axis"])
@@ -135,24 +142,20 @@ def scatter_of(node: Node) -> Scatter | None:
         at = _joined((line, count * inner), (number, inner), (behind, 1))
         return _inside(body, indices, at, size)
 
-    return Scatter(size, count, inner, pointed)
+    return Scatter(size, count, inner, False, pointed)
 
 
 def _scattered(body: Body, node: Node, output: int, index: str) -> str:
-    """The last update that points to the element, or the element itself."""
+    """The update that won the element's place, counted from 1; where there is none, the element."""
     operand, _, updates = node.operands
     scatter = scatter_of(node)
     assert scatter is not None
     line, own, behind = scatter.divided(body, index, scatter.places, operand.size)
-    found = body.var("u32", f"{scatter.count}u", "found")
-    with body.loop(scatter.count) as r:
-        pointed = scatter.pointed(body, line, r, behind)
-        with body.block(f"if ({pointed} == {own})"):
-            body.line(f"{found} = {r};")
+    winner = body.load(body.emission.scratch[node.output], own if scatter.whole else index)
     storage = body.emission.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
-    with body.block(f"if ({found} < {scatter.count}u)"):
-        where = scatter.joined(line, scatter.count, found, behind)
+    with body.block(f"if ({winner} > 0u)"):
+        where = scatter.joined(line, scatter.count, f"({winner} - 1u)", behind)
         body.line(f"{result} = {body.load(updates, where)};")
     with body.block("else"):
         body.line(f"{result} = {body.load(operand, index)};")
