@@ -7,12 +7,13 @@ a loop's result can only be taken up by readers that go element by element with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.backends.webgpu.affine import broadcast_map
 from webnn_py.backends.webgpu.lower.pointwise import rounds
 from webnn_py.backends.webgpu.lower.reduction import count_of
-from webnn_py.backends.webgpu.lower.registry import FUSES, HEAVY, VIEWS
+from webnn_py.backends.webgpu.lower.registry import FUSES, HEAVY, READS, VIEWS
 from webnn_py.backends.webgpu.rounds import LONG
 from webnn_py.backends.webgpu.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -20,6 +21,12 @@ from webnn_py.ops.declare import REGISTRY
 
 RECOMPUTE_LIMIT = 4
 """Elementwise operators that may be computed once more rather than stored and read."""
+
+SIZE_LIMIT = 32
+"""Elements that a kernel computes or reads on the way to one of its root, written out one by one.
+
+Compilers take more than twice the time for twice the code.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +36,14 @@ class Inline:
     Attributes:
         heavy: The value of a loop whose result flows, element by element, into this one.
         cost: Elementwise operators on the way from buffers.
+        size: Elements computed or read on the way, each as often as its readers ask for it.
         leaves: The stored values it reads.
         rounds: Rounds of the loops in those operators' functions.
     """
 
     heavy: Value | None
     cost: int
+    size: int
     leaves: frozenset[Value]
     rounds: int
 
@@ -75,7 +84,9 @@ class Partition:
                 self._stored.add(value)
         for output in node.outputs:
             inline = self._combine(node, output)
-            while self._bindings(inline) > self._limit and self._store_widest(node):
+            while self._bindings(inline) > self._limit and self._store_most(node, self._bindings):
+                inline = self._combine(node, output)
+            while inline.size > SIZE_LIMIT and self._store_most(node, lambda part: part.size):
                 inline = self._combine(node, output)
             self._inline[output] = inline
             if output in self._outputs:
@@ -92,9 +103,13 @@ class Partition:
         )
         heavy = output if _is_heavy(node) else heavies[0] if heavies else None
         own = 0 if node.op in VIEWS or node.op in ("cast", "identity") else 1
-        cost = sum(part.cost for part in parts) + own
+        reads = READS[node.op](node) if node.op in READS else 1
         return Inline(
-            heavy, cost, leaves, sum(p.rounds for p in parts) + rounds(node, self._features)
+            heavy,
+            cost=sum(part.cost for part in parts) + own,
+            size=1 + reads * sum(part.size for part in parts),
+            leaves=leaves,
+            rounds=reads * sum(part.rounds for part in parts) + rounds(node, self._features),
         )
 
     def _must_store(self, value: Value, reader: Node) -> bool:
@@ -126,12 +141,12 @@ class Partition:
     def _bindings(self, inline: Inline) -> int:
         return sum(binding_count(leaf, self._features) for leaf in inline.leaves)
 
-    def _store_widest(self, node: Node) -> bool:
-        """Store the operand that reads most buffers; False if there is none to store."""
-        loose = [v for v in node.operands if v not in self._stored and self._inline[v].leaves]
+    def _store_most(self, node: Node, measure: Callable[[Inline], int]) -> bool:
+        """Store the operand that has most of something; False if there is none to store."""
+        loose = [v for v in node.operands if v not in self._stored and measure(self._inline[v])]
         if not loose:
             return False
-        self._stored.add(max(loose, key=lambda v: self._bindings(self._inline[v])))
+        self._stored.add(max(loose, key=lambda v: measure(self._inline[v])))
         return True
 
 

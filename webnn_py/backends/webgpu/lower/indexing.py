@@ -74,7 +74,7 @@ def _slice_number(body: Body, indices: Value, shape: Sequence[int], place: str) 
     return _joined(*terms)
 
 
-@lowering("gather_nd")
+@lowering("gather_nd", reads=lambda node: list(node.operands)[1].shape[-1])
 def gather_nd(body: Body, node: Node, output: int, index: str) -> str:
     """An element of the slice that the coordinates point to."""
     operand, indices = node.operands

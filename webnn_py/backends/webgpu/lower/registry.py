@@ -18,14 +18,23 @@ HEAVY: set[str] = set()
 FUSES: set[str] = set()
 """Operators that go element by element with operands of their output's shape."""
 
+READS: dict[str, Callable[[Node], int]] = {}
+"""Of operators that read an operand at several places for one element: at how many, at most."""
+
 
 def lowering(
-    name: str, *, heavy: bool = False, fuses: bool = False
+    name: str,
+    *,
+    heavy: bool = False,
+    fuses: bool = False,
+    reads: Callable[[Node], int] | None = None,
 ) -> Callable[[Lowering], Lowering]:
     """Register what computes one element of an operator."""
 
     def register(function: Lowering) -> Lowering:
         LOWERINGS[name] = function
+        if reads:
+            READS[name] = reads
         if heavy:
             HEAVY.add(name)
         if fuses:

@@ -32,7 +32,7 @@ def _flat(node: Node, places: Sequence[str]) -> str:
     return " + ".join(terms) or "0u"
 
 
-@lowering("resample2d")
+@lowering("resample2d", reads=lambda node: 1 if node.attrs["mode"] == "nearest-neighbor" else 4)
 def resample2d(body: Body, node: Node, output: int, index: str) -> str:
     """The nearest element, or the four around by their distances."""
     shape = node.output.shape
