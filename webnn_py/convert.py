@@ -6,18 +6,23 @@ Integers follow [EnforceRange] unsigned long: a fraction is cut off, what is not
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Annotated, Any
 
+import numpy as np
+
 from webnn_py import dtypes
-from webnn_py.errors import ValidationError
+from webnn_py.errors import MLError, ValidationError
+from webnn_py.messages import said, shown, type_name
 
 MAX_UNSIGNED = 2**32 - 1
+MAX_ITEMS = 2**16
+"""Members of a list at most: no list of the specification may be longer, and some never end."""
 
 MLNumber = int | float
 """A number for a tensor of any data type: integers keep all 64 bits."""
@@ -31,7 +36,9 @@ def unsigned(value: object, what: str) -> int:
     """One [EnforceRange] unsigned long."""
     number = _truncated(_number(value, what))
     if number is None or not 0 <= number <= MAX_UNSIGNED:
-        raise ValidationError(f"{what}: got {value!r}, expected an integer in 0..{MAX_UNSIGNED}")
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected an integer in 0..{MAX_UNSIGNED}"
+        )
     return number
 
 
@@ -39,7 +46,7 @@ def signed(value: object, what: str) -> int:
     """One [EnforceRange] long."""
     number = _truncated(_number(value, what))
     if number is None or not -(2**31) <= number < 2**31:
-        raise ValidationError(f"{what}: got {value!r}, expected an integer of 32 bits")
+        raise ValidationError(f"{what}: got {shown(value)}, expected an integer of 32 bits")
     return number
 
 
@@ -47,7 +54,7 @@ def double(value: object, what: str) -> float:
     """A finite double."""
     number = _as_float(_number(value, what))
     if not math.isfinite(number):
-        raise ValidationError(f"{what}: got {value!r}, expected a finite number")
+        raise ValidationError(f"{what}: got {shown(value)}, expected a finite number")
     return number
 
 
@@ -58,9 +65,9 @@ def number(value: object, what: str) -> int | float:
 
 def boolean(value: object, what: str) -> bool:
     """A bool, and nothing that merely looks like one."""
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+    if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise ValidationError(f"{what}: got {value!r}, expected True or False")
+    raise ValidationError(f"{what}: got {shown(value)}, expected True or False")
 
 
 def unsigned_list(value: object, what: str) -> tuple[int, ...]:
@@ -74,10 +81,32 @@ def double_list(value: object, what: str) -> tuple[float, ...]:
 
 
 def string(value: object, what: str) -> str:
-    """A string."""
+    """A string, without what a subclass adds to it."""
     if not isinstance(value, str):
-        raise ValidationError(f"{what}: got {value!r}, expected a string")
-    return value
+        raise ValidationError(f"{what}: got {shown(value)}, expected a string")
+    return str.__str__(value)
+
+
+def label(value: object, what: str = "option 'label'") -> str:
+    """A string that any encoding can hold: half of a surrogate pair is escaped."""
+    text = string(value, what)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def mapping(value: object, what: str, error: type[MLError] = ValidationError) -> Mapping[Any, Any]:
+    """A mapping as a dictionary.
+
+    Raises:
+        ValidationError: It is none, or cannot be read (or `error`).
+    """
+    if type(value) is dict:
+        return value
+    if not isinstance(value, Mapping):
+        raise error(f"{what}: got {type_name(value)}, expected a mapping by name")
+    try:
+        return dict(value)
+    except Exception as cause:  # whatever its own methods raise
+        raise error(f"{what}: the mapping cannot be read: {said(cause)}") from cause
 
 
 def string_list(value: object, what: str) -> tuple[str, ...]:
@@ -86,9 +115,14 @@ def string_list(value: object, what: str) -> tuple[str, ...]:
 
 
 def _number(value: object, what: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValidationError(f"{what}: got {value!r}, expected a number")
-    return int(value) if isinstance(value, numbers.Integral) else _as_float(value)
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, numbers.Real):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a number")
+    try:
+        return int(value) if isinstance(value, numbers.Integral) else _as_float(value)
+    except Exception as error:  # whatever its own methods raise
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected a number: {said(error)}"
+        ) from error
 
 
 def _as_float(value: Any) -> float:
@@ -104,23 +138,31 @@ def _truncated(number: int | float) -> int | None:
     return None if isinstance(number, float) and not math.isfinite(number) else math.trunc(number)
 
 
-def items(value: object, what: str) -> list[object]:
-    """The members of a list, tuple, array or other iterable, but for strings."""
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-        # Some iterables cannot be iterated: arrays of rank 0.
-        with contextlib.suppress(TypeError):
-            return list(value)
-    raise ValidationError(f"{what}: got {value!r}, expected a list")
+def items(value: object, what: str) -> list[Any]:
+    """The members of a list, tuple, array or other iterable in order; not of strings."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set)):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a list")
+    try:
+        members = list(itertools.islice(value, MAX_ITEMS + 1))
+    except Exception as error:  # an array of rank 0, or whatever an iterator raises
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected a list: {said(error)}"
+        ) from error
+    if len(members) > MAX_ITEMS:
+        raise ValidationError(f"{what}: got more than {MAX_ITEMS} members")
+    return members
+
+
+def one_of(value: object, choices: Sequence[str], what: str) -> str:
+    """One of some strings."""
+    if isinstance(value, str) and (text := str.__str__(value)) in choices:
+        return text
+    expected = ", ".join(repr(choice) for choice in choices)
+    raise ValidationError(f"{what}: got {shown(value)}, expected one of {expected}")
 
 
 def _one_of(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
-    def convert(value: object, what: str) -> Any:
-        if not isinstance(value, str) or value not in choices:
-            expected = ", ".join(repr(choice) for choice in choices)
-            raise ValidationError(f"{what}: got {value!r}, expected one of {expected}")
-        return value
-
-    return convert
+    return lambda value, what: one_of(value, choices, what)
 
 
 def _list_of(convert: Callable[[object, str], Any]) -> Callable[[object, str], Any]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from webnn_py.errors import ValidationError
+from webnn_py.messages import shown
 
 DataType = Literal[
     "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "int4", "uint4"
@@ -74,6 +75,8 @@ PACKED_4BIT = ("int4", "uint4")
 ANY: tuple[str, ...] = tuple(name for name in DTYPES if name not in PACKED_4BIT)
 FLOATS: tuple[str, ...] = tuple(name for name in ANY if DTYPES[name].kind == "f")
 _BY_NUMPY = {DTYPES[name].numpy: name for name in ANY}
+_OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
+"""What to convert NumPy's other types to, by their kind."""
 
 
 def from_numpy(dtype: Any) -> str:
@@ -85,18 +88,19 @@ def from_numpy(dtype: Any) -> str:
     key = np.dtype(dtype)
     name = _BY_NUMPY.get(key.newbyteorder("=") if key.isnative else key)
     if name is None:
-        expected = ", ".join(ANY)
+        near = _BY_NUMPY.get(key.newbyteorder("="), _OF_KIND.get(key.kind))
         raise ValidationError(
-            f"data type {key} is not one of WebNN's ({expected}); convert it first"
+            f"data type {key} is not one of WebNN's ({', '.join(ANY)}); convert it first"
+            + (f": .astype(np.{near})" if near else "")
         )
     return name
 
 
 def check(name: object) -> DataType:
     """Return `name` if it is a data type, else raise a ValidationError."""
-    if not isinstance(name, str) or name not in DTYPES:
-        raise ValidationError(f"data type {name!r} is not one of {', '.join(DTYPES)}")
-    return name  # type: ignore[return-value]
+    if not isinstance(name, str) or (text := str.__str__(name)) not in DTYPES:
+        raise ValidationError(f"data type {shown(name)} is not one of {', '.join(DTYPES)}")
+    return text  # type: ignore[return-value]
 
 
 def byte_length(name: str, shape: Sequence[int]) -> int:
@@ -120,6 +124,31 @@ def cast_number(value: int | float, name: str) -> int | float:
         return 0
     clamped = min(max(value, int(info.min)), int(info.max))
     return clamped if isinstance(clamped, int) else round(clamped)
+
+
+def exact_number(value: int | float, name: str) -> int | float:
+    """A number as the data type holds it, where that is the same number but for a float's rounding.
+
+    Raises:
+        ValidationError: The data type does not reach so far, or has no fractions.
+    """
+    info = DTYPES[name]
+    if info.kind == "f":
+        held = cast_number(value, name)
+        if math.isinf(held) and held != value:
+            raise ValidationError(
+                f"{shown(value)} is out of the range of {name}, {info.min:.6g} to {info.max:.6g}"
+            )
+        return held
+    if isinstance(value, float) and not value.is_integer():
+        raise ValidationError(
+            f"{shown(value)} is no integer, as {name} needs; round it first, or choose a float type"
+        )
+    if not info.min <= value <= info.max:
+        raise ValidationError(
+            f"{shown(value)} is out of the range of {name}, {info.min} to {info.max}"
+        )
+    return int(value)
 
 
 def unpack_4bit(data: np.ndarray[Any, Any], name: str, count: int) -> np.ndarray[Any, Any]:

@@ -33,7 +33,7 @@ from webnn_py import (
         ({"x": ONES[0]}, None, r"input 'x': shape \[3\], expected \[2, 3\]"),
         ({"x": ONES.T}, None, r"input 'x': shape \[3, 2\], expected \[2, 3\]"),
         ({"x": np.ones((2, 3))}, None, "input 'x': data type float64, expected float32"),
-        ({"x": bytes(23)}, None, "input 'x': data type uint8"),
+        ({"x": bytes(23)}, None, "input 'x': 23 bytes, expected 24"),
         ({"x": ONES.tolist()}, None, "input 'x': got list"),
         ({"x": {"resource": ONES, "dimensions": [3, 2]}}, None, r"dimensions \[3, 2\], expected"),
         ({"x": {"resource": ONES, "size": 3}}, None, r"unknown keys \['size'\]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ class DLPackOnly:
         DLPackOnly(VALUES.copy()),
         {"resource": VALUES, "dimensions": [2, 3]},
         {"resource": VALUES.tobytes()},
+        VALUES.ravel(),
+        DLPackOnly(VALUES.ravel()),
+        np.repeat(VALUES.ravel(), 2)[::2],
+        {"resource": VALUES.ravel(), "dimensions": [2, 3]},
         np.asfortranarray(VALUES),
         np.repeat(VALUES, 2, axis=1)[:, ::2],
     ],
@@ -70,7 +75,10 @@ def test_inputs_share_memory(value: Any) -> None:
     [
         (VALUES.astype(">f4"), "data type >f4, expected float32"),
         (VALUES.astype(np.int32), "data type int32"),
-        (VALUES.reshape(6), r"shape \[6\], expected \[2, 3\]"),
+        (VALUES.reshape(3, 2), r"shape \[3, 2\], expected \[2, 3\]; .*\.reshape\(2, 3\)"),
+        (VALUES.ravel()[:5], r"shape \[5\], expected \[2, 3\]$"),
+        (VALUES.astype(np.float64), r"float64, expected float32; .*\.astype\(np\.float32\)"),
+        (b"\0" * 20, r"20 bytes, expected 24 for float32\[2,3\]"),
         (VALUES.reshape(1, 2, 3), r"shape \[1, 2, 3\]"),
         (np.float32(1), r"shape \[\]"),
         (array.array("d", [0] * 6), "data type float64"),
@@ -94,8 +102,14 @@ def test_scalars_are_arrays_without_dimensions() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [np.zeros((2, 3), np.float32), bytearray(24), bytearray(26), array.array("f", bytes(32))],
-    ids=["array", "bytes", "more bytes", "buffer"],
+    [
+        np.zeros((2, 3), np.float32),
+        bytearray(24),
+        bytearray(26),
+        array.array("f", bytes(32)),
+        memoryview(bytearray(26)).cast("B", (13, 2)),
+    ],
+    ids=["array", "bytes", "more bytes", "buffer", "shaped bytes"],
 )
 def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
     view = hostdata.output_array(value, SIX, "output 'y'")
@@ -113,6 +127,7 @@ def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
         (bytes(24), "read-only"),
         (np.zeros((4, 4), np.float32)[:, :3], "strided array of shape .4, 3."),
         ([0.0] * 6, "got list"),
+        (memoryview(bytearray(48))[::2], "strided bytes"),
     ],
 )
 def test_what_an_output_may_not_be(value: object, message: str) -> None:
@@ -127,7 +142,19 @@ def test_what_an_output_may_not_be(value: object, message: str) -> None:
         ((VALUES, None, None), VALUES, "float32"),
         ((VALUES, "float32", [3, 2]), VALUES.reshape(3, 2), "float32"),
         ((np.float16(2), None, None), np.float16(2), "float16"),
-        ((3.7, "int8", None), np.int8(4), "int8"),
+        ((-128, "int8", None), np.int8(-128), "int8"),
+        ((4.0, "int8", None), np.int8(4), "int8"),
+        ((7, "int4", [2]), np.full(2, 7, np.int8), "int4"),
+        ((0.1, "float16", None), np.float16(0.1), "float16"),
+        ((3.4028235e38, "float32", None), np.finfo(np.float32).max, "float32"),
+        ((float("-inf"), "float16", None), np.float16("-inf"), "float16"),
+        ((float("nan"), "float32", None), np.float32("nan"), "float32"),
+        ((Fraction(1, 4), "float32", None), np.float32(0.25), "float32"),
+        ((np.float64(0.125), "float32", None), np.float32(0.125), "float32"),
+        ((np.float64(2), "uint8", [2]), np.full(2, 2, np.uint8), "uint8"),
+        ((np.int64(-3), "float16", None), np.float16(-3), "float16"),
+        ((np.int64(-3), None, None), np.int64(-3), "int64"),
+        ((np.float32(0.1), "float32", [2]), np.full(2, 0.1, np.float32), "float32"),
         ((1, "float16", [2]), np.ones(2, np.float16), "float16"),
         ((2**64 - 1, "uint64", None), np.uint64(2**64 - 1), "uint64"),
         ((b"\x01\x00\x02\x00", "int32", [1]), np.array([0x20001], np.int32), "int32"),
@@ -149,8 +176,32 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
     ("arguments", "message"),
     [
         ((True, "float32", None), "expected a number"),
+        ((np.bool_(True), "uint8", None), "expected a number"),
+        ((np.bool_(True), None, None), "expected a number"),
+        ((1.5, "int32", None), "1.5 is no integer, as int32 needs; round it first"),
+        ((np.float64(1.5), "uint8", None), "1.5 is no integer"),
+        ((float("nan"), "int8", None), "nan is no integer"),
+        ((float("inf"), "uint64", None), "inf is no integer"),
+        ((300, "int8", None), "300 is out of the range of int8, -128 to 127"),
+        ((-1, "uint32", None), "-1 is out of the range of uint32, 0 to 4294967295"),
+        ((2.0**31, "int32", None), "out of the range of int32"),
+        ((2**63, "int64", None), "out of the range of int64"),
+        ((np.int64(8), "int4", None), "8 is out of the range of int4, -8 to 7"),
+        ((10**5000, "int64", None), "an integer of 16610 bits is out of the range"),
+        ((10**5000, "float32", None), "an integer of 16610 bits is out of the range"),
+        ((1e39, "float32", None), r"1e\+39 is out of the range of float32, -3.40282e\+38 to"),
+        ((-7e4, "float16", None), "-70000.0 is out of the range of float16, -65504 to 65504"),
+        ((np.float32(0.1), "float16", None), "data type float32, expected float16; convert"),
+        ((np.int32(1), "float32", None), r"int32, expected float32; .*\.astype\(np\.float32\)"),
+        ((np.float64(1), None, None), "a number needs a data type"),
+        ((np.array(1.0), "float32", None), "data type float64, expected float32"),
+        ((np.timedelta64(1), "int64", None), "data type timedelta64, expected int64"),
+        (([1.0], "float32", None), "got list, expected an array.*np.array"),
+        ((10**5000, None, None), "a number needs a data type"),
         ((1, None, None), "needs a data type"),
-        ((VALUES > 1, None, None), "bool is not one of"),
+        ((VALUES > 1, None, None), r"bool is not one of .* \.astype\(np\.uint8\)"),
+        ((VALUES.astype(">f4"), None, None), r"is not one of .* \.astype\(np\.float32\)"),
+        ((VALUES.astype(np.int16), None, None), r"int16 is not one of .* \.astype\(np\.int32\)"),
         ((b"\x01\x02\x03", "uint4", [2]), "3 bytes, expected 1"),
         ((VALUES, "int4", [6]), "expected bytes of packed nibbles"),
         ((b"", "float32", [-1]), "shape: got -1"),
@@ -163,19 +214,3 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
 def test_what_a_constant_may_not_be(arguments: tuple[Any, Any, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         hostdata.constant_array(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (VALUES, True),
-        (b"1", True),
-        (array.array("f"), True),
-        (DLPackOnly(VALUES), True),
-        (DLPackOnly(VALUES, device=15), False),
-        (object(), False),
-        ([1.0], False),
-    ],
-)
-def test_what_lies_in_host_memory(value: object, expected: bool) -> None:
-    assert hostdata.is_host(value) is expected

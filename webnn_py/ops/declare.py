@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -158,11 +157,6 @@ def idl_name(python_name: str) -> str:
     head, *tail = python_name.split("_")
     special = {"nd": "ND", "nan": "NaN"}
     return head + "".join(special.get(part, part.capitalize()) for part in tail)
-
-
-def python_name(idl: str) -> str:
-    """The inverse of `idl_name`."""
-    return re.sub(r"(?<=[a-z0-9])([A-Z]+)", r"_\1", idl.replace("NaN", "Nan")).lower()
 
 
 def operator(
