@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from webnn_py.errors import (
         ContextLostError,
         DataError,
+        DLPackError,
         InvalidStateError,
         MLError,
         NotSupportedError,
         OperationError,
         ValidationError,
+        WaitTimeoutError,
     )
     from webnn_py.execution import MLAwaitedExecution, MLExecution
     from webnn_py.graph import MLGraph
@@ -38,12 +40,14 @@ _HOMES = {
     "encoder": ("MLCommandEncoder",),
     "errors": (
         "ContextLostError",
+        "DLPackError",
         "DataError",
         "InvalidStateError",
         "MLError",
         "NotSupportedError",
         "OperationError",
         "ValidationError",
+        "WaitTimeoutError",
     ),
     "execution": ("MLAwaitedExecution", "MLExecution"),
     "graph": ("MLGraph",),
@@ -54,6 +58,7 @@ _HOMES = {
 
 __all__ = [
     "ContextLostError",
+    "DLPackError",
     "DataError",
     "InvalidStateError",
     "MLAwaitedExecution",
@@ -72,6 +77,7 @@ __all__ = [
     "Timeline",
     "TimelinePoint",
     "ValidationError",
+    "WaitTimeoutError",
     "__version__",
     "ml",
 ]

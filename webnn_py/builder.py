@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webnn_py import convert, dtypes
 from webnn_py.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
-from webnn_py.ir import Descriptor, Graph, Node, Value, make_graph
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
+from webnn_py.messages import Suggesting, printable, shown
 from webnn_py.ops.declare import Operator
 from webnn_py.ops.operand import MLOperand
 from webnn_py.ops.recorder import Recorder
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from webnn_py.graph import MLGraph
 
 
-class MLOperandDescriptor:
-    """Data type and shape of an operand.
+class MLOperandDescriptor(Suggesting):
+    """Data type and shape of an operand. It cannot be changed.
 
     Args:
         data_type: One of float32, float16, int32, uint32, int64, uint64, int8, uint8; for constants
@@ -27,11 +29,21 @@ class MLOperandDescriptor:
         shape: The dimensions; empty for a scalar.
     """
 
-    __slots__ = ("data_type", "shape")
+    __slots__ = ("_data_type", "_shape")
 
     def __init__(self, data_type: str, shape: Sequence[int] = ()) -> None:
-        self.data_type: str = dtypes.check(data_type)
-        self.shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
+        self._data_type: str = dtypes.check(data_type)
+        self._shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
+
+    @property
+    def data_type(self) -> str:
+        """The data type's name."""
+        return self._data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions, a tuple; empty for a scalar."""
+        return self._shape
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MLOperandDescriptor):
@@ -45,7 +57,40 @@ class MLOperandDescriptor:
         return f"MLOperandDescriptor({self.data_type!r}, {list(self.shape)})"
 
 
-class MLGraphBuilder(Recorder):
+class BuildContext(ABC):
+    """What a builder asks of its context."""
+
+    @abstractmethod
+    def check_alive(self) -> None:
+        """Raise a ContextLostError if the context was destroyed or lost."""
+
+    @abstractmethod
+    def check_input(self, data_type: str) -> None:
+        """Raise a NotSupportedError if the engine cannot hold this data type at all."""
+
+    @abstractmethod
+    def constant_array(
+        self,
+        value: Any,
+        data_type: str | MLOperandDescriptor | None,
+        shape: Sequence[int] | None,
+    ) -> tuple[Array, str]:
+        """A private copy of a constant's contents, and its data type."""
+
+    @abstractmethod
+    def supported_types(self, op: Operator) -> Mapping[str, tuple[str, ...]]:
+        """Data types that an operator's operands may have here."""
+
+    @abstractmethod
+    def compile(self, graph: Graph) -> MLGraph:
+        """Optimize a graph and compile it for this context's engine."""
+
+    @abstractmethod
+    async def compile_async(self, graph: Graph) -> MLGraph:
+        """As `compile`, without blocking the event loop."""
+
+
+class MLGraphBuilder(Suggesting, Recorder):
     """Records a graph of operators and builds it, once.
 
     Args:
@@ -56,6 +101,8 @@ class MLGraphBuilder(Recorder):
 
     def __init__(self, context: MLContext) -> None:
         super().__init__()
+        if not isinstance(context, BuildContext):
+            raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
         context.check_alive()
         self._context = context
         self._has_built = False
@@ -79,17 +126,19 @@ class MLGraphBuilder(Recorder):
         """
         self.check_open()
         if not isinstance(name, str) or not name:
-            raise ValidationError(f"input: name {name!r} is not a string with characters")
+            raise ValidationError(f"input: name {shown(name)} is not a string with characters")
+        name = convert.string(name, "name")
+        title = f"input {shown(name)}"
         if any(value.name == name for value in self._inputs):
-            raise ValidationError(f"input {name!r}: there is an input of this name already")
+            raise ValidationError(f"{title}: there is an input of this name already")
         try:
             descriptor = _descriptor(data_type, shape)
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
             check_dimensions(descriptor.shape, descriptor.data_type)
+            self._context.check_input(descriptor.data_type)
         except MLError as error:
-            raise type(error)(f"input {name!r}: {error}") from None
-        self._context.check_input(descriptor.data_type)
+            raise type(error)(f"{title}: {error}") from error.__cause__
         value = Value(descriptor.data_type, descriptor.shape, name)
         self._inputs.append(value)
         return MLOperand(self, value)
@@ -117,7 +166,7 @@ class MLGraphBuilder(Recorder):
             array, name = self._context.constant_array(value, data_type, shape)
             check_dimensions(array.shape, name)
         except MLError as error:
-            raise type(error)(f"constant: {error}") from None
+            raise type(error)(f"constant: {error}") from error.__cause__
         return self.add_constant(array, name)
 
     def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
@@ -162,17 +211,21 @@ class MLGraphBuilder(Recorder):
 
     def _finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
         self.check_open()
-        if not isinstance(outputs, Mapping) or not outputs:
-            raise ValidationError("build: outputs must be a mapping with at least one operand")
+        given = convert.mapping(outputs, "build: outputs")
+        if not given:
+            raise ValidationError("build: outputs: got an empty mapping, expected an operand")
         made = {value for node in self._nodes for value in node.outputs}
         pairs: list[tuple[str, Value]] = []
-        for name, operand in outputs.items():
+        for name, operand in given.items():
             if not isinstance(name, str) or not name:
-                raise ValidationError(f"build: output name {name!r} is not a non-empty string")
-            value = self.check_operand(operand, f"build output {name}").value
+                raise ValidationError(
+                    f"build: output name {shown(name)} is not a string with characters"
+                )
+            name = convert.string(name, "name")
+            value = self.check_operand(operand, printable(f"build output {name}")).value
             if value not in made:
                 raise ValidationError(
-                    f"build: output {name!r} is an input or a constant; put identity() between"
+                    f"build: output {shown(name)} is an input or a constant; put identity() between"
                 )
             pairs.append((name, value))
         self._has_built = True

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import typing
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, TypeVar
 
-from webnn_py import courtesy, hostdata
+from webnn_py import convert, courtesy, hostdata
 from webnn_py.aio import Completion
 from webnn_py.backends.base import Backend, Queue, TypesByOperand
 from webnn_py.backends.reference import ReferenceBackend, evaluate
-from webnn_py.builder import MLOperandDescriptor
+from webnn_py.builder import BuildContext, MLOperandDescriptor
 from webnn_py.context_tensors import TensorMethods
 from webnn_py.dtypes import ANY
 from webnn_py.errors import ContextLostError, NotSupportedError, ValidationError
 from webnn_py.graph import MLGraph
 from webnn_py.ir import Array, Graph
+from webnn_py.messages import Suggesting, shown
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.passes import Target, optimize, report
 from webnn_py.tensor import MLTensor
@@ -28,7 +30,16 @@ from webnn_py.tensor import MLTensor
 T = TypeVar("T")
 DeviceType = Literal["cpu", "gpu", "default"]
 PowerPreference = Literal["default", "high-performance", "low-power"]
-Engine = Literal["auto", "reference", "onnxruntime"]
+Engine = Literal["auto", "reference", "onnxruntime", "webgpu"]
+DEVICE_TYPES: tuple[str, ...] = typing.get_args(DeviceType)
+POWER_PREFERENCES: tuple[str, ...] = typing.get_args(PowerPreference)
+ENGINE_CHOICES: tuple[str, ...] = typing.get_args(Engine)
+CPU_ENGINES: Mapping[str, Callable[[], Backend]] = MappingProxyType(
+    {"auto": ReferenceBackend, "reference": ReferenceBackend}
+)
+"""What CPU contexts can have today, by name."""
+GPU_ENGINES = ("auto", "webgpu")
+"""Names of the engine of GPU contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +53,16 @@ class MLContextLostInfo:
     message: str
 
 
-class MLContext(TensorMethods):
+class MLContext(Suggesting, TensorMethods, BuildContext):
     """Where graphs are built and run. Make one with `ml.create_context_sync` or `_async`.
-
-    Attributes:
-        device_type: "cpu" or "gpu".
-        accelerated: Whether a hardware GPU does the work.
-        engine: Name of the engine.
-        device: The wgpu.GPUDevice of a GPU context, else None.
 
     Source: WebNN 2026, "MLContext interface".
     """
 
     def __init__(self, backend: Backend, device_type: str, accelerated: bool, device: Any) -> None:
-        self.device_type = device_type
-        self.accelerated = accelerated
-        self.device = device
+        self._device_type = device_type
+        self._accelerated = accelerated
+        self._device = device
         self._backend = backend
         self._types: dict[str, TypesByOperand] = {}
         self._lost: Completion[MLContextLostInfo] = Completion()
@@ -75,6 +80,21 @@ class MLContext(TensorMethods):
 
     def _self(self) -> MLContext:
         return self
+
+    @property
+    def device_type(self) -> str:
+        """Where graphs run: "cpu" or "gpu"."""
+        return self._device_type
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether a hardware GPU does the work."""
+        return self._accelerated
+
+    @property
+    def device(self) -> Any:
+        """The wgpu.GPUDevice of a GPU context, else None."""
+        return self._device
 
     @property
     def queue(self) -> Queue:
@@ -225,7 +245,7 @@ def _tensor_limits(types: Sequence[str], low: int, high: int) -> dict[str, Any]:
     return {"data_types": list(types), "rank_range": {"min": low, "max": high}}
 
 
-class ML:
+class ML(Suggesting):
     """Makes contexts; use the instance `webnn_py.ml`.
 
     Source: WebNN 2026, "ML interface".
@@ -247,29 +267,33 @@ class ML:
             device_type: "cpu", "gpu" or "default" (the CPU).
             power_preference: Which GPU, where there are several.
             accelerated: True for a hardware GPU if there is one, else the CPU.
-            engine: Of a CPU context: "auto", "reference" or "onnxruntime".
+            engine: "auto", or by name: "reference" or "onnxruntime" of a CPU context, "webgpu" of a
+                GPU context.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
             NotSupportedError: There is no such device or engine.
         """
-        _check_choice("device_type", device_type, (None, "cpu", "gpu", "default"))
-        _check_choice(
-            "power_preference", power_preference, ("default", "high-performance", "low-power")
-        )
-        _check_choice("engine", engine, ("auto", "reference", "onnxruntime"))
-        if accelerated not in (None, True, False):
-            raise ValidationError(f"option 'accelerated': got {accelerated!r}, expected a bool")
-        if device is not None:
-            if device_type not in (None, "gpu"):
-                raise ValidationError(f"device_type {device_type!r} contradicts the given device")
+        _check_choice("device_type", device_type, DEVICE_TYPES)
+        _check_choice("power_preference", power_preference, POWER_PREFERENCES)
+        _check_choice("engine", engine, ENGINE_CHOICES)
+        hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
+        if device is not None and device_type not in (None, "gpu"):
+            raise ValidationError(f"device_type {device_type!r} contradicts the given device")
+        if device is not None or device_type == "gpu":
+            _check_gpu_engine(engine)
             return _gpu_context(device, power_preference)
-        if device_type == "gpu":
-            return _gpu_context(None, power_preference)
-        if accelerated and device_type is None:
+        if hardware and device_type is None:
+            _check_gpu_engine(engine)
             found = _open_gpu(None, power_preference, hardware=True)
             if found is not None:
                 return found
+            if engine == "webgpu":
+                raise NotSupportedError(
+                    "accelerated=True, engine='webgpu': there is no hardware GPU"
+                )
+        if engine == "webgpu":
+            raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
         return MLContext(_cpu_backend(engine), "cpu", False, None)
 
     async def create_context_async(
@@ -296,16 +320,32 @@ class ML:
         return await completion
 
 
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        expected = ", ".join(repr(choice) for choice in choices if choice is not None)
-        raise ValidationError(f"option {name!r}: got {value!r}, expected one of {expected}")
+def check_context(value: object) -> None:
+    """Raise a ValidationError if it is no context, a ContextLostError if it is lost."""
+    if not isinstance(value, MLContext):
+        raise ValidationError(f"context: got {shown(value)}, expected an MLContext")
+    value.check_alive()
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if name != "device_type" or value is not None:
+        convert.one_of(value, choices, f"option {name!r}")
+
+
+def _check_gpu_engine(engine: str) -> None:
+    if engine not in GPU_ENGINES:
+        raise ValidationError(
+            f"engine {engine!r} runs on the CPU: it needs device_type='cpu', and neither a device"
+            " nor accelerated=True"
+        )
 
 
 def _cpu_backend(engine: str) -> Backend:
-    if engine == "onnxruntime":
-        raise NotSupportedError("engine 'onnxruntime' is not there yet; use 'auto' or 'reference'")
-    return ReferenceBackend()
+    backend = CPU_ENGINES.get(engine)
+    if backend is None:
+        usable = ", ".join(map(repr, CPU_ENGINES))
+        raise NotSupportedError(f"engine {engine!r} is not there yet; use one of {usable}")
+    return backend()
 
 
 def _gpu_context(device: Any, power_preference: str) -> MLContext:

@@ -15,12 +15,15 @@ from webnn_py.backends.base import Queue
 from webnn_py.builder import MLOperandDescriptor
 from webnn_py.errors import (
     DataError,
+    DLPackError,
     InvalidStateError,
     MLError,
     NotSupportedError,
     ValidationError,
 )
+from webnn_py.graph import executable_of
 from webnn_py.ir import Array, Descriptor
+from webnn_py.messages import said, shown, type_name
 from webnn_py.schedule import Operation, Run
 from webnn_py.shapes import check_dimensions
 from webnn_py.tensor import MLTensor, identities, on_tensors, poison
@@ -37,9 +40,12 @@ class TensorMethods(ABC):
     All of it is ordered on the context's own timeline: work runs as if one after the other.
     """
 
-    device_type: str
-    device: Any
     _queue: Queue
+
+    @property
+    @abstractmethod
+    def device_type(self) -> str:
+        """Where graphs run: "cpu" or "gpu"."""
 
     @abstractmethod
     def check_alive(self) -> None:
@@ -127,8 +133,6 @@ class TensorMethods(ABC):
         storage = self._memory(tensor, "write_tensor")
         if not tensor.writable:
             raise ValidationError("write_tensor: the MLTensor was not created writable")
-        if isinstance(value, np.ndarray) and value.shape == (tensor.descriptor.size,):
-            value = value.reshape(tensor.shape)
         try:
             array = hostdata.input_array(value, tensor.descriptor, "write_tensor")
         except DataError as error:
@@ -233,11 +237,13 @@ class TensorMethods(ABC):
         Source: WebNN 2026, "dispatch()".
         """
         context = self._self()
-        executable = graph.executable_for(context, ValidationError)
+        executable = executable_of(graph, context, ValidationError)
         waits = points(sync)
         key = identities(inputs, outputs)
         run = None if key is None else self._queue.repeat(executable, key)
         if run is None:
+            inputs = convert.mapping(inputs, "inputs")
+            outputs = convert.mapping(outputs, "outputs")
             places = self._checked(graph, inputs, outputs)
             run = self._queue.dispatch(executable, *places, key)
         self._submit(run, (*inputs.values(),), (*outputs.values(),), waits)
@@ -250,10 +256,10 @@ class TensorMethods(ABC):
         graph.check_names(inputs, outputs, bound, ValidationError)
         missing = [name for name in graph.output_descriptors if name not in outputs]
         if missing:
-            raise ValidationError(f"dispatch: output {missing[0]!r} is missing")
+            raise ValidationError(f"dispatch: output {shown(missing[0])} is missing")
         read, written = (
             {
-                name: self._bound(f"{kind} {name!r}", tensor, descriptors[name])
+                name: self._bound(f"{kind} {shown(name)}", tensor, descriptors[name])
                 for name, tensor in given.items()
             }
             for kind, given, descriptors in (
@@ -267,7 +273,7 @@ class TensorMethods(ABC):
             raise ValidationError("dispatch: an output tensor is used twice")
         for name, tensor in outputs.items():
             if tensor.read_only:
-                raise ValidationError(f"output {name!r}: the MLTensor's memory is read-only")
+                raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")
         return read, written
 
     def _submit(
@@ -291,12 +297,7 @@ class TensorMethods(ABC):
         if self.device_type != "gpu":
             raise InvalidStateError("submit takes GPU command buffers; this is a CPU context")
         waits = points(sync)
-        try:
-            buffers = list(command_buffers)
-        except TypeError:
-            raise ValidationError(
-                f"submit: got {type(command_buffers).__name__}, expected a list of command buffers"
-            ) from None
+        buffers = convert.items(command_buffers, "submit: command_buffers")
         queue: Any = self._queue
         queue.check_commands(buffers)
         # The context is named as what is used: it must live until its work is done.
@@ -341,21 +342,22 @@ class TensorMethods(ABC):
         """A tensor over the memory of a DLPack tensor; GPU contexts copy it.
 
         Raises:
-            BufferError: The memory is not on the CPU, is strided, or of a type WebNN lacks.
+            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or of a type that
+                WebNN lacks.
         """
         self.check_alive()
-        if not hasattr(value, "__dlpack__"):
-            raise BufferError(f"from_dlpack: a {type(value).__name__} does not speak DLPack")
         try:
+            if not hasattr(value, "__dlpack__"):
+                raise DataError(f"a {type_name(value)} does not speak DLPack")
             array = hostdata.array_of(value).view()
             name = dtypes.from_numpy(array.dtype)
             check_dimensions(array.shape, name)
         except MLError as error:
-            raise BufferError(f"from_dlpack: {error}") from None
+            raise DLPackError(f"from_dlpack: {error}") from None
         except Exception as error:  # whatever the producer raises
-            raise BufferError(f"from_dlpack: {type(error).__name__}: {error}") from error
+            raise DLPackError(f"from_dlpack: {said(error)}") from error
         if not array.flags.c_contiguous:
-            raise BufferError(
+            raise DLPackError(
                 f"from_dlpack: the memory of shape {list(array.shape)} is strided; copy it first"
             )
         descriptor = Descriptor(name, array.shape)
@@ -372,7 +374,7 @@ class TensorMethods(ABC):
         """Where a tensor's contents lie, if it can be read or written now."""
         self.check_alive()
         if not isinstance(tensor, MLTensor):
-            raise ValidationError(f"{what}: got {type(tensor).__name__}, expected an MLTensor")
+            raise ValidationError(f"{what}: got {type_name(tensor)}, expected an MLTensor")
         memory = tensor.memory(self._self(), what)
         if tensor.constant:
             raise ValidationError(f"{what}: the MLTensor is constant")

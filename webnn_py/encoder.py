@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from webnn_py.context import MLContext
+from webnn_py import convert
+from webnn_py.context import MLContext, check_context
 from webnn_py.errors import DataError, InvalidStateError
-from webnn_py.graph import MLGraph
+from webnn_py.graph import MLGraph, executable_of
+from webnn_py.messages import Suggesting
 
 if TYPE_CHECKING:
     from webnn_py.backends.webgpu.executable import WebGPUExecutable
 
 
-class MLCommandEncoder:
+class MLCommandEncoder(Suggesting):
     """Records graphs into the device queue's order, next to the user's own passes.
 
     Nothing runs until the command buffer is submitted; nothing is read back.
@@ -31,7 +33,7 @@ class MLCommandEncoder:
     """
 
     def __init__(self, context: MLContext, *, encoder: Any = None) -> None:
-        context.check_alive()
+        check_context(context)
         if context.device_type != "gpu":
             raise InvalidStateError(
                 "MLCommandEncoder needs a GPU context; on a CPU context use MLExecution or"
@@ -55,9 +57,7 @@ class MLCommandEncoder:
             DataError: A name or resource does not fit.
         """
         executable = self._executable(graph)
-        given = {} if constants is None else constants
-        if not isinstance(given, Mapping):
-            raise DataError(f"constants: got {type(given).__name__}, expected a mapping by name")
+        given = {} if constants is None else convert.mapping(constants, "constants", DataError)
         if executable.initialized:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         self._recording.initialize(executable, graph, given)
@@ -78,7 +78,10 @@ class MLCommandEncoder:
             DataError: A name, data type, size, format or device does not fit; nothing was recorded.
             InvalidStateError: This encoder is finished, or the graph is destroyed.
         """
-        self._recording.dispatch(self._executable(graph), graph, inputs, outputs)
+        executable = self._executable(graph)
+        given = convert.mapping(inputs, "inputs", DataError)
+        targets = convert.mapping(outputs, "outputs", DataError)
+        self._recording.dispatch(executable, graph, given, targets)
 
     def finish(self, *, label: str = "") -> Any:
         """End the recording.
@@ -88,11 +91,12 @@ class MLCommandEncoder:
 
         Raises:
             InvalidStateError: The encoder is the user's, or finished already.
+            ValidationError: `label` is no string; the recording is not lost by it.
         """
-        return self._recording.finish(label)
+        return self._recording.finish(convert.label(label))
 
     def _executable(self, graph: MLGraph) -> WebGPUExecutable:
         self._recording.check_open()
-        executable: Any = graph.executable_for(self._context)
+        executable: Any = executable_of(graph, self._context)
         result: WebGPUExecutable = executable
         return result

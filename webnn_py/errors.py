@@ -37,6 +37,14 @@ class ContextLostError(MLError, RuntimeError):
     """The context was destroyed or its device was lost."""
 
 
+class WaitTimeoutError(MLError, TimeoutError):
+    """What was waited for did not come in time; it may still come."""
+
+
+class DLPackError(MLError, BufferError):
+    """An exchange by DLPack cannot be made as it was asked for."""
+
+
 def root_of(error: BaseException) -> BaseException:
     """What failed first, to be kept: a copy, so that it holds no frames and what they hold."""
     root = getattr(error, "root", None)

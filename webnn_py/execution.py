@@ -8,18 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py import dtypes, hostdata
+from webnn_py import convert, dtypes, hostdata
 from webnn_py.aio import Completion, Parts, check_may_block, wait_or_drop
 from webnn_py.backends.base import AwaitedRun, HostExecutable
-from webnn_py.context import MLContext
+from webnn_py.context import MLContext, check_context
 from webnn_py.errors import ContextLostError, DataError, InvalidStateError, OperationError
-from webnn_py.graph import MLGraph
+from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Operation, Run
 from webnn_py.tensor import MLTensor, on_tensors, poison
 from webnn_py.timeline import Timeline, TimelinePoint, points
 
 Points = tuple[TimelinePoint, ...]
+
+
+def _mappings(
+    inputs: object, outputs: object
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """What is given by name, as dictionaries."""
+    given = convert.mapping(inputs, "inputs", DataError)
+    return given, None if outputs is None else convert.mapping(outputs, "outputs", DataError)
 
 
 def _prepare(
@@ -153,14 +161,14 @@ class MLExecution:
     """
 
     def __init__(self, context: MLContext, *, allow_blocking: bool = False) -> None:
-        context.check_alive()
+        check_context(context)
         if context.device_type != "cpu":
             raise InvalidStateError(
                 "MLExecution needs a CPU context; on a GPU context use MLAwaitedExecution or"
                 " MLCommandEncoder"
             )
         self._context = context
-        self._allow_blocking = allow_blocking
+        self._allow_blocking = convert.boolean(allow_blocking, "option 'allow_blocking'")
 
     def compute(
         self,
@@ -190,7 +198,8 @@ class MLExecution:
                 "MLExecution.compute",
                 "MLAwaitedExecution, a worker thread, or MLExecution(context, allow_blocking=True)",
             )
-        executable = graph.executable_for(self._context)
+        executable = executable_of(graph, self._context)
+        inputs, outputs = _mappings(inputs, outputs)
         assert isinstance(executable, HostExecutable)
         arrays, targets = _prepare(graph, inputs, outputs)
         tensors = _Tensors(graph, inputs, outputs)
@@ -252,7 +261,7 @@ class MLAwaitedExecution:
     """
 
     def __init__(self, context: MLContext) -> None:
-        context.check_alive()
+        check_context(context)
         self._context = context
 
     async def compute(
@@ -278,7 +287,8 @@ class MLAwaitedExecution:
                 context's order; others begin as soon as their own waits are met.
         """
         waits = points(sync)
-        executable = graph.executable_for(self._context)
+        executable = executable_of(graph, self._context)
+        inputs, outputs = _mappings(inputs, outputs)
         tensors = _Tensors(graph, inputs, outputs)
         if isinstance(executable, HostExecutable):
             run = _HostRun(graph, executable, inputs, outputs)

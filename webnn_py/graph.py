@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from webnn_py.backends.base import Executable
 from webnn_py.builder import MLOperandDescriptor
-from webnn_py.errors import DataError, InvalidStateError, MLError
+from webnn_py.errors import DataError, InvalidStateError, MLError, ValidationError
 from webnn_py.ir import Descriptor, Graph
+from webnn_py.messages import Suggesting, shown, type_name
 
 if TYPE_CHECKING:
     from webnn_py.context import MLContext
 
 
-class MLGraph:
+class MLGraph(Suggesting):
     """A compiled graph, bound to the context that built it.
-
-    Attributes:
-        inputs: Name to MLOperandDescriptor of what an execution is given.
-        outputs: Name to MLOperandDescriptor of what it makes.
 
     Source: WebNN 2026, "MLGraph interface".
     """
@@ -34,8 +31,18 @@ class MLGraph:
         self._executable: Executable | None = executable
         self.input_descriptors: Mapping[str, Descriptor] = {v.name: v for v in source.inputs}
         self.output_descriptors: Mapping[str, Descriptor] = dict(source.outputs)
-        self.inputs: Mapping[str, MLOperandDescriptor] = _public(self.input_descriptors)
-        self.outputs: Mapping[str, MLOperandDescriptor] = _public(self.output_descriptors)
+        self._inputs = _public(self.input_descriptors)
+        self._outputs = _public(self.output_descriptors)
+
+    @property
+    def inputs(self) -> Mapping[str, MLOperandDescriptor]:
+        """Name to MLOperandDescriptor of what an execution is given; read-only."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, MLOperandDescriptor]:
+        """Name to MLOperandDescriptor of what it makes; read-only."""
+        return self._outputs
 
     @property
     def context(self) -> MLContext:
@@ -89,19 +96,18 @@ class MLGraph:
             ("output", outputs, self.output_descriptors),
         ):
             if not isinstance(given, Mapping):
-                raise error(f"{kind}s: got {type(given).__name__}, expected a mapping by name")
+                raise error(f"{kind}s: got {type_name(given)}, expected a mapping by name")
             unknown = [name for name in given if name not in known]
             if unknown:
-                raise error(
-                    f"unknown {kind} {unknown[0]!r}; this graph has {', '.join(map(repr, known))}"
-                )
+                names = ", ".join(map(shown, list(known)[:32])) or "none"
+                raise error(f"unknown {kind} {shown(unknown[0])}; this graph has {names}")
         again = [name for name in inputs if name in bound]
         if again:
-            raise error(f"input {again[0]!r} was made a constant by initialize_graph")
+            raise error(f"input {shown(again[0])} was made a constant by initialize_graph")
         missing = [n for n in self.input_descriptors if n not in inputs and n not in bound]
         if missing:
             descriptor = self.inputs[missing[0]]
-            raise error(f"input {missing[0]!r} is missing; expected {descriptor}")
+            raise error(f"input {shown(missing[0])} is missing; expected {descriptor}")
 
     def destroy(self) -> None:
         """Give back memory and device objects; work that is under way still completes."""
@@ -114,6 +120,19 @@ class MLGraph:
     def __repr__(self) -> str:
         state = "destroyed " if self._executable is None else ""
         return f"<{state}MLGraph {dict(self.inputs)} -> {dict(self.outputs)}>"
+
+
+def executable_of(
+    graph: object, context: MLContext, error: type[MLError] = DataError
+) -> Executable:
+    """What runs a graph on `context`; see `MLGraph.executable_for`.
+
+    Raises:
+        ValidationError: It is no graph.
+    """
+    if not isinstance(graph, MLGraph):
+        raise ValidationError(f"graph: got {shown(graph)}, expected an MLGraph")
+    return graph.executable_for(context, error)
 
 
 def _public(descriptors: Mapping[str, Descriptor]) -> Mapping[str, MLOperandDescriptor]:

@@ -7,8 +7,20 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from webnn_py.errors import InvalidStateError, MLError, ValidationError, consequence, root_of
-from webnn_py.ir import Descriptor
+import numpy as np
+
+from webnn_py import convert
+from webnn_py.errors import (
+    DLPackError,
+    InvalidStateError,
+    MLError,
+    NotSupportedError,
+    ValidationError,
+    consequence,
+    root_of,
+)
+from webnn_py.ir import Array, Descriptor
+from webnn_py.messages import Suggesting, said, shown
 
 if TYPE_CHECKING:
     from webnn_py.context import MLContext
@@ -18,16 +30,8 @@ KDL_WEBGPU = 15
 _SERIALS = itertools.count()
 
 
-class MLTensor:
+class MLTensor(Suggesting):
     """A tensor that belongs to a context. Made by `MLContext.create_tensor_sync` and its kin.
-
-    Attributes:
-        data_type: WebNN's name of the data type.
-        shape: The dimensions.
-        readable: Whether `read_tensor_sync` and `_async` may be used.
-        writable: Whether `write_tensor` may be used.
-        exportable: Whether `export_to_gpu` may be used.
-        constant: Whether the contents are fixed; usable in `MLGraphBuilder.constant`.
 
     Source: WebNN 2026, "MLTensor interface".
     """
@@ -46,11 +50,11 @@ class MLTensor:
         self._context = context
         self.descriptor = descriptor
         self.storage = storage
-        self.readable = readable
-        self.writable = writable
-        self.exportable = exportable
+        self._readable = readable
+        self._writable = writable
+        self._exportable = exportable
         self.contents = constant
-        self.constant = constant is not None
+        self._constant = constant is not None
         self.error: BaseException | None = None
         self.rented = False
         self.read_only = False
@@ -74,6 +78,26 @@ class MLTensor:
         return self.descriptor.shape
 
     @property
+    def readable(self) -> bool:
+        """Whether `read_tensor_sync` and `_async` may be used."""
+        return self._readable
+
+    @property
+    def writable(self) -> bool:
+        """Whether `write_tensor` may be used."""
+        return self._writable
+
+    @property
+    def exportable(self) -> bool:
+        """Whether `export_to_gpu` may be used."""
+        return self._exportable
+
+    @property
+    def constant(self) -> bool:
+        """Whether the contents are fixed; usable in `MLGraphBuilder.constant`."""
+        return self._constant
+
+    @property
     def destroyed(self) -> bool:
         """Whether `destroy` was called."""
         return self._destroyed
@@ -85,7 +109,7 @@ class MLTensor:
             ValidationError: It belongs to another context, or is destroyed (or `error`).
             InvalidStateError: It is rented out as a GPUBuffer.
         """
-        memory = self.contents if self.constant else self.storage
+        memory = self.contents if self._constant else self.storage
         if self._context is not context:
             raise error(f"{what}: the MLTensor belongs to another context")
         if self._destroyed:
@@ -142,33 +166,66 @@ class MLTensor:
         when asked with `dl_device=(1, 0)`.
 
         Raises:
-            BufferError: The request cannot be met: another device, a stream, a copy where
-                `copy=False`, contents that were never made, or that it would have to wait for on
-                a thread with an event loop.
+            DLPackError: (a BufferError) The request cannot be met: another device, a stream, a copy
+                where `copy=False`, contents that were never made, or that it would have to wait for
+                on a thread with an event loop.
         """
         if stream is not None:
-            raise BufferError(f"stream {stream!r}: neither CPU nor WebGPU tensors take a stream")
+            raise DLPackError(
+                f"stream {shown(stream)}: neither CPU nor WebGPU tensors take a stream"
+            )
+        if copy is not None:
+            convert.boolean(copy, "copy")
         own = self.__dlpack_device__()
         wanted = own if dl_device is None else _device(dl_device)
         if wanted[0] == own[0] == KDL_WEBGPU:
-            raise BufferError(
+            raise DLPackError(
                 "a WebGPU buffer cannot be handed over as a DLPack capsule; ask for a copy on the"
                 " CPU with dl_device=(1, 0), or use export_to_gpu"
             )
         if wanted != (KDL_CPU, 0):
-            raise BufferError(f"device {wanted}: this tensor can be had on the CPU, (1, 0), only")
+            raise DLPackError(f"device {wanted}: this tensor can be had on the CPU, (1, 0), only")
         if own[0] == KDL_WEBGPU and copy is False:
-            raise BufferError("a GPU tensor cannot be had on the CPU without a copy")
+            raise DLPackError("a GPU tensor cannot be had on the CPU without a copy")
         try:
             array = self._context.host_array(self, copy=bool(copy))
         except MLError as error:
-            raise BufferError(f"__dlpack__: {error}") from error
+            raise DLPackError(f"__dlpack__: {error}") from error
         if max_version is None:
             return array.__dlpack__()
         try:
             return array.__dlpack__(max_version=max_version)
-        except TypeError as error:
-            raise BufferError(f"max_version {max_version!r}: {error}") from error
+        except Exception as error:  # NumPy's, over a version that is none
+            raise DLPackError(f"max_version {shown(max_version)}: {said(error)}") from error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The contents after all work submitted so far, as `numpy.asarray` asks for them.
+
+        The array shares the tensor's memory unless a copy or another data type is asked for, and
+        is read-only where the tensor is not writable.
+
+        Raises:
+            NotSupportedError: The tensor lies on a GPU: use `read_tensor_sync` or `_async`.
+            ValidationError: It is not readable, or `copy=False` forbids what `dtype` asks for.
+            InvalidStateError: It would have to wait on a thread that is running an event loop.
+            OperationError: The work that was to write the contents failed.
+        """
+        if self._context.device_type != "cpu":
+            raise NotSupportedError(
+                "the MLTensor lies on a GPU; use read_tensor_sync or read_tensor_async"
+            )
+        if not self._readable:
+            raise ValidationError("the MLTensor was not created readable")
+        contents: Array = self._context.host_array(self, copy=False)
+        if copy or (dtype is not None and np.dtype(dtype) != contents.dtype):
+            if copy is False:
+                raise ValidationError(
+                    f"an array of {np.dtype(dtype)} of a {self.data_type} MLTensor needs a copy"
+                )
+            return contents.astype(dtype or contents.dtype)
+        shared = contents.view()
+        shared.flags.writeable = self._writable and contents.flags.writeable
+        return shared
 
     def __repr__(self) -> str:
         state = "destroyed " if self._destroyed else "exported " if self.rented else ""
@@ -179,8 +236,8 @@ def _device(given: Any) -> tuple[int, int]:
     try:
         kind, number = given
         return int(kind), int(number)
-    except (TypeError, ValueError):
-        raise BufferError(f"dl_device {given!r}, expected device type and number") from None
+    except Exception:  # whatever its own methods raise
+        raise DLPackError(f"dl_device {shown(given)}, expected device type and number") from None
 
 
 def identities(

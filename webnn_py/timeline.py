@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 
 from webnn_py import convert
 from webnn_py.aio import Completion, check_may_block
-from webnn_py.errors import OperationError, ValidationError, consequence, root_of
+from webnn_py.errors import (
+    OperationError,
+    ValidationError,
+    WaitTimeoutError,
+    consequence,
+    root_of,
+)
+from webnn_py.messages import shown
 
 MAX_VALUE = 2**64 - 1
 Resume = Callable[[], None]
@@ -120,19 +127,20 @@ class Timeline:
             timeout: Seconds at most; forever if not given.
 
         Raises:
-            TimeoutError: It was not reached in time.
+            WaitTimeoutError: (a TimeoutError) It was not reached in time.
             InvalidStateError: This thread is running an event loop; use `wait_async`.
             OperationError: The work that was to signal it failed.
         """
-        seconds = None if timeout is None else convert.number(timeout, "timeout")
+        seconds = None if timeout is None else _seconds(timeout)
         done, waiter = self._completion(value)
         if waiter is not None:
             try:
                 check_may_block("Timeline.wait_sync", "wait_async")
                 done.wait(seconds)
             except TimeoutError:
-                raise TimeoutError(
-                    f"the timeline is at {self._value} after {timeout} s, not yet at {value}"
+                raise WaitTimeoutError(
+                    f"the timeline is at {self._value} after {shown(timeout)} s,"
+                    f" not yet at {shown(value)}"
                 ) from None
             finally:
                 self.forget(waiter)
@@ -278,23 +286,27 @@ def points(sync: Iterable[TimelinePoint]) -> tuple[TimelinePoint, ...]:
     """A `sync=` argument, checked.
 
     Raises:
-        ValidationError: It holds something else, or waits for what it is to signal itself.
+        ValidationError: It holds something else, signals what does not raise a timeline, or waits
+            for what it is to signal itself.
     """
     if isinstance(sync, tuple) and not sync:
         return ()
     if isinstance(sync, TimelinePoint):
-        return (sync,)
-    try:
-        given = tuple(sync)
-    except TypeError:
-        raise ValidationError(f"sync: got {sync!r}, expected a list of timeline points") from None
+        sync = (sync,)
+    given = tuple(convert.items(sync, "sync"))
     signals: dict[int, int] = {}
     for point in given:
-        if not isinstance(point, TimelinePoint):
-            raise ValidationError(f"sync: got {point!r}, expected timeline(wait=…, signal=…)")
-        if point.signal is not None:
-            lowest = signals.get(id(point.timeline), MAX_VALUE)
-            signals[id(point.timeline)] = min(lowest, point.signal)
+        if not _is_point(point):
+            raise ValidationError(f"sync: got {shown(point)}, expected timeline(wait=…, signal=…)")
+        if point.signal is None:
+            continue
+        if point.signal <= point.timeline.value:
+            raise ValidationError(
+                f"sync: the timeline is at {point.timeline.value}, so that signal {point.signal}"
+                " does not raise it; values only rise"
+            )
+        lowest = signals.get(id(point.timeline), MAX_VALUE)
+        signals[id(point.timeline)] = min(lowest, point.signal)
     for point in given:
         signal = signals.get(id(point.timeline))
         if point.wait is not None and signal is not None and signal <= point.wait:
@@ -304,15 +316,32 @@ def points(sync: Iterable[TimelinePoint]) -> tuple[TimelinePoint, ...]:
     return given
 
 
+def _is_point(value: object) -> bool:
+    """A point as a timeline makes it; its class can be called with anything."""
+    return (
+        isinstance(value, TimelinePoint)
+        and isinstance(value.timeline, Timeline)
+        and all(number is None or type(number) is int for number in (value.wait, value.signal))
+    )
+
+
+def _seconds(timeout: object) -> float:
+    """What a thread can wait for at most; a time that is over is none at all."""
+    seconds = convert.number(timeout, "timeout")
+    if seconds != seconds:
+        raise ValidationError("timeout: got nan, expected seconds")
+    return min(max(0.0, seconds), threading.TIMEOUT_MAX)
+
+
 def _signed(value: object, what: str) -> int:
     number = convert.number(value, what)
     if not isinstance(number, int) or number > MAX_VALUE:
-        raise ValidationError(f"{what}: got {value!r}, expected an integer up to {MAX_VALUE}")
+        raise ValidationError(f"{what}: got {shown(value)}, expected an integer up to {MAX_VALUE}")
     return number
 
 
 def _checked(value: object, what: str) -> int:
     number = _signed(value, what)
     if number < 0:
-        raise ValidationError(f"{what}: got {value!r}, expected an integer in 0..{MAX_VALUE}")
+        raise ValidationError(f"{what}: got {shown(value)}, expected an integer in 0..{MAX_VALUE}")
     return number

@@ -16,11 +16,13 @@ CLASSES = {name: getattr(webnn_py, name) for name in webnn_py.__all__ if name[0]
 # Base classes of the errors: the MLError, and what Python code would catch.
 ERRORS = {
     "ContextLostError": RuntimeError,
+    "DLPackError": BufferError,
     "DataError": ValueError,
     "InvalidStateError": RuntimeError,
     "NotSupportedError": NotImplementedError,
     "OperationError": RuntimeError,
     "ValidationError": ValueError,
+    "WaitTimeoutError": TimeoutError,
 }
 
 # Members and their parameters; a parameter after "*" is keyword-only.
