@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import webnn_py.ops.all  # noqa: F401  (declares every operator)
 from webnn_py.ops.declare import REGISTRY, Operator
 
 MARKER = "<!-- operators -->"
@@ -32,8 +33,4 @@ def table() -> str:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """What mkdocs calls for each page."""
-    if MARKER not in markdown:
-        return markdown
-    import webnn_py  # noqa: F401  (declares every operator)
-
-    return markdown.replace(MARKER, table())
+    return markdown.replace(MARKER, table()) if MARKER in markdown else markdown
