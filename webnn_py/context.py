@@ -265,7 +265,7 @@ class ML(Suggesting):
         Args:
             device: A wgpu.GPUDevice of yours, for a GPU context on it.
             device_type: "cpu", "gpu" or "default" (the CPU).
-            power_preference: Which GPU, where there are several.
+            power_preference: Which GPU, where there are several: "high-performance" or "low-power".
             accelerated: True for a hardware GPU if there is one, else the CPU.
             engine: "auto", or by name: "reference" or "onnxruntime" of a CPU context, "webgpu" of a
                 GPU context.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
+import typing
 from collections.abc import Iterator
 
 import pytest
@@ -166,3 +168,19 @@ def test_operators_are_builder_methods_with_keyword_options(name: str) -> None:
 
 def test_every_operator_takes_a_label() -> None:
     assert not [n for n, op in REGISTRY.items() if "label" not in op.signature.parameters]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_signatures_say_what_an_operator_returns_and_takes(name: str) -> None:
+    method = getattr(webnn_py.MLGraphBuilder, name)
+    signature = inspect.signature(method)
+    returned = typing.get_type_hints(method)["return"]
+    assert signature.return_annotation == {
+        webnn_py.MLOperand: "MLOperand",
+        list[webnn_py.MLOperand]: "list[MLOperand]",
+    }.get(returned)
+    assert "Inferred" not in str(signature)
+    for parameter in list(signature.parameters.values())[1:]:
+        # No alias that only the sources explain.
+        words = set(re.findall(r"\b[A-Z]\w+", parameter.annotation))
+        assert words <= {"MLOperand", "Sequence", "Literal", "None"}, parameter

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,13 +259,39 @@ def declare(
     assert op.name not in _REGISTRY, f"operator {op.name} is declared twice"
     _REGISTRY[op.name] = op
 
+    body.__annotations__["return"] = returned = list[MLOperand] if multiple else MLOperand
+    shown = _public(signature, hints | {"return": returned})
+    body.__signature__ = shown  # type: ignore[attr-defined]  # of the method, too: see wraps
+
     @functools.wraps(body)
     def method(self: Emitter, *args: Any, **kwargs: Any) -> Any:
         return apply(op, self, args, kwargs)
 
-    method.__annotations__["return"] = list[MLOperand] if multiple else MLOperand
     method.operator = op  # type: ignore[attr-defined]
     return method
+
+
+def _public(signature: inspect.Signature, hints: Mapping[str, Any]) -> inspect.Signature:
+    """What `help` shows: every annotation spelt out, and what the method returns."""
+    parameters = [
+        parameter.replace(annotation=_spelt(hints[name])) if name != "self" else parameter
+        for name, parameter in signature.parameters.items()
+    ]
+    return signature.replace(parameters=parameters, return_annotation=_spelt(hints["return"]))
+
+
+def _spelt(hint: Any) -> str:
+    """A type as one writes it, aliases resolved."""
+    origin, members = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return " | ".join(map(_spelt, members))
+    if origin is typing.Annotated:
+        return _spelt(members[0])
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, members))}]"
+    if origin is not None:
+        return f"{origin.__name__}[{', '.join(map(_spelt, members))}]"
+    return "None" if hint is type(None) else str(hint.__name__)
 
 
 def apply(op: Operator, emitter: Emitter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ Source: WebNN 2026, "Element-wise binary/logical/unary operations" and "where".
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -52,14 +51,9 @@ class _Binary(Protocol):
 
 def _row(body: Callable[..., Inferred], name: str, doc: str, output: Any, **more: Any) -> Any:
     limits = more.pop("limits")
-
-    @functools.wraps(body)
-    def named(*args: Any, **kwargs: Any) -> Inferred:
-        return body(*args, **kwargs)
-
-    named.__name__ = named.__qualname__ = name
-    named.__doc__ = doc
-    return declare(named, limits, output, False, **more)
+    body.__name__ = body.__qualname__ = name
+    body.__doc__ = doc
+    return declare(body, limits, output, False, **more)
 
 
 def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Unary:

@@ -13,10 +13,6 @@ from webnn_py.ir import Descriptor, Value
 class MLOperand:
     """A tensor of a graph under construction.
 
-    Attributes:
-        data_type: WebNN's name of the data type.
-        shape: The dimensions, a tuple; empty for a scalar.
-
     Source: WebNN 2026, "MLOperand interface".
     """
 
@@ -33,7 +29,7 @@ class MLOperand:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
+        """The dimensions, a tuple; empty for a scalar."""
         return self._value.shape
 
     @property
