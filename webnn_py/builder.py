@@ -211,6 +211,8 @@ class MLGraphBuilder(Suggesting, Recorder):
 
     def _finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
         self.check_open()
+        if isinstance(outputs, MLOperand):
+            raise ValidationError('build: outputs: got an MLOperand; name it: {"name": operand}')
         given = convert.mapping(outputs, "build: outputs")
         if not given:
             raise ValidationError("build: outputs: got an empty mapping, expected an operand")

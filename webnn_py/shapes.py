@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from webnn_py import dtypes
 from webnn_py.errors import ValidationError
+from webnn_py.messages import shown
 
 Shape = tuple[int, ...]
 
@@ -24,15 +25,17 @@ def check_dimensions(shape: Sequence[int], data_type: str) -> None:
     for dimension in shape:
         if not 0 < dimension <= MAX_DIMENSION:
             raise ValidationError(
-                f"shape {list(shape)}: dimension {dimension} is not in 1..{MAX_DIMENSION}"
+                f"shape {shown(list(shape))}: dimension {dimension} is not in 1..{MAX_DIMENSION}"
             )
     if len(shape) > MAX_RANK:
-        raise ValidationError(f"shape {list(shape)}: rank {len(shape)} is over {MAX_RANK}")
+        raise ValidationError(f"shape {shown(list(shape))}: rank {len(shape)} is over {MAX_RANK}")
     if math.prod(shape) > MAX_DIMENSION:
-        raise ValidationError(f"shape {list(shape)} has over {MAX_DIMENSION} elements")
+        raise ValidationError(f"shape {shown(list(shape))} has over {MAX_DIMENSION} elements")
     size = dtypes.byte_length(data_type, shape)
     if size > MAX_BYTE_LENGTH:
-        raise ValidationError(f"shape {list(shape)} takes {size} bytes, over {MAX_BYTE_LENGTH}")
+        raise ValidationError(
+            f"shape {shown(list(shape))} takes {size} bytes, over {MAX_BYTE_LENGTH}"
+        )
 
 
 def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a", "b")) -> Shape:
@@ -53,7 +56,7 @@ def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -
     tail = tuple(target)[len(target) - len(shape) :]
     if len(shape) > len(target) or any(x not in (1, y) for x, y in zip(shape, tail, strict=True)):
         raise ValidationError(
-            f"operand {name!r} of shape {list(shape)} does not broadcast to {list(target)}"
+            f"operand {name!r} of shape {list(shape)} does not broadcast to {shown(list(target))}"
         )
 
 
@@ -61,9 +64,11 @@ def check_axes(axes: Sequence[int], rank: int, name: str = "axes") -> None:
     """Axes are below the rank and different from each other."""
     for axis in axes:
         if not 0 <= axis < rank:
-            raise ValidationError(f"{name} {list(axes)}: axis {axis} is not below the rank {rank}")
+            raise ValidationError(
+                f"{name} {shown(list(axes))}: axis {axis} is not below the rank {rank}"
+            )
     if len(set(axes)) != len(axes):
-        raise ValidationError(f"{name} {list(axes)}: an axis stands twice")
+        raise ValidationError(f"{name} {shown(list(axes))}: an axis stands twice")
 
 
 def check_axis(axis: int, rank: int) -> None:
@@ -98,6 +103,10 @@ def conv_output(
 def check_list(values: Sequence[int], length: int, name: str, minimum: int = 0) -> None:
     """An option that is a list of fixed length whose members have a lowest value."""
     if len(values) != length:
-        raise ValidationError(f"option {name!r}: got {list(values)}, expected {length} numbers")
+        raise ValidationError(
+            f"option {name!r}: got {shown(list(values))}, expected {length} numbers"
+        )
     if any(value < minimum for value in values):
-        raise ValidationError(f"option {name!r}: got {list(values)}, expected each >= {minimum}")
+        raise ValidationError(
+            f"option {name!r}: got {shown(list(values))}, expected each >= {minimum}"
+        )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from webnn_py.dtypes import FLOATS
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor
+from webnn_py.ops import remedies
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.shapes import check_list, conv_output
@@ -35,6 +37,49 @@ def check_bias(bias: MLOperand | None, channels: int) -> None:
     if bias is not None and bias.shape != (channels,):
         raise ValidationError(
             f"operand 'bias': shape {list(bias.shape)}, expected [{channels}] (output channels)"
+        )
+
+
+def _conv2d_fits(
+    input: MLOperand, filter: MLOperand, groups: int, input_layout: str, filter_layout: str
+) -> bool:
+    """Whether the channels of input and filter are those of one convolution."""
+    out, channels_in = dims(filter.shape, filter_layout, "oi")
+    channels = input.shape[input_layout.index("c")]
+    return channels == channels_in * groups and out % groups == 0
+
+
+def _conv_transpose2d_fits(
+    input: MLOperand, filter: MLOperand, input_layout: str, filter_layout: str
+) -> bool:
+    """Whether the channels of input and filter are those of one transposed convolution."""
+    channels = input.shape[input_layout.index("c")]
+    return channels == filter.shape[filter_layout.index("i")]
+
+
+def _groups(input: MLOperand, filter: MLOperand, input_layout: str, filter_layout: str) -> str:
+    """The groups with which a convolution would fit, as the end of a message."""
+    channels = input.shape[input_layout.index("c")]
+    out, channels_in = dims(filter.shape, filter_layout, "oi")
+    groups, rest = divmod(channels, channels_in)
+    return "" if rest or out % max(groups, 1) or groups < 1 else f"; they would with {groups=}"
+
+
+def check_covered(
+    sizes: Sequence[int],
+    size: Sequence[int],
+    window: Sequence[int],
+    padding: Sequence[int],
+    dilations: Sequence[int],
+    remedy: str = "",
+) -> None:
+    """Raise a ValidationError if a window is so large that it has no place on the padded input."""
+    if min(sizes) < 1:
+        dilated = "" if set(dilations) == {1} else f" with dilations {list(dilations)}"
+        padded = f" with padding {list(padding)}" if any(padding) else ""
+        raise ValidationError(
+            f"a window of {window[0]} x {window[1]}{dilated} is larger than the input of"
+            f" {size[0]} x {size[1]}{padded}{remedy}"
         )
 
 
@@ -104,17 +149,27 @@ class Convolution:
         check_window(padding, strides, dilations)
         batches, channels, height, width = dims(input.shape, input_layout, "nchw")
         out, channels_in, *window = dims(filter.shape, filter_layout, "oihw")
-        if groups == 0 or channels % groups or channels // max(groups, 1) != channels_in:
+        if channels != channels_in * groups:
+            fits = functools.partial(_conv2d_fits, input, filter, max(groups, 1))
+            inputs = remedies.given_first(input_layout, get_args(InputLayout))
+            filters = remedies.given_first(filter_layout, get_args(Conv2dFilterLayout))
+            remedy = (
+                remedies.layouts(fits, input_layout=inputs, filter_layout=(filter_layout,))
+                or _groups(input, filter, input_layout, filter_layout)
+                or remedies.layouts(fits, input_layout=inputs, filter_layout=filters)
+            )
             raise ValidationError(
                 f"{channels} input channels in {groups} groups do not fit the filter's"
                 f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
-                f" {list(filter.shape)} {filter_layout})"
+                f" {list(filter.shape)} {filter_layout}){remedy}"
             )
         if out % groups:
             raise ValidationError(f"{out} output channels do not divide into {groups} groups")
         check_bias(bias, out)
         rows, columns = window_sizes((height, width), window, padding, strides, dilations)
-        shape = dims((batches, out, math.floor(rows), math.floor(columns)), "nchw", input_layout)
+        sizes = math.floor(rows), math.floor(columns)
+        check_covered(sizes, (height, width), window, padding, dilations)
+        shape = dims((batches, out, *sizes), "nchw", input_layout)
         return result(Descriptor(input.data_type, shape))
 
     @operator(input=Limits(FLOATS, 4), filter=Limits("input", 4), bias=Limits("input", 1))
@@ -158,9 +213,16 @@ class Convolution:
         batches, channels, *size = dims(input.shape, input_layout, "nchw")
         channels_in, out, *window = dims(filter.shape, filter_layout, "iohw")
         if channels != channels_in:
+            remedy = remedies.layouts(
+                functools.partial(_conv_transpose2d_fits, input, filter),
+                input_layout=remedies.given_first(input_layout, get_args(InputLayout)),
+                filter_layout=remedies.given_first(
+                    filter_layout, get_args(ConvTranspose2dFilterLayout)
+                ),
+            )
             raise ValidationError(
                 f"{channels} input channels (shape {list(input.shape)} {input_layout}) do not fit"
-                f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout})"
+                f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout}){remedy}"
             )
         if groups == 0:
             raise ValidationError("option 'groups': got 0, expected at least 1")
@@ -177,5 +239,9 @@ class Convolution:
                     f"option {name!r}: an output of {list(sizes)}, expected from {list(least)} to"
                     f" less than a stride {list(strides)} more"
                 )
+        if min(sizes) < 1:
+            raise ValidationError(
+                f"padding {list(padding)} leaves nothing of the output: {list(sizes)}"
+            )
         shape = dims((batches, out * groups, *sizes), "nchw", input_layout)
         return result(Descriptor(input.data_type, shape))

@@ -12,7 +12,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ParamSpec, cast
@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, cast
 from webnn_py import convert
 from webnn_py.errors import MLError, ValidationError
 from webnn_py.ir import Descriptor, Node, Value, titled
+from webnn_py.ops import remedies
 from webnn_py.ops.operand import Emitter, MLOperand
 from webnn_py.shapes import MAX_RANK, check_dimensions
 
@@ -260,8 +261,8 @@ def declare(
     _REGISTRY[op.name] = op
 
     body.__annotations__["return"] = returned = list[MLOperand] if multiple else MLOperand
-    shown = _public(signature, hints | {"return": returned})
-    body.__signature__ = shown  # type: ignore[attr-defined]  # of the method, too: see wraps
+    public = _public(signature, hints | {"return": returned})
+    body.__signature__ = public  # type: ignore[attr-defined]  # of the method, too: see wraps
 
     @functools.wraps(body)
     def method(self: Emitter, *args: Any, **kwargs: Any) -> Any:
@@ -296,9 +297,8 @@ def _spelt(hint: Any) -> str:
 
 def apply(op: Operator, emitter: Emitter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What every builder method does: bind, check, infer, emit."""
-    label = kwargs.get("label", "")
-    if not isinstance(label, str):
-        raise ValidationError(f"{op.name}: option 'label': got {label!r}, expected a string")
+    label = kwargs.get("label")
+    label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
     try:
         emitter.check_open()
         operands, attrs = _bind(op, emitter, args, kwargs)
@@ -320,15 +320,16 @@ def _bind(
     try:
         bound = op.signature.bind(emitter, *args, **kwargs)
     except TypeError as error:
-        raise ValidationError(f"{error}; the signature is {op.name}{op.signature}") from None
+        remedy = remedies.call(op.name, op.signature, kwargs)
+        raise ValidationError(f"{error}{remedy}") from None
     bound.apply_defaults()
     operands: dict[str, Any] = {}
     attrs: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
         if name in op.limits:
-            operands[name] = _operands(op, emitter, name, value)
+            operands[name] = _operands(op, emitter, name, value, bound.arguments.values())
         elif name != "label":
-            attrs[name] = op.converters[name](_present(op, name, value))
+            attrs[name] = _option(op, name, _present(op, name, value), operands)
     return operands, attrs
 
 
@@ -338,14 +339,25 @@ def _present(op: Operator, name: str, value: object) -> object:
     return default if value is None and default is not inspect.Parameter.empty else value
 
 
-def _operands(op: Operator, emitter: Emitter, name: str, value: object) -> Any:
+def _option(op: Operator, name: str, value: object, operands: Mapping[str, Any]) -> Any:
+    try:
+        return op.converters[name](value)
+    except ValidationError as error:
+        first = next(iter(operands.values()))
+        leading = first[0] if isinstance(first, list) else first
+        raise ValidationError(f"{error}{remedies.option(name, value, leading.shape)}") from None
+
+
+def _operands(
+    op: Operator, emitter: Emitter, name: str, value: object, others: Iterable[Any]
+) -> Any:
     optional = op.signature.parameters[name].default is None
     if value is None and optional:
         return None
     if not op.variadic:
-        return emitter.check_operand(value, name)
+        return emitter.check_operand(value, name, others)
     given = convert.items(value, f"operand {name!r}")
-    members = [emitter.check_operand(v, f"{name}[{i}]") for i, v in enumerate(given)]
+    members = [emitter.check_operand(v, f"{name}[{i}]", given) for i, v in enumerate(given)]
     if not members:
         raise ValidationError(f"operand {name!r}: the list is empty")
     return members
@@ -386,7 +398,7 @@ def _check_operand_limits(
         expected = str(low) if low == high else f"{low} to {high}"
         raise ValidationError(
             f"operand {name!r}: rank {operand.rank} of shape {list(operand.shape)},"
-            f" expected {expected}"
+            f" expected {expected}{remedies.flat(name, operand.shape, high)}"
         )
 
 

@@ -10,6 +10,7 @@ from webnn_py.convert import MLNumber, Signed
 from webnn_py.dtypes import ANY, cast_number
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor
+from webnn_py.messages import shown
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import Emitter, MLOperand
 from webnn_py.ops.surface import surface
@@ -166,7 +167,7 @@ class Movement:
         sizes = split_sizes(size, splits)
         if 0 in sizes or sum(sizes) != size:
             raise ValidationError(
-                f"splits: got {list(sizes)}, expected sizes from 1 with the sum {size}"
+                f"splits: got {shown(list(sizes))}, expected sizes from 1 with the sum {size}"
             )
         before, after = input.shape[:axis], input.shape[axis + 1 :]
         return result(*(Descriptor(input.data_type, (*before, n, *after)) for n in sizes))

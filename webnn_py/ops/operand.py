@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor, Value
+from webnn_py.messages import Suggesting, shown
+from webnn_py.ops import remedies
 
 
-class MLOperand:
+class MLOperand(Suggesting):
     """A tensor of a graph under construction.
 
     Source: WebNN 2026, "MLOperand interface".
@@ -47,8 +49,19 @@ class MLOperand:
         """The value in the graph's intermediate representation."""
         return self._value
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Raise: an operand stands for contents that are known only when its graph runs.
+
+        Raises:
+            ValidationError: Always.
+        """
+        raise ValidationError(
+            "an MLOperand has no contents: build its graph and compute, and use the builder's"
+            " methods instead of NumPy's functions and operators"
+        )
+
     def __repr__(self) -> str:
-        name = f" {self._value.name!r}" if self._value.name else ""
+        name = f" {shown(self._value.name)}" if self._value.name else ""
         return f"<MLOperand{name} {Descriptor.__str__(self._value)}>"
 
 
@@ -80,10 +93,19 @@ class Emitter(ABC):
         """Raise if the target cannot run this operator on these data types."""
         return None
 
-    def check_operand(self, value: object, name: str) -> MLOperand:
-        """Return `value` if it is an operand made by this emitter, else raise."""
+    def check_operand(self, value: object, name: str, others: Iterable[Any] = ()) -> MLOperand:
+        """Return `value` if it is an operand made by this emitter, else raise.
+
+        Args:
+            value: What was given.
+            name: For what.
+            others: What was given next to it, for messages.
+        """
         if not isinstance(value, MLOperand):
-            raise ValidationError(f"operand {name!r}: got {value!r}, expected an MLOperand")
+            remedy = remedies.operand(value, lambda one: isinstance(one, MLOperand), others)
+            raise ValidationError(
+                f"operand {name!r}: got {shown(value)}, expected an MLOperand{remedy}"
+            )
         if value._emitter is not self:
-            raise ValidationError(f"operand {name!r}: {value!r} belongs to another builder")
+            raise ValidationError(f"operand {name!r}: {shown(value)} belongs to another builder")
         return value

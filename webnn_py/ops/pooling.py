@@ -9,7 +9,13 @@ from typing import Any, Literal
 from webnn_py.dtypes import ANY, FLOATS
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor
-from webnn_py.ops.convolution import InputLayout, check_window, dims, window_sizes
+from webnn_py.ops.convolution import (
+    InputLayout,
+    check_covered,
+    check_window,
+    dims,
+    window_sizes,
+)
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.shapes import check_list
@@ -42,6 +48,9 @@ def _pool(
                 f"option 'output_sizes': got {list(sizes)}, expected {list(floors)} (floor)"
                 f" or {list(ceils)} (ceil)"
             )
+    otherwise = window_sizes(input.shape[1:3], window, padding, strides, dilations)
+    remedy = "; it would fit with layout='nhwc'" if min(otherwise) >= 1 else ""
+    check_covered(sizes, (height, width), window, padding, dilations, remedy)
     shape = dims((batches, channels, *sizes), "nchw", layout)
     return result(Descriptor(input.data_type, shape), window_dimensions=window)
 

@@ -12,6 +12,7 @@ from typing import Literal
 from webnn_py.dtypes import FLOATS
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor
+from webnn_py.messages import shown
 from webnn_py.ops import recurrent_decomposed as decomposed
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import MLOperand
@@ -38,7 +39,7 @@ def _check_options(gates: int, hidden_size: int, activations: Sequence[str], cou
         )
     if len(activations) != count:
         raise ValidationError(
-            f"option 'activations': got {list(activations)}, expected {count} names"
+            f"option 'activations': got {shown(list(activations))}, expected {count} names"
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from webnn_py.errors import ValidationError
 from webnn_py.ir import Descriptor
+from webnn_py.messages import shown
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.shapes import check_axes, check_list
@@ -64,7 +65,7 @@ class Resampling:
         factors = _single(scales)
         if len(factors) != 2 or not all(0 < factor < math.inf for factor in factors):
             raise ValidationError(
-                f"option 'scales': got {list(scales)}, expected 2 positive float32 numbers"
+                f"option 'scales': got {shown(list(scales))}, expected 2 positive float32 numbers"
             )
         if sizes is not None:
             check_list(sizes, 2, "sizes", minimum=1)

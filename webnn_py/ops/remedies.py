@@ -1,0 +1,109 @@
+"""What to do about a call that is refused: the ends of messages, empty where nothing can be said.
+
+Each answers a mistake that is common: habits of NumPy and ONNX, names of the specification's IDL.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.messages import shown, suggestion
+
+AXES = ("axis", "axes", "permutation")
+
+
+def call(name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> str:
+    """How an operator is called, and what an option that it lacks may have meant."""
+    known = [parameter for parameter in signature.parameters if parameter != "self"]
+    unknown = [option for option in options if option not in known]
+    meant = suggestion(unknown[0], known) if unknown else ""
+    plain = [signature.parameters[k].replace(annotation=inspect.Parameter.empty) for k in known]
+    return f"{meant}; the signature is {name}{inspect.Signature(plain)}"
+
+
+def operand(value: object, is_operand: Callable[[object], bool], others: Iterable[Any] = ()) -> str:
+    """How to make an operand of what is none.
+
+    Args:
+        value: What was given.
+        is_operand: Tells operands.
+        others: What else was given, whose data type a number probably has.
+    """
+    if isinstance(value, (list, tuple)) and value and all(map(is_operand, value)):
+        return f"; it is a list of {len(value)}, as split makes them: take one of it by its index"
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        types = [other.data_type for other in others if is_operand(other)] or ["float32"]
+        return f"; make it one with constant({shown(value)}, {types[0]!r})"
+    if isinstance(value, np.ndarray):
+        return "; make it one with constant(array)"
+    return ""
+
+
+def option(name: str, value: object, shape: Sequence[int] | None) -> str:
+    """How to say what a negative number says in NumPy and ONNX.
+
+    Args:
+        name: The option.
+        value: What was given for it.
+        shape: Of the first operand.
+    """
+    given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
+    whole = all(isinstance(n, numbers.Integral) for n in given)
+    if shape is None or not whole or not any(n < 0 for n in given):
+        return ""
+    if name in AXES and all(-len(shape) <= n < len(shape) for n in given):
+        counted = [int(n) % len(shape) for n in given]
+        return (
+            f"; axes count from 0, and the last one is rank - 1: give"
+            f" {counted if isinstance(value, (list, tuple)) else counted[0]}"
+        )
+    if name == "new_shape" and given.count(-1) == 1:
+        rest = -math.prod(given)
+        if rest > 0 and math.prod(shape) % rest == 0:
+            size = math.prod(shape) // rest
+            return f"; sizes are not inferred: give {[size if n == -1 else int(n) for n in given]}"
+    return ""
+
+
+def flat(name: str, shape: Sequence[int], rank: int) -> str:
+    """How to make a vector of an operand that has its numbers along one of several dimensions."""
+    size = math.prod(shape)
+    if rank != 1 or len(shape) == 1 or size != max(shape, default=0):
+        return ""
+    return f"; make it 1-D with reshape({name}, [{size}])"
+
+
+def layouts(fits: Callable[..., bool], **choices: tuple[str, ...]) -> str:
+    """With which layouts operands would fit that do not.
+
+    Args:
+        fits: Tells, given one layout of each.
+        **choices: The layouts that each option may have, the one that was given first.
+    """
+
+    def changes(chosen: tuple[str, ...]) -> dict[str, str]:
+        return {
+            name: layout
+            for (name, given), layout in zip(choices.items(), chosen, strict=True)
+            if layout != given[0]
+        }
+
+    every = [changes(chosen) for chosen in itertools.product(*choices.values())]
+    given = {name: layouts[0] for name, layouts in choices.items()}
+    for changed in sorted(every, key=len):
+        if changed and fits(**given | changed):
+            named = ", ".join(f"{name}={layout!r}" for name, layout in changed.items())
+            return f"; they would with {named}"
+    return ""
+
+
+def given_first(given: str, layouts: Sequence[str]) -> tuple[str, ...]:
+    """The layouts in the order that `layouts` of this module takes them."""
+    return (given, *(layout for layout in layouts if layout != given))
