@@ -291,7 +291,8 @@ class TensorMethods(ABC):
 
         Raises:
             InvalidStateError: This is a CPU context.
-            ValidationError: Not a list of command buffers of this device, or submitted before.
+            ValidationError: Not a list of command buffers of this device, submitted before, or they
+                use a buffer or texture that is destroyed or mapped.
         """
         self.check_alive()
         if self.device_type != "gpu":
@@ -300,20 +301,34 @@ class TensorMethods(ABC):
         buffers = convert.items(command_buffers, "submit: command_buffers")
         queue: Any = self._queue
         queue.check_commands(buffers)
+        failed: list[BaseException] = []
+
+        def fail(error: BaseException) -> None:
+            queue.commands_failed(buffers, error)
+            failed.append(error)
+
         # The context is named as what is used: it must live until its work is done.
-        work = Operation(queue.submit_commands(buffers), lambda error: None, waits, uses=(self,))
-        queue.submit(work)
+        queue.submit(Operation(queue.submit_commands(buffers), fail, waits, uses=(self,)))
+        if failed:
+            self._queue.raise_failed()
 
     def flush(self) -> None:
-        """Submit what is recorded and not yet submitted, except what waits for a timeline."""
+        """Submit what is recorded and not yet submitted, except what waits for a timeline.
+
+        Raises:
+            OperationError: Command buffers given to `submit` waited for a timeline and could not be
+                submitted then.
+        """
         self.check_alive()
         self._queue.flush()
+        self._queue.raise_failed()
 
     @contextlib.contextmanager
     def export_to_gpu(self, tensor: MLTensor) -> Iterator[Any]:
         """Rent a tensor as a wgpu.GPUBuffer; the tensor is unusable until the block ends.
 
-        Submit what uses the buffer before the block ends; the queue keeps the order.
+        Submit what uses the buffer before the block ends; the queue keeps the order. Destroying the
+        GPUBuffer within the block destroys the tensor, after it does nothing.
 
         Raises:
             ValidationError: The tensor was not created exportable.
@@ -330,11 +345,12 @@ class TensorMethods(ABC):
             )
         tensor.check_written()
         tensor.rent()
+        queue: Any = self._queue
         try:
-            yield storage.buffer
+            with queue.lending(storage) as buffer:
+                yield buffer
         finally:
             tensor.rented = False
-            queue: Any = self._queue
             if not queue.is_intact(storage):
                 tensor.destroy()
 

@@ -58,8 +58,6 @@ class MLCommandEncoder(Suggesting):
         """
         executable = self._executable(graph)
         given = {} if constants is None else convert.mapping(constants, "constants", DataError)
-        if executable.initialized:
-            raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         self._recording.initialize(executable, graph, given)
 
     def dispatch(

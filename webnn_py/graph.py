@@ -77,7 +77,7 @@ class MLGraph(Suggesting):
 
     def bound_names(self) -> frozenset[str]:
         """Inputs that `initialize_graph` made constant."""
-        return frozenset(getattr(self._executable, "bound", ()))
+        return frozenset() if self._executable is None else frozenset(self._executable.bound)
 
     def check_names(
         self,
@@ -90,6 +90,7 @@ class MLGraph(Suggesting):
 
         Raises:
             DataError: (or `error`) Names the ones that are missing or unknown.
+            InvalidStateError: One becomes a constant with commands that are not submitted.
         """
         for kind, given, known in (
             ("input", inputs, self.input_descriptors),
@@ -106,6 +107,12 @@ class MLGraph(Suggesting):
             raise error(f"input {shown(again[0])} was made a constant by initialize_graph")
         missing = [n for n in self.input_descriptors if n not in inputs and n not in bound]
         if missing:
+            if self._executable is not None and missing[0] in self._executable.pending_names():
+                raise InvalidStateError(
+                    f"input {missing[0]!r} was made a constant by an initialize_graph that is"
+                    " recorded and not submitted; submit that command buffer first, dispatch in"
+                    " its own encoder, or give the input here"
+                )
             descriptor = self.inputs[missing[0]]
             raise error(f"input {shown(missing[0])} is missing; expected {descriptor}")
 

@@ -6,6 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from webnn_py.aio import Completion, Parts
@@ -31,7 +32,17 @@ class BackendLimits:
 
 
 class Executable(ABC):
-    """A compiled graph. Its memory goes with the last run that uses it."""
+    """A compiled graph. Its memory goes with the last run that uses it.
+
+    Attributes:
+        bound: Inputs that are constants by now, and where they lie.
+    """
+
+    bound: Mapping[str, Any] = MappingProxyType({})
+
+    def pending_names(self) -> frozenset[str]:
+        """Inputs that become constants with commands that are not submitted yet."""
+        return frozenset()
 
     @abstractmethod
     def describe(self) -> str:
@@ -139,6 +150,10 @@ class Queue(ABC):
             What is left: it waits for a timeline, or follows what does.
         """
         return self._schedules.settle()
+
+    def raise_failed(self) -> None:
+        """Raise an OperationError if work was accepted and failed, and nobody was told."""
+        return None
 
     def uses(self, tensor: object) -> bool:
         """Whether work in order that is not done, or not recorded, uses a tensor."""

@@ -32,7 +32,8 @@ class Run(AwaitedRun):
         super().__init__()
         assert isinstance(executable, WebGPUExecutable)
         outputs = {} if outputs is None else outputs
-        graph.check_names(inputs, outputs, frozenset(executable.bound))
+        bound = executable.bound
+        graph.check_names(inputs, outputs, frozenset(bound))
         self._executable = executable
         self._outputs = dict(outputs)
         self._targets: dict[str, Array] = {}
@@ -45,7 +46,7 @@ class Run(AwaitedRun):
                 target = hostdata.output_array(given, descriptor, f"output {name!r}")
                 self._targets[name] = target
         self._queue: Any = graph.context.queue
-        self._dispatch = resources.place(executable, graph, inputs, outputs, executable.io_buffer)
+        self._dispatch = resources.place(executable, inputs, outputs, bound, executable.io_buffer)
 
     def when_there_is_room(self, start: schedule.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
@@ -68,7 +69,7 @@ class Run(AwaitedRun):
         gpu = self._executable.gpu
         self._queue.submit_recorded()
         with gpu.submit_lock:
-            encoder = gpu.handle.create_command_encoder(label="MLAwaitedExecution")
+            encoder = gpu.encoder("MLAwaitedExecution")
             for record in self._dispatch.before:
                 record(encoder)
             self._executable.record(encoder, self._dispatch.places)

@@ -7,12 +7,13 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import wgpu
 
+from webnn_py.backends.webgpu.commands import observe, unobserved
 from webnn_py.backends.webgpu.slots import Slots
 from webnn_py.backends.webgpu.staging import Staging
 from webnn_py.backends.webgpu.storage import Features
@@ -120,6 +121,7 @@ class Device:
             device = _request(power_preference, hardware)
         if not isinstance(device, wgpu.GPUDevice):
             raise ValidationError(f"got {device!r}, expected a wgpu.GPUDevice")
+        observe(device)
         self.handle: Any = device
         self.queue: Any = device.queue
         self.hardware = is_hardware(device.adapter)
@@ -152,6 +154,15 @@ class Device:
         with self._lock:
             self._recent.append(pipeline)
             return self._pipelines.setdefault(code, pipeline)
+
+    def encoder(self, label: str) -> Any:
+        """A command encoder for commands that we submit ourselves."""
+        return unobserved(self.handle).create_command_encoder(label=label)
+
+    def bind_group(self, layout: Any, resources: Sequence[Any]) -> Any:
+        """A bind group of resources in order, which are kept alive by others."""
+        entries = [{"binding": i, "resource": given} for i, given in enumerate(resources)]
+        return unobserved(self.handle).create_bind_group(layout=layout, entries=entries)
 
     def check_size(self, size: int, what: str) -> None:
         """Raise a NotSupportedError if no buffer of this device can be so large."""

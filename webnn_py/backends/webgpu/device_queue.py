@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import wgpu
@@ -13,6 +13,7 @@ import wgpu
 from webnn_py.aio import Completion, Parts
 from webnn_py.backends.base import Executable, Queue
 from webnn_py.backends.webgpu.binding import Binding, copy_binding
+from webnn_py.backends.webgpu.commands import lend, take_back, uses_of
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.executable import (
     COPIES,
@@ -20,9 +21,9 @@ from webnn_py.backends.webgpu.executable import (
     WebGPUExecutable,
     padded_bytes,
 )
-from webnn_py.backends.webgpu.resources import check_usable
 from webnn_py.backends.webgpu.storage import storage_of
-from webnn_py.errors import DataError, ValidationError
+from webnn_py.backends.webgpu.usable import check_usable
+from webnn_py.errors import DataError, ValidationError, consequence
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Executor, Operation, Run, complete
 
@@ -30,7 +31,6 @@ BATCH_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""
 BATCH_BYTES = 64 << 20
 """Bytes to upload that wait in a batch before it is submitted without being asked."""
-_SUBMITTED: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Batch:
@@ -59,7 +59,7 @@ class Batch:
             compute, self._pass = self._pass, None
             compute.end()
         if self._encoder is None:
-            self._encoder = self._gpu.handle.create_command_encoder(label="batch")
+            self._encoder = self._gpu.encoder("batch")
         return self._encoder
 
     def compute_pass(self) -> Any:
@@ -91,6 +91,7 @@ class DeviceQueue(Queue):
         self._batch = Batch(gpu)
         self._in_batch: list[Callable[[BaseException], None]] = []
         self._lock = threading.RLock()
+        self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
         """A zeroed buffer."""
@@ -147,17 +148,18 @@ class DeviceQueue(Queue):
     ) -> Run:
         """Record into the open batch."""
         assert isinstance(executable, WebGPUExecutable)
-        places = {v: inputs[v.name] for v in executable.graph.inputs if v.name in inputs}
-        for value in executable.graph.inputs:
-            if value.name in executable.bound:
-                places[value] = executable.bound[value.name]
+        bound = executable.bound
+        places = {
+            value: bound[value.name] if value.name in bound else inputs[value.name]
+            for value in executable.graph.inputs
+        }
         copies = [
             (places.setdefault(value, outputs[name]), outputs[name])
             for name, value in executable.graph.outputs
         ]
 
         copies = [(source, target) for source, target in copies if source is not target]
-        name = None if key is None or copies else (len(executable.bound), key)
+        name = None if key is None or copies else (len(bound), key)
 
         def run() -> None:
             with self._alone("recording a graph"):
@@ -186,8 +188,9 @@ class DeviceQueue(Queue):
         """Take the user's command buffers for one submission.
 
         Raises:
-            ValidationError: Not command buffers of this device, or submitted before, which ends
-                the process in wgpu-native.
+            ValidationError: Not command buffers of this device, submitted before, or they use what
+                is destroyed or mapped.
+            ContextLostError: The device is lost.
         """
         for index, given in enumerate(commands):
             if not isinstance(given, wgpu.GPUCommandBuffer) or given._device is not self.gpu.handle:
@@ -195,9 +198,21 @@ class DeviceQueue(Queue):
                     f"submit: got {type(given).__name__}, expected a GPUCommandBuffer of this"
                     " context's device"
                 )
-            if given in _SUBMITTED or given in commands[:index]:
-                raise ValidationError("submit: the GPUCommandBuffer was submitted before")
-        _SUBMITTED.update(commands)
+            if uses_of(given).taken or given in commands[:index]:
+                raise ValidationError(
+                    f"submit: command buffer {index}: the GPUCommandBuffer was submitted before"
+                )
+        with self.loss():
+            self._check_submission(commands)
+        for given in commands:
+            uses_of(given).taken = True
+
+    def _check_submission(self, commands: Sequence[Any]) -> None:
+        """Find out what would end the process in wgpu-native."""
+        with device_errors("submitting command buffers"):
+            self.gpu.encoder("whether the device lives")
+        for index, given in enumerate(commands):
+            uses_of(given).check(f"submit: command buffer {index}")
 
     def submit_commands(self, commands: Sequence[Any]) -> Run:
         """The user's command buffers after what is recorded."""
@@ -205,9 +220,31 @@ class DeviceQueue(Queue):
         def run() -> None:
             with self._alone("submitting command buffers"):
                 self._submit_batch()
+                self._check_submission(commands)
                 self.gpu.queue.submit(list(commands))
 
         return run
+
+    def commands_failed(self, commands: Sequence[Any], error: BaseException) -> None:
+        """Command buffers were not submitted after all; they can be again."""
+        for given in commands:
+            uses_of(given).taken = False
+        self._unreported = error
+
+    def raise_failed(self) -> None:
+        """Raise an OperationError if command buffers were not submitted that were accepted."""
+        failed, self._unreported = self._unreported, None
+        if failed is not None:
+            raise consequence("a submission that had waited for a timeline", failed)
+
+    @contextlib.contextmanager
+    def lending(self, storage: Any) -> Iterator[Any]:
+        """A GPUBuffer over a tensor's memory, which can be destroyed until afterwards."""
+        lent = lend(storage.buffer)
+        try:
+            yield lent
+        finally:
+            take_back(lent)
 
     def is_intact(self, storage: Any) -> bool:
         """Whether the user has left a tensor's buffer alive."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,27 @@ class Program:
             _dispatch(handle, x, y, z)
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Initialization:
+    """The preparation of a graph, recorded and not yet submitted.
+
+    Attributes:
+        executable: The graph.
+        bound: The inputs that it makes constant, and where they will lie.
+    """
+
+    executable: WebGPUExecutable
+    bound: Mapping[str, Binding]
+
+    def take_effect(self) -> None:
+        """The commands were submitted: the graph is initialized, if it was not before."""
+        executable = self.executable
+        with executable.lock:
+            if not executable.initialized:
+                executable.bound = self.bound
+                executable.initialized = True
+
+
 class WebGPUExecutable(Executable):
     """Kernels, their pipelines, and the graph's own buffers.
 
@@ -80,9 +102,10 @@ class WebGPUExecutable(Executable):
         self.gpu = gpu
         self.graph = graph
         self.kernels = kernels
-        self.bound: dict[str, Binding] = {}
+        self.bound: Mapping[str, Binding] = {}
         self.initialized = False
         self.lock = threading.Lock()
+        self._recorded: weakref.WeakSet[Initialization] = weakref.WeakSet()
         self._programs: PlaceCache[Program] = PlaceCache()
         self._own: dict[Value, Binding] = {}
         self._io: dict[Value, Binding] = {}
@@ -95,6 +118,16 @@ class WebGPUExecutable(Executable):
             self._step(kernel, pipeline)
             for kernel, pipeline in offering(zip(kernels, pipelines, strict=True))
         ]
+
+    def initialization(self, bound: Mapping[str, Binding]) -> Initialization:
+        """The preparation of the graph, which takes effect when its commands are submitted."""
+        made = Initialization(self, bound)
+        self._recorded.add(made)
+        return made
+
+    def pending_names(self) -> frozenset[str]:
+        """Inputs that commands make constant that are not submitted."""
+        return frozenset(name for recorded in set(self._recorded) for name in recorded.bound)
 
     def bytes_of(self, value: Descriptor) -> int:
         """Bytes of a tensor in a buffer: whole words."""
@@ -156,11 +189,7 @@ class WebGPUExecutable(Executable):
     def _bind_group(
         self, layout: Any, parts: tuple[Part, ...], places: Mapping[Value, Binding]
     ) -> Any:
-        entries = [
-            {"binding": i, "resource": places[part.value].part(part).entry}
-            for i, part in enumerate(parts)
-        ]
-        return self.gpu.handle.create_bind_group(layout=layout, entries=entries)
+        return self.gpu.bind_group(layout, [places[p.value].part(p).entry for p in parts])
 
     def _program(self, places: Mapping[Value, Binding]) -> Program:
         """What is recorded for these places of inputs and outputs."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import wgpu
 
 from webnn_py.backends.webgpu import resources
-from webnn_py.backends.webgpu.device import Device, device_errors
+from webnn_py.backends.webgpu.binding import Binding
+from webnn_py.backends.webgpu.commands import observe_encoder
+from webnn_py.backends.webgpu.device import device_errors
 from webnn_py.backends.webgpu.executable import WebGPUExecutable
 from webnn_py.errors import DataError, InvalidStateError, OperationError
 
@@ -33,6 +35,7 @@ class Recording:
         elif encoder._device is not context.device:
             raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
         self._encoder = encoder
+        self._uses = observe_encoder(encoder)
 
     @contextlib.contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -58,7 +61,13 @@ class Recording:
     def initialize(
         self, executable: WebGPUExecutable, graph: MLGraph, constants: Mapping[str, Any]
     ) -> None:
-        """Copy the inputs that are constants from now on into the graph's own buffers."""
+        """Copy the inputs that are constants from now on into buffers of the graph's.
+
+        They are constants for what is recorded into the same encoder; for everyone else once the
+        commands are submitted.
+        """
+        if executable.initialized or executable in self._uses.graphs:
+            raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         unknown = [name for name in constants if name not in graph.input_descriptors]
         if unknown:
             raise DataError(f"unknown input {unknown[0]!r} in constants")
@@ -68,12 +77,18 @@ class Recording:
             for value in executable.graph.inputs:
                 if value.name in constants:
                     resources.copy_input(executable, run, value, constants[value.name], own)
-            self._begin()
-            self._upload(executable.gpu, run)
-            for record in run.before:
-                record(self._encoder)
-        executable.bound = {value.name: place for value, place in run.places.items()}
-        executable.initialized = True
+            self._begin(run)
+        self._carry(executable, {value.name: place for value, place in run.places.items()})
+
+    def _carry(self, executable: WebGPUExecutable, bound: Mapping[str, Binding]) -> None:
+        """The commands initialize a graph, if it is not initialized already."""
+        if not executable.initialized:
+            self._uses.graphs.setdefault(executable, executable.initialization(bound))
+
+    def _bound(self, executable: WebGPUExecutable) -> Mapping[str, Binding]:
+        """The inputs that are constants for what is recorded here."""
+        here = self._uses.graphs.get(executable)
+        return here.bound if here is not None and here.bound else executable.bound
 
     def dispatch(
         self,
@@ -83,7 +98,8 @@ class Recording:
         outputs: Mapping[str, Any],
     ) -> None:
         """Record one run."""
-        graph.check_names(inputs, outputs, frozenset(executable.bound))
+        bound = self._bound(executable)
+        graph.check_names(inputs, outputs, frozenset(bound))
         missing = [name for name in graph.output_descriptors if name not in outputs]
         if missing:
             raise DataError(f"output {missing[0]!r} is missing; a recording needs every output")
@@ -95,29 +111,31 @@ class Recording:
                 )
         own = resources.fresh_buffers(executable)
         with self._errors("recording a graph"):
-            run = resources.place(executable, graph, inputs, outputs, own)
-            self._begin()
-            self._upload(executable.gpu, run)
-            for record in run.before:
-                record(self._encoder)
+            run = resources.place(executable, inputs, outputs, bound, own)
+            self._begin(run)
             executable.record(self._encoder, run.places)
             for record in run.after:
                 record(self._encoder)
-        executable.initialized = True
+        self._carry(executable, {})
 
-    def _begin(self) -> None:
-        """Submit what tensors hold, and find out whether the encoder can be recorded into."""
-        self._context.flush()
+    def _begin(self, run: resources.Dispatch) -> None:
+        """Record what comes before a graph's own kernels, or find out that this cannot be."""
+        self._context.queue.flush()  # the encoder may be submitted before what tensors hold
         if not self._owned:
             # Only passes tell that another one is open; copies spoil the encoder silently.
             self._encoder.begin_compute_pass().end()
-
-    def _upload(self, gpu: Device, run: resources.Dispatch) -> None:
-        """Host inputs travel with the recording, so that it can be submitted at any time."""
+        for place in run.places.values():  # tensors' buffers, too
+            self._uses.note(place.buffer)
+        for resource, _ in run.given:
+            self._uses.note(resource)
+        # Host inputs travel with the recording, so that it can be submitted at any time.
+        device = self._context.device
         for target, contents in run.uploads:
             data = contents()
-            source = gpu.handle.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.COPY_SRC)
+            source = device.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.COPY_SRC)
             self._encoder.copy_buffer_to_buffer(source, 0, target, 0, data.nbytes)
+        for record in run.before:
+            record(self._encoder)
 
     def finish(self, label: str) -> Any:
         """The command buffer."""

@@ -6,10 +6,9 @@ import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wgpu
-from wgpu.backends.wgpu_native._api import libf
 
 from webnn_py import hostdata
 from webnn_py.backends.webgpu import textures
@@ -21,12 +20,10 @@ from webnn_py.backends.webgpu.executable import (
     WebGPUExecutable,
     padded_bytes,
 )
-from webnn_py.errors import ContextLostError, DataError
+from webnn_py.backends.webgpu.usable import check_usable
+from webnn_py.errors import DataError
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.tensor import MLTensor
-
-if TYPE_CHECKING:
-    from webnn_py.graph import MLGraph
 
 Record = Callable[[Any], None]
 """Records commands into a GPUCommandEncoder."""
@@ -123,27 +120,6 @@ def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
     return count
 
 
-def check_usable(resource: Any, what: str) -> None:
-    """Raise a DataError if a submission that uses a buffer or texture would not be valid.
-
-    wgpu-native ends the process over such a submission, so this is found out before.
-    """
-    if isinstance(resource, wgpu.GPUBuffer) and resource.map_state != "unmapped":
-        raise DataError(f"{what}: the GPUBuffer is mapped")
-    try:
-        if isinstance(resource, wgpu.GPUBuffer):
-            # The one call that looks at any buffer, whatever its usage, and changes none.
-            libf.wgpuBufferUnmap(resource._internal)
-        else:
-            texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
-            texture.create_view()
-    except wgpu.GPUError as error:
-        if "destroyed" in str(error):
-            raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
-        if "device is lost" in str(error):
-            raise ContextLostError(f"{what}: the GPUDevice is lost") from None
-
-
 def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
     if not buffer.usage & usage:
         raise DataError(f"{what}: the buffer's usage lacks {why}")
@@ -151,18 +127,18 @@ def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
 
 def place(
     executable: WebGPUExecutable,
-    graph: MLGraph,
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
+    bound: Mapping[str, Binding],
     own: Callable[[Value], Binding],
 ) -> Dispatch:
     """Check every resource and work out what to record.
 
     Args:
         executable: The compiled graph.
-        graph: The graph it belongs to.
         inputs: Resources by name, the names checked.
         outputs: Resources by name; outputs that are not given are put into `own` buffers.
+        bound: Where the inputs lie that are constants.
         own: A buffer for a value that the caller has none for.
 
     Raises:
@@ -171,8 +147,8 @@ def place(
     run = Dispatch()
     for value in executable.graph.inputs:
         name = value.name
-        if name in executable.bound:
-            run.places[value] = executable.bound[name]
+        if name in bound:
+            run.places[value] = bound[name]
             continue
         what = f"input {name!r}"
         resource = hostdata.split_dimensions(inputs[name], _public(value), what)

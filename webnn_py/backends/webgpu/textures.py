@@ -183,10 +183,7 @@ def _recorder(
     def record(encoder: Any) -> None:
         with device_errors("converting a texture"):
             pipeline = gpu.pipeline("texture", code)
-            group = gpu.handle.create_bind_group(
-                layout=pipeline.get_bind_group_layout(0),
-                entries=[{"binding": 0, "resource": entry}, {"binding": 1, "resource": view}],
-            )
+            group = gpu.bind_group(pipeline.get_bind_group_layout(0), [entry, view])
             compute = encoder.begin_compute_pass()
             compute.set_pipeline(pipeline)
             compute.set_bind_group(0, group)
