@@ -26,6 +26,7 @@ from webnn_py.ir import Array, Descriptor
 from webnn_py.messages import said, shown, type_name
 from webnn_py.schedule import Operation, Run
 from webnn_py.shapes import check_dimensions
+from webnn_py.targets import check_apart
 from webnn_py.tensor import MLTensor, identities, on_tensors, poison
 from webnn_py.timeline import TimelinePoint, points
 
@@ -269,8 +270,11 @@ class TensorMethods(ABC):
         )
         writes = list(outputs.values())
         everything = [*inputs.values(), *writes]
+        check_apart(
+            {name: self._queue.target(place) for name, place in written.items()}, ValidationError
+        )
         if any(everything.count(tensor) > 1 for tensor in writes):
-            raise ValidationError("dispatch: an output tensor is used twice")
+            raise ValidationError("dispatch: an output tensor is used twice, also as an input")
         for name, tensor in outputs.items():
             if tensor.read_only:
                 raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")

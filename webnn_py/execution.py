@@ -16,6 +16,7 @@ from webnn_py.errors import ContextLostError, DataError, InvalidStateError, Oper
 from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Operation, Run
+from webnn_py.targets import check_apart
 from webnn_py.tensor import MLTensor, on_tensors, poison
 from webnn_py.timeline import Timeline, TimelinePoint, points
 
@@ -42,6 +43,7 @@ def _prepare(
         else _empty(descriptor)
         for name, descriptor in graph.output_descriptors.items()
     }
+    check_apart({name: array for name, array in targets.items() if given.get(name) is not None})
     arrays = {
         name: _input(graph, inputs[name], descriptor, f"input {name!r}")
         for name, descriptor in graph.input_descriptors.items()

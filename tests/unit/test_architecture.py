@@ -19,7 +19,7 @@ LAYERS = (
     ("dtypes",),
     ("aio", "convert", "shapes"),
     ("ir", "timeline"),
-    ("hostdata", "ops", "schedule", "tensor"),
+    ("hostdata", "ops", "schedule", "targets", "tensor"),
     ("memory", "passes"),
     ("backends",),
     ("builder",),

@@ -14,6 +14,7 @@ from webnn_py.errors import ContextLostError
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.ops.declare import Operator
 from webnn_py.schedule import Executor, Operation, Run, Schedules
+from webnn_py.targets import Target
 
 TypesByOperand = Mapping[str, tuple[str, ...]]
 
@@ -109,6 +110,10 @@ class Queue(ABC):
     @abstractmethod
     def allocate(self, descriptor: Descriptor) -> Any:
         """Zeroed memory of a tensor."""
+
+    @abstractmethod
+    def target(self, storage: Any) -> Target:
+        """The memory of a tensor that is written."""
 
     @abstractmethod
     def write(self, storage: Any, array: Array) -> Run:

@@ -35,6 +35,11 @@ class HostQueue(Queue):
         except MemoryError as error:
             raise OperationError(f"allocating {descriptor}: {error}") from error
 
+    def target(self, storage: Any) -> Array:
+        """The tensor's array, which others may have memory in."""
+        array: Array = storage
+        return array
+
     def write(self, storage: Any, array: Array) -> Run:
         """Copy into the tensor's array."""
         return lambda: np.copyto(storage, array)

@@ -14,6 +14,7 @@ from webnn_py.backends.webgpu.device import device_errors
 from webnn_py.backends.webgpu.executable import WebGPUExecutable
 from webnn_py.dtypes import DTYPES
 from webnn_py.ir import Array
+from webnn_py.targets import check_apart
 
 if TYPE_CHECKING:
     from webnn_py.graph import MLGraph
@@ -36,15 +37,16 @@ class Run(AwaitedRun):
         graph.check_names(inputs, outputs, frozenset(bound))
         self._executable = executable
         self._outputs = dict(outputs)
-        self._targets: dict[str, Array] = {}
+        self._targets: dict[str, Array] = {
+            name: hostdata.output_array(outputs[name], descriptor, f"output {name!r}")
+            for name, descriptor in graph.output_descriptors.items()
+            if outputs.get(name) is not None and not resources.is_device_resource(outputs[name])
+        }
+        check_apart(self._targets)
         for name, descriptor in graph.output_descriptors.items():
-            given = outputs.get(name)
-            if given is None:
+            if outputs.get(name) is None:
                 dtype = DTYPES[descriptor.data_type].numpy
                 self._targets[name] = np.empty(descriptor.shape, dtype)
-            elif not resources.is_device_resource(given):
-                target = hostdata.output_array(given, descriptor, f"output {name!r}")
-                self._targets[name] = target
         self._queue: Any = graph.context.queue
         self._dispatch = resources.place(executable, inputs, outputs, bound, executable.io_buffer)
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from webnn_py.backends.webgpu.emission import Part
 from webnn_py.ir import Value
+from webnn_py.targets import Span
 
 T = TypeVar("T")
 PlacesKey = tuple[tuple[int, int], ...]
@@ -35,6 +36,11 @@ class Binding:
     def entry(self) -> dict[str, Any]:
         """The resource of a bind group's entry."""
         return {"buffer": self.buffer, "offset": self.offset, "size": self.size}
+
+    @property
+    def span(self) -> Span:
+        """The memory, however many GPUBuffers stand for it."""
+        return Span(self.buffer._internal, self.offset, self.offset + self.size)
 
     def part(self, part: Part) -> Binding:
         """What a part of the tensor takes."""

@@ -26,6 +26,7 @@ from webnn_py.backends.webgpu.usable import check_usable
 from webnn_py.errors import DataError, ValidationError, consequence
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Executor, Operation, Run, complete
+from webnn_py.targets import Span
 
 BATCH_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""
@@ -98,6 +99,11 @@ class DeviceQueue(Queue):
         storage = storage_of(descriptor.data_type, self.gpu.features)
         size = storage.buffer_bytes(descriptor.size)
         return Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
+
+    def target(self, storage: Any) -> Span:
+        """The tensor's part of its buffer."""
+        binding: Binding = storage
+        return binding.span
 
     def write(self, storage: Any, array: Array) -> Run:
         """Through the queue where nothing is recorded before it, else through a copy."""

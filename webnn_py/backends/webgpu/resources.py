@@ -23,6 +23,7 @@ from webnn_py.backends.webgpu.executable import (
 from webnn_py.backends.webgpu.usable import check_usable
 from webnn_py.errors import DataError
 from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.targets import Span, Target, check_apart
 from webnn_py.tensor import MLTensor
 
 Record = Callable[[Any], None]
@@ -40,6 +41,7 @@ class Dispatch:
         uploads: Buffers to be written before the commands run, and what gives their contents.
         downloads: Where host outputs lie when the commands have run, by name.
         given: The user's buffers and textures, and what they are for.
+        written: Where the user's outputs go on the device, by name.
     """
 
     places: dict[Value, Binding] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class Dispatch:
     uploads: list[tuple[Any, Callable[[], Array]]] = field(default_factory=list)
     downloads: dict[str, Binding] = field(default_factory=dict)
     given: list[tuple[Any, str]] = field(default_factory=list)
+    written: dict[str, Target] = field(default_factory=dict)
 
     def take(self, resource: Any, what: str) -> None:
         """Use a resource of the user's."""
@@ -62,7 +65,12 @@ class Dispatch:
 
 def is_texture(value: object) -> bool:
     """A texture or a view of one."""
-    return isinstance(value, (wgpu.GPUTexture, wgpu.GPUTextureView))
+    return isinstance(value, wgpu.GPUTexture) or is_view(value)
+
+
+def is_view(value: object) -> bool:
+    """A view of a texture."""
+    return isinstance(value, wgpu.GPUTextureView)
 
 
 def is_buffer(value: object) -> bool:
@@ -159,6 +167,7 @@ def place(
         if values.count(value) > 1 and value not in run.places:
             run.places[value] = own(value)
         _place_output(executable, run, name, value, outputs.get(name), own, taken)
+    check_apart(run.written)
     return run
 
 
@@ -217,11 +226,13 @@ def _place_output(
     if is_texture(resource):
         check_device(gpu, resource, what)
         run.take(resource, what)
+        run.written[name] = Span(resource.texture if is_view(resource) else resource)
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     elif is_buffer(resource):
         given = buffer_binding(gpu, resource, _public(value), executable.bytes_of(value), what)
         run.take(given.buffer, what)
+        run.written[name] = given.span
         direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
         if direct and value not in run.places and given.buffer not in taken:
             run.places[value] = given
