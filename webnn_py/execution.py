@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from webnn_py import convert, dtypes, hostdata
 from webnn_py.aio import Completion, Parts, check_may_block, wait_or_drop
-from webnn_py.backends.base import AwaitedRun, HostExecutable
+from webnn_py.backends.base import AwaitedRun, Executable, HostExecutable
 from webnn_py.context import MLContext, check_context
-from webnn_py.errors import ContextLostError, DataError, InvalidStateError, OperationError
+from webnn_py.errors import ContextLostError, DataError, InvalidStateError
 from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
 from webnn_py.schedule import Operation, Run
@@ -73,12 +73,6 @@ def _memory(graph: MLGraph, tensor: MLTensor, descriptor: Descriptor, what: str)
     return memory
 
 
-def _shares(array: Array, value: Any) -> bool:
-    """Whether `array` lies in the memory that was given, and not in a copy."""
-    resource = _resource(value)
-    return isinstance(resource, MLTensor) or np.may_share_memory(array, hostdata.array_of(resource))
-
-
 def _resource(value: Any) -> Any:
     return value["resource"] if isinstance(value, Mapping) and "resource" in value else value
 
@@ -107,14 +101,8 @@ class _Tensors:
     def operation(
         self, run: Run, fail: Callable[[BaseException], None], parts: Parts, sync: Points = ()
     ) -> Operation:
-        """A run as a piece of work that is dropped whole or not at all."""
+        """A run as a piece of work."""
         spoil = poison(self.writes)
-
-        def work() -> None:
-            with parts.begin() as wanted:
-                if not wanted:
-                    raise OperationError("the computation was cancelled before it began")
-                run()
 
         def failed(error: BaseException) -> None:
             if not parts.dropped:  # what was cancelled leaves its outputs alone
@@ -122,7 +110,7 @@ class _Tensors:
             fail(error)
 
         return Operation(
-            on_tensors(self.reads, self.writes, work),
+            on_tensors(self.reads, self.writes, run),
             failed,
             sync,
             slow=True,
@@ -233,21 +221,28 @@ class _HostRun(AwaitedRun):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any] | None,
     ) -> None:
-        super().__init__()
+        # What nobody sees may be written after the await has ended.
+        super().__init__(settle=bool(outputs))
         self._executable = executable
         self._outputs = outputs
-        self._arrays, self._targets = _prepare(graph, inputs, outputs)
-        self._copied = {
-            name: functools.partial(_input, graph, inputs[name], descriptor, f"input {name!r}")
-            for name, descriptor in graph.input_descriptors.items()
-            if not _shares(self._arrays[name], inputs[name])
+        arrays, self._targets = _prepare(graph, inputs, outputs)
+        self._arrays = {
+            name: array
+            if isinstance(_resource(inputs[name]), MLTensor)
+            else hostdata.private(array, inputs[name])
+            for name, array in arrays.items()
         }
 
     def begin(self) -> None:
         """Compute."""
-        self._arrays |= {name: read() for name, read in self._copied.items()}
-        self._executable.run(self._arrays, self._targets)
+        arrays = self._arrays
+        with self.part():
+            self._executable.run(arrays, self._targets)
         self.done.set_result(None)
+
+    def release(self) -> None:
+        """Keep the input arrays no more; a computation under way does."""
+        self._arrays = {}
 
     def results(self) -> dict[str, Any]:
         """What was given where it was an array, else the arrays that were written."""
@@ -266,20 +261,21 @@ class MLAwaitedExecution:
         check_context(context)
         self._context = context
 
-    async def compute(
+    def compute(
         self,
         graph: MLGraph,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any] | None = None,
         sync: Iterable[TimelinePoint] = (),
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """Run the graph and return its outputs by name.
+    ) -> Coroutine[Any, Any, dict[str, np.ndarray[Any, Any]]]:
+        """Run the graph and return its outputs by name; to be awaited.
 
         Arguments, result and errors are those of `MLExecution.compute`; inputs and outputs may also
-        be MLTensors, and GPU resources on GPU contexts. Inputs are read when the run begins. A
-        cancelled await leaves the given outputs either untouched or whole, and the context usable.
-        What a run signals is reached when the await returns; it fails if the run is cancelled
-        before it began.
+        be MLTensors, and GPU resources on GPU contexts. Inputs in host memory are read before this
+        returns: changing them afterwards changes nothing. The work begins with the await. A
+        cancelled await leaves the given outputs either untouched or whole, and the context usable;
+        it waits for nothing but what is being written into them. What a run signals is reached when
+        the await returns; it fails if the run is cancelled before it began.
 
         Args:
             graph: As there.
@@ -288,25 +284,37 @@ class MLAwaitedExecution:
             sync: Timeline points that the run waits for and signals. Runs on tensors keep the
                 context's order; others begin as soon as their own waits are met.
         """
-        waits = points(sync)
-        executable = executable_of(graph, self._context)
-        inputs, outputs = _mappings(inputs, outputs)
-        tensors = _Tensors(graph, inputs, outputs)
+        try:
+            waits = points(sync)
+            executable = executable_of(graph, self._context)
+            inputs, outputs = _mappings(inputs, outputs)
+            tensors = _Tensors(graph, inputs, outputs)
+            run = self._run(graph, executable, inputs, outputs)
+        except Exception as error:
+            return _raised(error)
+        return self._finish(run, tensors, waits)
+
+    def _run(
+        self,
+        graph: MLGraph,
+        executable: Executable,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None,
+    ) -> AwaitedRun:
         if isinstance(executable, HostExecutable):
-            run = _HostRun(graph, executable, inputs, outputs)
-            # What nobody sees may be written after the await has ended.
-            await self._finish(run, tensors, waits, settle=bool(outputs))
-            return run.results()
+            return _HostRun(graph, executable, inputs, outputs)
         from webnn_py.backends.webgpu import awaited
 
         with self._context.queue.loss():
-            device_run = awaited.Run(graph, executable, inputs, outputs)
-            await self._finish(device_run, tensors, waits, settle=True)
-        return device_run.results()
+            return awaited.Run(graph, executable, inputs, outputs)
 
-    async def _finish(
-        self, run: AwaitedRun, tensors: _Tensors, waits: Points, settle: bool
-    ) -> None:
+    async def _finish(self, run: AwaitedRun, tensors: _Tensors, waits: Points) -> dict[str, Any]:
+        with self._context.queue.loss():
+            self._context.check_alive()
+            await self._wait(run, tensors, waits)
+        return run.results()
+
+    async def _wait(self, run: AwaitedRun, tensors: _Tensors, waits: Points) -> None:
         signalled: Timeline | None = None
         if any(point.signal is not None for point in waits):
             signalled = Timeline()
@@ -317,7 +325,10 @@ class MLAwaitedExecution:
             withdraw = self._context.queue.submit(operation, ordered=bool(tensors))
         else:
             run.when_there_is_room(functools.partial(self._begin, operation))
-        await wait_or_drop(run.done, run.parts, withdraw, settle)
+        try:
+            await wait_or_drop(run.done, run.parts, withdraw, run.settle)
+        finally:
+            run.release()
         if signalled is not None:
             await signalled.wait_async(1)
 
@@ -326,3 +337,8 @@ class MLAwaitedExecution:
             self._context.run_on_worker(operation.run).on_failure(operation.fail)
         except ContextLostError as error:
             operation.fail(error)
+
+
+async def _raised(error: Exception) -> Any:
+    """What an awaitable gives that failed before it was awaited."""
+    raise error

@@ -139,6 +139,19 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     return typed.reshape(descriptor.shape)
 
 
+def private(array: Array, value: Any) -> Array:
+    """The array that was made of `value`, or a copy where it lies in memory that may change.
+
+    Args:
+        array: From `input_array`, or made of that.
+        value: What was given.
+    """
+    resource = value["resource"] if isinstance(value, Mapping) and "resource" in value else value
+    if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
+        return array
+    return array.copy()
+
+
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     """A writable view of the output's shape over the user's memory.
 

@@ -20,7 +20,7 @@ from tests.graphs import (
     expected,
 )
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
-from tests.threads import in_threads
+from tests.threads import LONG, in_threads
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -256,6 +256,49 @@ def test_a_cancelled_await_ends_with_the_part_under_way(
 
     run(lambda: cancel_after(compute, begun))
     np.testing.assert_array_equal(target, TWOS)
+
+
+@pytest.mark.parametrize("outputs", ["none", "arrays", "buffers"])
+def test_a_cancelled_await_does_not_wait_for_a_submission(
+    gpu: MLContext, run: Run, outputs: str
+) -> None:
+    graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
+    device: Any = gpu.backend.gpu  # type: ignore[attr-defined]
+    y = empty_buffer(gpu.device, 24)
+    target: Any = {"none": None, "arrays": np.zeros((2, 3), np.float32), "buffers": y}[outputs]
+
+    async def compute() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": target})
+
+    async def begun() -> None:
+        await pause(0.02)  # it waits for the lock by now, as for a driver that takes its time
+
+    async def main() -> None:
+        device.submit_lock.acquire()
+        late = threading.Timer(LONG / 4, device.submit_lock.release)
+        late.start()
+        try:
+            await cancel_after(compute, begun)
+            assert late.is_alive()
+        finally:
+            late.cancel()
+            device.submit_lock.release()
+        await execution.compute(graph, {"x": ONES})
+
+    run(main)
+    assert not read(y).any()
+    assert outputs != "arrays" or not target.any()
+
+
+def test_nobody_waits_within_wgpu(gpu: MLContext) -> None:
+    """Its waiting keeps everybody from submitting until the device is done."""
+    poller = gpu.device._poller
+    before = poller._token_count
+    awaited(doubling(gpu), {"x": ONES})
+    awaited(doubling(gpu), {"x": ONES}, {"y": empty_buffer(gpu.device, 24)})
+    tensor = gpu.create_tensor_sync("float32", [2, 3], readable=True)
+    gpu.read_tensor_sync(tensor)
+    assert poller._token_count == before
 
 
 def test_cancelled_device_outputs_stay_as_they_are(gpu: MLContext, run: Run) -> None:

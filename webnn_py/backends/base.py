@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from webnn_py.aio import Completion, Parts
-from webnn_py.errors import ContextLostError
+from webnn_py.errors import ContextLostError, OperationError
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.ops.declare import Operator
 from webnn_py.schedule import Executor, Operation, Run, Schedules
@@ -71,11 +71,30 @@ class AwaitedRun(ABC):
     Attributes:
         done: Its end.
         parts: What a cancelled await drops.
+        settle: Whether the part under way is to end before a cancelled await does: it writes what
+            others see.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settle: bool) -> None:
         self.done: Completion[None] = Completion()
         self.parts = Parts()
+        self.settle = settle
+
+    @contextlib.contextmanager
+    def part(self) -> Iterator[None]:
+        """A part that is done whole or not at all.
+
+        Raises:
+            OperationError: The run was dropped.
+        """
+        with self.parts.begin():
+            self.check_wanted()
+            yield
+
+    def check_wanted(self) -> None:
+        """Raise an OperationError if the run was dropped."""
+        if self.parts.dropped:
+            raise OperationError("the computation was cancelled before it began")
 
     @abstractmethod
     def begin(self) -> None:
@@ -84,6 +103,10 @@ class AwaitedRun(ABC):
     @abstractmethod
     def results(self) -> dict[str, Any]:
         """The outputs by name, once it is done."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Keep no copies of inputs any more; the run is done or was dropped."""
 
     def when_there_is_room(self, start: Run) -> None:
         """Call `start` now or when fewer runs are under way; blocks nobody."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,9 @@ class Run(AwaitedRun):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any] | None,
     ) -> None:
-        super().__init__()
         assert isinstance(executable, WebGPUExecutable)
         outputs = {} if outputs is None else outputs
+        super().__init__(settle=any(given is not None for given in outputs.values()))
         bound = executable.bound
         graph.check_names(inputs, outputs, frozenset(bound))
         self._executable = executable
@@ -48,7 +49,9 @@ class Run(AwaitedRun):
                 dtype = DTYPES[descriptor.data_type].numpy
                 self._targets[name] = np.empty(descriptor.shape, dtype)
         self._queue: Any = graph.context.queue
-        self._dispatch = resources.place(executable, inputs, outputs, bound, executable.io_buffer)
+        self._dispatch = resources.place(
+            executable, inputs, outputs, bound, executable.io_buffer, private=True
+        )
 
     def when_there_is_room(self, start: schedule.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
@@ -62,6 +65,7 @@ class Run(AwaitedRun):
 
     def begin(self) -> None:
         """Upload, record, submit; then have the outputs read back."""
+        self.check_wanted()
         with device_errors("submitting a graph"):
             staging, fence = self._submit()
         self._executable.gpu.reader.submit(self._read, staging, fence)
@@ -83,11 +87,18 @@ class Run(AwaitedRun):
             ]
             fence = None if staging else gpu.staging.fence(encoder)
             commands = encoder.finish()
-            self._dispatch.check_usable()
-            for buffer, contents in self._dispatch.uploads:
-                gpu.queue.write_buffer(buffer, 0, contents())
-            gpu.queue.submit([commands])
+            # What is only read back is not written yet, and a cancelled await need not wait for the
+            # driver, which may take as long as the work before.
+            with self.part() if self._dispatch.written else contextlib.nullcontext():
+                self._dispatch.check_usable()
+                for buffer, contents in self._dispatch.uploads:
+                    gpu.queue.write_buffer(buffer, 0, contents)
+                gpu.queue.submit([commands])
         return staging, fence
+
+    def release(self) -> None:
+        """Keep the copies of host arrays no more."""
+        self._dispatch.uploads = []
 
     def _read(self, staging: list[tuple[Any, Array]], fence: Any) -> None:
         gpu = self._executable.gpu

@@ -130,8 +130,7 @@ class Recording:
             self._uses.note(resource)
         # Host inputs travel with the recording, so that it can be submitted at any time.
         device = self._context.device
-        for target, contents in run.uploads:
-            data = contents()
+        for target, data in run.uploads:
             source = device.create_buffer_with_data(data=data, usage=wgpu.BufferUsage.COPY_SRC)
             self._encoder.copy_buffer_to_buffer(source, 0, target, 0, data.nbytes)
         for record in run.before:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +37,8 @@ class Dispatch:
         places: Where each input and output lies.
         before: Uploads and texture conversions.
         after: Copies and texture conversions of outputs.
-        uploads: Buffers to be written before the commands run, and what gives their contents.
+        private: Whether host inputs may change before they are uploaded, so that they are copied.
+        uploads: Buffers to be written before the commands run, and their contents.
         downloads: Where host outputs lie when the commands have run, by name.
         given: The user's buffers and textures, and what they are for.
         written: Where the user's outputs go on the device, by name.
@@ -47,7 +47,8 @@ class Dispatch:
     places: dict[Value, Binding] = field(default_factory=dict)
     before: list[Record] = field(default_factory=list)
     after: list[Record] = field(default_factory=list)
-    uploads: list[tuple[Any, Callable[[], Array]]] = field(default_factory=list)
+    private: bool = False
+    uploads: list[tuple[Any, Array]] = field(default_factory=list)
     downloads: dict[str, Binding] = field(default_factory=dict)
     given: list[tuple[Any, str]] = field(default_factory=list)
     written: dict[str, Target] = field(default_factory=dict)
@@ -139,6 +140,7 @@ def place(
     outputs: Mapping[str, Any],
     bound: Mapping[str, Binding],
     own: Callable[[Value], Binding],
+    private: bool = False,
 ) -> Dispatch:
     """Check every resource and work out what to record.
 
@@ -148,11 +150,12 @@ def place(
         outputs: Resources by name; outputs that are not given are put into `own` buffers.
         bound: Where the inputs lie that are constants.
         own: A buffer for a value that the caller has none for.
+        private: Copy host inputs: they are read now and uploaded later.
 
     Raises:
         DataError: A resource does not fit; nothing was recorded.
     """
-    run = Dispatch()
+    run = Dispatch(private=private)
     for value in executable.graph.inputs:
         name = value.name
         if name in bound:
@@ -202,11 +205,11 @@ def _place_input(
         run.places[value] = target = own(value)
         run.before.append(_copy(given, target))
     else:
-        # Checked now, read when the run begins: until then others may write into it.
-        contents = functools.partial(hostdata.input_array, resource, _public(value), what)
-        contents()
+        contents = padded_bytes(hostdata.input_array(resource, _public(value), what), size)
+        if run.private:
+            contents = hostdata.private(contents, resource)
         run.places[value] = target = own(value)
-        run.uploads.append((target.buffer, lambda: padded_bytes(contents(), size)))
+        run.uploads.append((target.buffer, contents))
 
 
 def _place_output(

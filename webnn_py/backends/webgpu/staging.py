@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import wgpu
+from wgpu.backends.wgpu_native._api import libf
+from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 from webnn_py.aio import Parts
-from webnn_py.errors import ContextLostError
+from webnn_py.errors import ContextLostError, OperationError
 
 if TYPE_CHECKING:
     from webnn_py.backends.webgpu.binding import Binding
     from webnn_py.backends.webgpu.device import Device
 
 KEPT_BYTES = 256 << 20
-LOSS_CHECK_SECONDS = 0.25
+SHORTEST_PAUSE = 2e-5
+LONGEST_PAUSE = 2e-3
+"""Seconds between two looks at whether the device is done; a small part of the time waited."""
+
+_statuses: dict[int, int | None] = {}
+"""How mappings ended, by number; None while they are under way."""
+_numbers = itertools.count(1)
+
+
+def _mapped(status: int, _message: Any, number: Any, _unused: Any) -> None:
+    key = int(ffi.cast("uintptr_t", number))
+    if key in _statuses:  # somebody waits for it
+        _statuses[key] = int(status)
+
+
+_CALLBACK = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _mapped)
+
+
+def _callback_info(number: int) -> Any:
+    info = ffi.new("WGPUBufferMapCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = _CALLBACK
+    info.userdata1 = ffi.cast("void *", number)
+    return info[0]
 
 
 class Staging:
@@ -48,22 +75,46 @@ class Staging:
     def map(self, buffer: Any) -> None:
         """Wait until the host can read the buffer.
 
+        wgpu-py waits within wgpu-native, and lets nobody submit anything until the device is done.
+        So this looks now and then instead.
+
         Raises:
             ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
         """
         self._check_device()
-        promise = buffer.map_async("READ_NOSYNC")
-        while not promise._thread_event.wait(LOSS_CHECK_SECONDS):
-            self._check_device()
-        promise.sync_wait()
+        number = next(_numbers)
+        _statuses[number] = None
+        begun = time.monotonic()
+        try:
+            libf.wgpuBufferMapAsync(
+                buffer._internal,
+                lib.WGPUMapMode_Read,
+                0,
+                buffer.size,
+                _callback_info(number),
+            )
+            while True:
+                libf.wgpuDevicePoll(self._gpu.handle._internal, False, ffi.NULL)
+                status = _statuses[number]
+                if status is not None:
+                    break
+                self._check_device()
+                pause = (time.monotonic() - begun) / 16
+                time.sleep(min(max(pause, SHORTEST_PAUSE), LONGEST_PAUSE))
+        finally:
+            del _statuses[number]
+        if status != lib.WGPUMapAsyncStatus_Success:
+            raise OperationError(f"mapping a buffer of {buffer.size} bytes: status {status}")
 
     def _write_out(self, buffer: Any, target: np.ndarray[Any, Any]) -> None:
-        view = np.frombuffer(buffer.read_mapped(copy=False), target.dtype, target.size)
+        begin = libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
+        memory = ffi.buffer(begin, buffer.size)
+        view: np.ndarray[Any, Any] = np.frombuffer(memory, target.dtype, target.size)
         np.copyto(target, view.reshape(target.shape))
 
     def release(self, buffer: Any) -> None:
         """Give a mapped buffer back."""
-        buffer.unmap()
+        libf.wgpuBufferUnmap(buffer._internal)
         with self._lock:
             if self._kept + buffer.size <= KEPT_BYTES:
                 self._kept += buffer.size
