@@ -17,12 +17,12 @@ mkdir -p out
 sample samples/digits.py
 sample samples/asyncio_server.py
 
-has_adapter='import sys; from webnn_py.__main__ import adapters; sys.exit(not adapters())'
+has_adapter='import sys; from webnn_py.__main__ import gpu; sys.exit(not gpu())'
 if "$VENV/bin/python" -c "$has_adapter"; then
   sample samples/render_pipeline.py --output "$PICTURE"
   say
   say "Done in $SECONDS s. The picture: $ROOT/$PICTURE"
 else
   say
-  say "Done in $SECONDS s, without a picture: there is no GPU adapter for samples/render_pipeline.py."
+  say "Done in $SECONDS s, without a picture: there is no GPU for samples/render_pipeline.py."
 fi

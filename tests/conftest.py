@@ -73,11 +73,11 @@ def cpu() -> Iterator[MLContext]:
 def no_adapter() -> str | None:
     """Why there is no GPU context to be had, if so."""
     try:
-        from webnn_py.backends.webgpu.device import all_adapters
+        from webnn_py.backends.webgpu.device import find_adapter
     except ImportError as error:
         return f"wgpu cannot be imported: {error}"
-    if not all_adapters():
-        return "wgpu finds no GPU adapter; scripts/setup-vulkan.sh installs one"
+    if find_adapter() is None:
+        return "wgpu finds no GPU adapter that can be used; scripts/setup-vulkan.sh installs one"
     return None
 
 

@@ -20,6 +20,8 @@ LIMITS = (
     "max-compute-workgroup-storage-size",
     "max-compute-invocations-per-workgroup",
 )
+PACKAGES = {"reference": "numpy", "webgpu": "wgpu"}
+NO_GPU = "none: a NotSupportedError"
 
 
 def version_of(module: str) -> str | None:
@@ -51,17 +53,44 @@ def _adapter(adapter: Any) -> dict[str, Any]:
     }
 
 
+def gpu(power_preference: str = "default", hardware: bool = False) -> str | None:
+    """The GPU that a context would be made on, or None if there is none for it."""
+    if version_of("wgpu") is None:
+        return None
+    from webnn_py.backends.webgpu.device import find_adapter
+
+    adapter = find_adapter(power_preference, hardware)
+    return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"
+
+
+def contexts() -> dict[str, str]:
+    """What the contexts that one can ask for would run on."""
+    return {
+        'device_type="cpu"': "NumPy, on the CPU",
+        'device_type="gpu"': gpu() or NO_GPU,
+        'device_type="gpu", power_preference="low-power"': gpu("low-power") or NO_GPU,
+        "accelerated=True": gpu(hardware=True) or "no hardware GPU: the CPU",
+    }
+
+
+def engines() -> dict[str, str]:
+    """The engines that can be used here, by name, and what they run on."""
+    from webnn_py.context import CPU_ENGINES, GPU_ENGINES
+
+    names = [name for name in CPU_ENGINES if name != "auto"]
+    if gpu() is not None:
+        names += [name for name in GPU_ENGINES if name != "auto"]
+    return {name: f"{PACKAGES[name]} {version_of(PACKAGES[name])}" for name in names}
+
+
 def collect() -> dict[str, Any]:
     """All that `info` shows."""
     return {
         "webnn_py": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "engines": {
-            "reference": f"numpy {version_of('numpy')}",
-            "onnxruntime": version_of("onnxruntime"),
-        },
-        "wgpu": version_of("wgpu"),
+        "engines": engines(),
+        "contexts": contexts(),
         "adapters": adapters(),
     }
 
@@ -111,11 +140,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(found, indent=2))
         return 0
     listed = found.pop("adapters")
+    groups = {name: found.pop(name) for name in ("engines", "contexts")}
     show("webnn_py", rows(found))
+    show("engines that can be used", rows(groups["engines"]))
+    show("what ml.create_context_sync(...) runs on", rows(groups["contexts"]))
     for number, adapter in enumerate(listed):
         show(f"adapter {number}", rows(adapter))
-    if not listed:
-        print("No GPU adapter found: CPU contexts work, GPU contexts do not.")
+    if "webgpu" not in groups["engines"]:
+        print("No GPU adapter found that can be used: CPU contexts work, GPU contexts do not.")
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from webnn_py import MLContext, ml
 from webnn_py import __main__ as command_line
 
 ADAPTER = {
@@ -25,6 +26,7 @@ def test_json_tells_engines_and_adapters(capsys: pytest.CaptureFixture[str]) -> 
     assert command_line.main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["reference"] == f"numpy {np.__version__}"
+    assert found["contexts"]['device_type="cpu"'] == "NumPy, on the CPU"
     for adapter in found["adapters"]:
         assert set(adapter["features"]) == set(command_line.FEATURES)
         assert all(isinstance(value, int) for value in adapter["limits"].values())
@@ -35,6 +37,7 @@ def test_the_table_shows_every_adapter(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, with_rich: bool
 ) -> None:
     monkeypatch.setattr(command_line, "adapters", lambda: [ADAPTER])
+    monkeypatch.setattr(command_line, "gpu", lambda *wanted, **more: "Card (Vulkan)")
     if not with_rich:
         without(monkeypatch, "rich")
     assert command_line.main(["info"]) == 0
@@ -43,19 +46,44 @@ def test_the_table_shows_every_adapter(
     assert ["shader-f16", "yes"] in words
     assert ["subgroup", "no"] in words
     assert ["max-buffer-size", "2,147,483,648"] in words
+    assert ['device_type="gpu"', "Card", "(Vulkan)"] in words
+    assert ["accelerated=True", "Card", "(Vulkan)"] in words
 
 
-def test_no_adapter_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("found", [[], [ADAPTER | {"backend": "OpenGL"}]])
+def test_no_adapter_that_can_be_used_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: list[Any]
 ) -> None:
-    monkeypatch.setattr(command_line, "adapters", list)
+    monkeypatch.setattr(command_line, "adapters", lambda: found)
+    monkeypatch.setattr(command_line, "gpu", lambda *wanted, **more: None)
     assert command_line.main(["info"]) == 0
-    assert "No GPU adapter found" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "No GPU adapter found" in said
+    assert "no hardware GPU: the CPU" in said
+    assert "webgpu" not in said
+
+
+def test_every_engine_that_is_listed_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert "reference" in found["engines"]
+    for engine in found["engines"]:
+        device_type = "gpu" if engine == "webgpu" else "cpu"
+        with ml.create_context_sync(device_type=device_type, engine=engine) as context:
+            assert context.engine == engine
+
+
+def test_the_gpu_is_named_that_a_context_is_made_on(gpu: MLContext) -> None:
+    assert command_line.gpu() == (
+        f"{gpu.device.adapter.info['device']} ({gpu.device.adapter.info['backend_type']})"
+    )
+    assert (command_line.gpu(hardware=True) is not None) == gpu.accelerated
 
 
 def test_wgpu_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "version_of", lambda module: None)
     assert command_line.adapters() == []
+    assert command_line.gpu() is None
 
 
 def test_no_command_is_an_error() -> None:
