@@ -133,7 +133,7 @@ class Partition:
         if any(self._inline[v].heavy is not None for v in others):
             return False
         if reader.op in VIEWS:
-            return VIEWS[reader.op](reader, 0).identity
+            return VIEWS[reader.op](reader, 0).identity and reader.output.size == value.size
         if REGISTRY[reader.op].wgsl is None and reader.op not in FUSES:
             return False
         return broadcast_map(value.shape, reader.output.shape).identity
