@@ -53,6 +53,7 @@ class Kernel:
         reads: The parts of values bound, in the order of their bindings from 0.
         writes: The part of the value bound after them.
         workgroups: The dispatch.
+        times: How often it is dispatched in a row. It may count in what it writes.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Kernel:
     reads: tuple[Part, ...]
     writes: Part
     workgroups: tuple[int, int, int]
+    times: int = 1
 
 
 class Emission:

@@ -14,6 +14,7 @@ from webnn_py.backends.webgpu.kernels import emit
 from webnn_py.backends.webgpu.legalize import legalize
 from webnn_py.backends.webgpu.lower import has_lowering, lowering_of
 from webnn_py.backends.webgpu.partition import Partition
+from webnn_py.backends.webgpu.sequences import is_sequence
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.courtesy import offering
 from webnn_py.ir import Graph, Node, Value
@@ -51,7 +52,7 @@ class WebGPUBackend(Backend):
 
     def has_kernel(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
-        return has_lowering(node.op)
+        return has_lowering(node.op) or is_sequence(node, self.gpu.features)
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""

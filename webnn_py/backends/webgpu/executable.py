@@ -58,17 +58,19 @@ class Program:
 
     __slots__ = ("_calls", "_groups")
 
-    def __init__(self, calls: list[tuple[Any, Any, int, int, int]], groups: list[Any]) -> None:
+    def __init__(self, calls: list[tuple[Any, Any, int, int, int, int]], groups: list[Any]) -> None:
         self._calls = calls
         self._groups = groups
 
     def encode(self, compute: Any) -> None:
         """Record into an open compute pass."""
         handle = compute._internal
-        for pipeline, group, x, y, z in self._calls:
+        for pipeline, group, x, y, z, times in self._calls:
             _set_pipeline(handle, pipeline)
             _set_bind_group(handle, 0, group, 0, ffi.NULL)
             _dispatch(handle, x, y, z)
+            for _ in offering(range(times - 1)) if times > 1 else ():
+                _dispatch(handle, x, y, z)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -199,7 +201,7 @@ class WebGPUExecutable(Executable):
             for step in offering(self._steps)
         ]
         calls = [
-            (step.pipeline._internal, group._internal, *step.kernel.workgroups)
+            (step.pipeline._internal, group._internal, *step.kernel.workgroups, step.kernel.times)
             for step, group in zip(self._steps, groups, strict=True)
         ]
         return Program(calls, groups)
@@ -251,8 +253,10 @@ class WebGPUExecutable(Executable):
         for number, kernel in enumerate(self.kernels):
             reads = ", ".join(dict.fromkeys(names(part.value) for part in kernel.reads))
             x, y, z = kernel.workgroups
+            times = f", {kernel.times} times" if kernel.times > 1 else ""
             lines.append(
-                f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {names(kernel.writes.value)}"
+                f"{number}: {kernel.name}<{x},{y},{z}>({reads})"
+                f" -> {names(kernel.writes.value)}{times}"
             )
         sizes = ", ".join(map(str, self.plan.sizes))
         return "\n".join([*lines, f"intermediate buffers: {self.plan.total} bytes ({sizes})"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from webnn_py.backends.webgpu.sequences import is_sequence, sequence
 from webnn_py.backends.webgpu.shorten import shorten
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.ir import Graph, Node
@@ -16,9 +17,10 @@ Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 
 def legalize(graph: Graph, features: Features) -> Graph:
     """Apply each rule to all nodes, those of the rules before it included."""
-    # Pooling becomes reductions, which may be long themselves, and concats.
+    # Sequences become products; pooling becomes reductions, which may be long, and concats.
+    sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    rules: tuple[Rule, ...] = (shorten, shorten, narrow)
+    rules: tuple[Rule, ...] = (sequences, shorten, shorten, narrow)
     for rule in rules:
         graph = Rewriter(graph).run(rule)
     return graph
@@ -38,3 +40,8 @@ def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[M
             for group in groups
         ]
     return [rewriter.concat(parts, axis, label=node.label)]
+
+
+def _sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
+    """What a recurrent network takes besides its steps."""
+    return sequence(rewriter, node) if is_sequence(node, features) else None

@@ -15,6 +15,7 @@ from webnn_py.backends.webgpu.lower.pointwise import rounds
 from webnn_py.backends.webgpu.lower.reduction import count_of
 from webnn_py.backends.webgpu.lower.registry import FUSES, HEAVY, READS, VIEWS
 from webnn_py.backends.webgpu.rounds import LONG
+from webnn_py.backends.webgpu.sequences import STEPS
 from webnn_py.backends.webgpu.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -157,7 +158,7 @@ def binding_count(value: Value, features: Features) -> int:
 
 
 def _is_heavy(node: Node) -> bool:
-    return node.op in HEAVY or REGISTRY[node.op].reduce is not None
+    return node.op in HEAVY or node.op == STEPS or REGISTRY[node.op].reduce is not None
 
 
 def _spreads(value: Value, reader: Node) -> bool:

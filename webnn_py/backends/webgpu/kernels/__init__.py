@@ -12,6 +12,7 @@ from webnn_py.backends.webgpu.kernels import (
     reduce_kernel,
     scan_kernel,
     scatter_kernel,
+    sequence_kernel,
 )
 from webnn_py.ir import Node
 
@@ -29,13 +30,14 @@ _TEMPLATES = (
 def emit(make: Make, heavy: Node | None) -> list[Kernel]:
     """The kernels that write an emission's root: one, or one for each part of a large root.
 
-    Scattering takes several.
+    Scattering and sequences take several.
     """
     emission = make()
     parts = emission.parts(emission.root)
-    scattering = None if heavy is None else scatter_kernel.emit(make, heavy)
-    if scattering is not None:
-        return scattering
+    for several in (scatter_kernel.emit, sequence_kernel.emit):
+        kernels = None if heavy is None else several(make, heavy)
+        if kernels is not None:
+            return kernels
     if heavy is not None and len(parts) == 1:
         for template in _TEMPLATES:
             kernel = template(make(), heavy)
