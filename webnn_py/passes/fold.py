@@ -13,12 +13,13 @@ from webnn_py.passes.target import Target
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """Evaluate constant nodes, unless that would grow the weights (an expand of a small one).
 
-    A graph output stays a node's: the last node before it is kept.
+    A graph output stays a node's: an identity of what was computed.
     """
     results = {value for _, value in graph.outputs}
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if any(output in results for output in node.outputs):
+        is_result = not results.isdisjoint(node.outputs)
+        if is_result and node.op == "identity":
             return None
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
         arrays = [rewriter.array_of(operand) for operand in operands]
@@ -28,9 +29,12 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:
             return None
         made = target.evaluate(node, arrays)
-        return [
+        constants = [
             rewriter.add_constant(np.array(array, order="C", copy=True), value.data_type)
             for array, value in zip(made, node.outputs, strict=True)
         ]
+        if not is_result:
+            return constants
+        return [rewriter.identity(constant, label=node.label) for constant in constants]
 
     return Rewriter(graph).run(rule)

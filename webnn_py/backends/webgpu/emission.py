@@ -313,13 +313,16 @@ class Body:
         """The name of a value's element at a flat index, read or computed."""
         scalar = self.emission.scalar(value)
         storage = self.emission.storage(value)
-        if scalar is not None:
-            return storage.literal(scalar)
-        at = self.let(index, "i")
+        # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
+        # not finite or cannot be converted.
+        at = self.let(index, "i") if scalar is None else ""
         for known in reversed(self._known):
             if (value, at) in known:
                 return known[value, at]
-        if value in self.emission.producers and not self.emission.is_stored(value):
+        if scalar is not None:
+            name = self.fresh("c")
+            self.line(f"let {name} = {storage.literal(scalar)};")
+        elif value in self.emission.producers and not self.emission.is_stored(value):
             offer()
             node = self.emission.producers[value]
             output = node.outputs.index(value)
