@@ -41,7 +41,8 @@ def elementwise(body: Body, node: Node, output: int, index: str) -> str:
 
 def rounds(node: Node, features: Features) -> int:
     """Rounds of the loops that an operator's expression makes for one element: powers do so."""
-    if REGISTRY[node.op].wgsl is None or node.op in ("cast", "clamp"):
+    op = REGISTRY.get(node.op)  # the steps of a sequence are of the backend's own
+    if op is None or op.wgsl is None or node.op in ("cast", "clamp"):
         return 0
     storage = storage_of(next(node.operands).data_type, features)
     return prelude.rounds(_template(node, storage).replace("{T}", storage.compute))
