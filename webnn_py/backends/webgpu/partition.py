@@ -119,7 +119,7 @@ class Partition:
             return not self._takes_over(value, reader)
         if _is_heavy(reader):
             # Read often: by each window or row. A view costs only index arithmetic.
-            if REGISTRY[reader.op].reduce is None:
+            if not _reduces(reader):
                 return inline.cost > 0
             return inline.cost > RECOMPUTE_LIMIT or inline.rounds * count_of(reader) > LONG
         if _spreads(value, reader):
@@ -158,7 +158,11 @@ def binding_count(value: Value, features: Features) -> int:
 
 
 def _is_heavy(node: Node) -> bool:
-    return node.op in HEAVY or node.op == STEPS or REGISTRY[node.op].reduce is not None
+    return node.op in HEAVY or node.op == STEPS or _reduces(node)
+
+
+def _reduces(node: Node) -> bool:
+    return node.op != STEPS and REGISTRY[node.op].reduce is not None
 
 
 def _spreads(value: Value, reader: Node) -> bool:
