@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, TypeVar
 
-from webnn_py import convert, courtesy, hostdata
+from webnn_py import convert, courtesy, forks, hostdata
 from webnn_py.aio import Completion
 from webnn_py.backends.base import Backend, Queue, TypesByOperand
 from webnn_py.backends.reference import ReferenceBackend, evaluate
 from webnn_py.builder import BuildContext, MLOperandDescriptor
 from webnn_py.context_tensors import TensorMethods
 from webnn_py.dtypes import ANY
-from webnn_py.errors import ContextLostError, NotSupportedError, ValidationError
+from webnn_py.errors import (
+    ContextLostError,
+    InvalidStateError,
+    NotSupportedError,
+    ValidationError,
+)
 from webnn_py.graph import MLGraph
 from webnn_py.ir import Array, Graph
 from webnn_py.messages import Suggesting, shown
@@ -66,6 +71,7 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
         self._backend = backend
         self._types: dict[str, TypesByOperand] = {}
         self._lost: Completion[MLContextLostInfo] = Completion()
+        self._forked = False
         self._alive = True  # what `_lost` says, at the cost of an attribute
         self._worker = ThreadPoolExecutor(
             1, thread_name_prefix=f"webnn-{device_type}", initializer=courtesy.enable
@@ -74,9 +80,10 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
             1, thread_name_prefix=f"webnn-{device_type}-build", initializer=courtesy.enable
         )
         for executor in (self._worker, self._builder):
-            weakref.finalize(self, executor.shutdown, wait=False)
+            forks.finalize(self, functools.partial(executor.shutdown, wait=False))
         self._queue = backend.queue(functools.partial(_start, self._worker))
         self._queue.lost = functools.partial(_lose, weakref.ref(self))
+        _CONTEXTS.add(self)
 
     def _self(self) -> MLContext:
         return self
@@ -122,6 +129,8 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
 
     def lose(self, message: str) -> None:
         """Mark the context as lost for a reason."""
+        if self._forked:
+            return
         self._lost.set_result(MLContextLostInfo(message))
         self._alive = False
         self._queue.close(ContextLostError(f"this MLContext is lost: {message}"))
@@ -129,10 +138,27 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
             executor.shutdown(wait=False, cancel_futures=True)
         self._backend.destroy()
 
+    def leave_behind(self) -> None:
+        """Mark the context as one of the parent process, after a fork."""
+        self._alive, self._forked = False, True
+        self._lost = Completion()
+        self._lost.set_result(MLContextLostInfo(f"this MLContext {forks.FORKED}"))
+
     def check_alive(self) -> None:
-        """Raise a ContextLostError if the context was destroyed or lost."""
+        """Raise an error if the context cannot be used.
+
+        Raises:
+            ContextLostError: It was destroyed or lost.
+            InvalidStateError: This is a child process, and it belongs to the parent.
+        """
         if not self._alive:
+            self.check_process()
             raise ContextLostError(f"this MLContext is lost: {self._lost.wait().message}")
+
+    def check_process(self) -> None:
+        """Raise an InvalidStateError in a child process, where the context is the parent's."""
+        if self._forked:
+            raise InvalidStateError(f"this MLContext {forks.FORKED}")
 
     def __enter__(self) -> MLContext:
         return self
@@ -227,6 +253,18 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
     def __repr__(self) -> str:
         state = "lost " if self._lost.done else ""
         return f"<{state}MLContext {self.device_type} {self.engine}>"
+
+
+_CONTEXTS: weakref.WeakSet[MLContext] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    """Contexts of the parent process; their threads are not here, and their locks may be held."""
+    for context in _CONTEXTS:
+        context.leave_behind()
+
+
+forks.in_child(_leave_behind)
 
 
 def _lose(context: weakref.ref[MLContext], message: str) -> None:

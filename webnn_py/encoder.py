@@ -91,6 +91,7 @@ class MLCommandEncoder(Suggesting):
             InvalidStateError: The encoder is the user's, or finished already.
             ValidationError: `label` is no string; the recording is not lost by it.
         """
+        self._context.check_process()
         return self._recording.finish(convert.label(label))
 
     def _executable(self, graph: MLGraph) -> WebGPUExecutable:

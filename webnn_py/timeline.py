@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from webnn_py import convert
 from webnn_py.aio import Completion, check_may_block
 from webnn_py.errors import (
+    InvalidStateError,
+    MLError,
     OperationError,
     ValidationError,
     WaitTimeoutError,
     consequence,
     root_of,
 )
+from webnn_py.forks import FORKED, in_child
 from webnn_py.messages import shown
 
 MAX_VALUE = 2**64 - 1
@@ -82,6 +85,7 @@ class Timeline:
         self._expected: Counter[int] = Counter()
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._failed: tuple[int, BaseException] | None = None
+        _TIMELINES.add(self)
 
     def __call__(self, *, wait: int | None = None, signal: int | None = None) -> TimelinePoint:
         """The point that a piece of work waits for, signals, or both.
@@ -128,7 +132,8 @@ class Timeline:
 
         Raises:
             WaitTimeoutError: (a TimeoutError) It was not reached in time.
-            InvalidStateError: This thread is running an event loop; use `wait_async`.
+            InvalidStateError: This thread is running an event loop; use `wait_async`. Or the work
+                that is to signal it is the parent process's, and this a child that it forked.
             OperationError: The work that was to signal it failed.
         """
         seconds = None if timeout is None else _seconds(timeout)
@@ -249,6 +254,17 @@ class Timeline:
             ready = self._take(lambda waiter: self._failure(waiter.value) is not None)
         _call(ready)
 
+    def leave_behind(self) -> None:
+        """After a fork: what was to signal it does so in the parent process only."""
+        self._lock = threading.Lock()
+        self._waiters = []
+        self._promised = weakref.WeakKeyDictionary()
+        if self._expected:
+            end = min(self._expected)
+            self._expected = Counter()
+            if self._failed is None or end < self._failed[0]:
+                self._failed = (end, _LeftBehindError(f"the work that is to signal it {FORKED}"))
+
     def _past_failure(self, value: int) -> bool:
         return self._failed is not None and value >= self._failed[0]
 
@@ -272,8 +288,25 @@ class Timeline:
         return f"<Timeline {self._value}>"
 
 
-def unreached(value: int, cause: BaseException) -> OperationError:
+class _LeftBehindError(InvalidStateError):
+    """Work of the parent process of this one."""
+
+
+_TIMELINES: weakref.WeakSet[Timeline] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    for timeline in _TIMELINES:
+        timeline.leave_behind()
+
+
+in_child(_leave_behind)
+
+
+def unreached(value: int, cause: BaseException) -> MLError:
     """What a wait for `value` raises because of `cause`."""
+    if isinstance(cause, _LeftBehindError):
+        return _LeftBehindError(f"waiting for {value}: {cause}")
     return consequence(f"waiting for {value}: the work that was to signal it", cause)
 
 

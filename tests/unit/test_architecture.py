@@ -15,7 +15,7 @@ PACKAGE = "webnn_py"
 
 # A module imports from its own row and the rows above it. A folder stands for all in it.
 LAYERS = (
-    ("_version", "courtesy", "errors", "messages"),
+    ("_version", "courtesy", "errors", "forks", "messages"),
     ("dtypes",),
     ("aio", "convert", "shapes"),
     ("ir", "timeline"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 import threading
 import weakref
@@ -12,13 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import wgpu
+from wgpu.backends.wgpu_native import _api, _helpers
 
+from webnn_py import forks
 from webnn_py.backends.webgpu.commands import observe, unobserved
 from webnn_py.backends.webgpu.slots import Slots
 from webnn_py.backends.webgpu.staging import Staging
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.errors import (
     ContextLostError,
+    InvalidStateError,
     MLError,
     NotSupportedError,
     OperationError,
@@ -35,6 +40,50 @@ MAX_IN_FLIGHT = 16
 _OPENING = threading.Lock()
 """Drivers, NVIDIA's among them, crash when several threads look for adapters at once."""
 _FOUND: list[Any] = []
+
+
+_left_behind = False
+"""Whether this is a child process, and its parent had loaded the drivers."""
+
+
+def check_process() -> None:
+    """Raise an InvalidStateError in a child process whose parent had loaded the drivers."""
+    if _left_behind:
+        raise InvalidStateError(
+            "the GPU's driver was loaded before os.fork(), and does not work in the child process;"
+            " make GPU contexts in the child only, or start processes by another method"
+            " (multiprocessing: 'spawn')"
+        )
+
+
+def _leave_behind() -> None:
+    """After a fork: drivers hang or crash when they are called, so that nothing is given back."""
+    global _left_behind
+    if _helpers._the_instance is None:
+        return
+    _left_behind = True
+    for member in vars(_api).values():
+        if isinstance(member, type) and hasattr(member, "_release"):
+            member._release = _keep
+    _end_without_drivers()
+
+
+def _keep(thing: Any) -> None:
+    """What is done in place of releasing a GPU object."""
+
+
+def _end_without_drivers() -> None:
+    """End this process, when it does, before drivers wait for threads that it does not have.
+
+    They registered that with the C library, which calls what was registered last first.
+    """
+    library = ctypes.CDLL(None)
+    with contextlib.suppress(AttributeError):  # glibc has it, others do not
+        library.on_exit(library._exit, None)
+        library.__cxa_atexit(library.fflush, None, None)
+
+
+forks.in_child(_leave_behind)
 
 
 @contextlib.contextmanager
@@ -65,6 +114,7 @@ def all_adapters() -> list[Any]:
     They are kept: wgpu ends the process when it releases those of OpenGL on one thread while
     another uses theirs.
     """
+    check_process()
     if not os.environ.get("XDG_RUNTIME_DIR"):
         os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
     with _OPENING:
@@ -117,6 +167,7 @@ class Device:
     def __init__(
         self, device: Any = None, power_preference: str = "default", hardware: bool = False
     ) -> None:
+        check_process()
         if device is None:
             device = _request(power_preference, hardware)
         if not isinstance(device, wgpu.GPUDevice):
@@ -132,7 +183,7 @@ class Device:
         self.slots = Slots(MAX_IN_FLIGHT)
         self.staging = Staging(self)
         self.reader = ThreadPoolExecutor(1, thread_name_prefix="webnn-readback")
-        weakref.finalize(self, self.reader.shutdown, wait=False)
+        forks.finalize(self, functools.partial(self.reader.shutdown, wait=False))
         self._pipelines: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
