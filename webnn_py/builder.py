@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from webnn_py import convert, dtypes
 from webnn_py.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
-from webnn_py.messages import Suggesting, printable, shown
+from webnn_py.messages import Suggesting, shown
 from webnn_py.ops.declare import Operator
 from webnn_py.ops.operand import MLOperand
 from webnn_py.ops.recorder import Recorder
@@ -224,7 +224,7 @@ class MLGraphBuilder(Suggesting, Recorder):
                     f"build: output name {shown(name)} is not a string with characters"
                 )
             name = convert.string(name, "name")
-            value = self.check_operand(operand, printable(f"build output {name}")).value
+            value = self.check_operand(operand, f"build output {name}").value
             if value not in made:
                 raise ValidationError(
                     f"build: output {shown(name)} is an input or a constant; put identity() between"

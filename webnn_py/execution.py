@@ -15,6 +15,7 @@ from webnn_py.context import MLContext, check_context
 from webnn_py.errors import ContextLostError, DataError, InvalidStateError
 from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
+from webnn_py.messages import shown
 from webnn_py.schedule import Operation, Run
 from webnn_py.targets import check_apart
 from webnn_py.tensor import MLTensor, on_tensors, poison
@@ -38,21 +39,21 @@ def _prepare(
     given = {} if outputs is None else outputs
     graph.check_names(inputs, given, frozenset())
     targets = {
-        name: _output(graph, given[name], descriptor, f"output {name!r}")
+        name: _output(graph, given[name], descriptor, f"output {shown(name)}")
         if given.get(name) is not None
         else _empty(descriptor)
         for name, descriptor in graph.output_descriptors.items()
     }
     check_apart({name: array for name, array in targets.items() if given.get(name) is not None})
     arrays = {
-        name: _input(graph, inputs[name], descriptor, f"input {name!r}")
+        name: _input(graph, inputs[name], descriptor, f"input {shown(name)}")
         for name, descriptor in graph.input_descriptors.items()
     }
     return arrays, targets
 
 
 def _input(graph: MLGraph, value: Any, descriptor: Descriptor, what: str) -> Array:
-    resource = _resource(value)
+    resource = hostdata.resource_of(value)
     if isinstance(resource, MLTensor):
         hostdata.split_dimensions(value, descriptor, what)
         return _memory(graph, resource, descriptor, what)
@@ -73,10 +74,6 @@ def _memory(graph: MLGraph, tensor: MLTensor, descriptor: Descriptor, what: str)
     return memory
 
 
-def _resource(value: Any) -> Any:
-    return value["resource"] if isinstance(value, Mapping) and "resource" in value else value
-
-
 class _Tensors:
     """The tensors of a run: it keeps the context's order if it has any.
 
@@ -89,7 +86,7 @@ class _Tensors:
     def __init__(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None
     ) -> None:
-        given = [_resource(value) for value in inputs.values()]
+        given = [hostdata.resource_of(value) for value in inputs.values()]
         targets = [(outputs or {}).get(name) for name in graph.output_descriptors]
         self.reads = [value for value in given if isinstance(value, MLTensor)]
         self.writes = [value for value in targets if isinstance(value, MLTensor)]
@@ -228,7 +225,7 @@ class _HostRun(AwaitedRun):
         arrays, self._targets = _prepare(graph, inputs, outputs)
         self._arrays = {
             name: array
-            if isinstance(_resource(inputs[name]), MLTensor)
+            if isinstance(hostdata.resource_of(inputs[name]), MLTensor)
             else hostdata.private(array, inputs[name])
             for name, array in arrays.items()
         }

@@ -17,11 +17,21 @@ from webnn_py.shapes import check_dimensions
 KDL_CPU = 1
 
 
-def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
-    """The resource of a plain one or of {"resource", "dimensions"}, the dimensions checked."""
-    if not isinstance(value, Mapping) or "resource" not in value:
+def resource_of(value: Any, what: str = "a resource") -> Any:
+    """The resource of a plain one or of {"resource", "dimensions"}; a binding as a dictionary."""
+    if not isinstance(value, Mapping):
         return value
     given = convert.mapping(value, what, DataError)
+    return given.get("resource", given)
+
+
+def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
+    """The resource of a plain one or of {"resource", "dimensions"}, the dimensions checked."""
+    if not isinstance(value, Mapping):
+        return value
+    given = convert.mapping(value, what, DataError)
+    if "resource" not in given:
+        return given
     unknown = [key for key in given if key not in ("resource", "dimensions")]
     if unknown:
         raise DataError(f"{what}: unknown keys {shown(unknown)} next to 'resource'")
@@ -146,7 +156,7 @@ def private(array: Array, value: Any) -> Array:
         array: From `input_array`, or made of that.
         value: What was given.
     """
-    resource = value["resource"] if isinstance(value, Mapping) and "resource" in value else value
+    resource = resource_of(value)
     if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
         return array
     return array.copy()

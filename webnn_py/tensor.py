@@ -210,6 +210,8 @@ class MLTensor(Suggesting):
             InvalidStateError: It would have to wait on a thread that is running an event loop.
             OperationError: The work that was to write the contents failed.
         """
+        if copy is not None:
+            convert.boolean(copy, "copy")
         if self._context.device_type != "cpu":
             raise NotSupportedError(
                 "the MLTensor lies on a GPU; use read_tensor_sync or read_tensor_async"
@@ -217,12 +219,11 @@ class MLTensor(Suggesting):
         if not self._readable:
             raise ValidationError("the MLTensor was not created readable")
         contents: Array = self._context.host_array(self, copy=False)
-        if copy or (dtype is not None and np.dtype(dtype) != contents.dtype):
-            if copy is False:
-                raise ValidationError(
-                    f"an array of {np.dtype(dtype)} of a {self.data_type} MLTensor needs a copy"
-                )
-            return contents.astype(dtype or contents.dtype)
+        wanted = contents.dtype if dtype is None else _dtype(dtype)
+        if wanted != contents.dtype and copy is False:
+            raise ValidationError(f"a {self.data_type} MLTensor as {wanted} needs a copy")
+        if wanted != contents.dtype or copy:
+            return contents.astype(wanted)
         shared = contents.view()
         shared.flags.writeable = self._writable and contents.flags.writeable
         return shared
@@ -230,6 +231,14 @@ class MLTensor(Suggesting):
     def __repr__(self) -> str:
         state = "destroyed " if self._destroyed else "exported " if self.rented else ""
         return f"<{state}MLTensor {self.descriptor} on {self._context.device_type}>"
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    try:
+        made: np.dtype[Any] = np.dtype(given)
+        return made
+    except Exception as error:  # NumPy's, or whatever its own methods raise
+        raise ValidationError(f"dtype {shown(given)}: {said(error)}") from error
 
 
 def _device(given: Any) -> tuple[int, int]:
@@ -250,7 +259,7 @@ def identities(
             if tensor.storage is None or tensor.rented:
                 return None
         return (*inputs, None, *outputs, *[tensor.serial for tensor in given])
-    except (AttributeError, TypeError):
+    except Exception:  # no tensors by name: who checks them says what they are
         return None
 
 

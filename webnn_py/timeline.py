@@ -19,7 +19,6 @@ from webnn_py.aio import Completion, check_may_block
 from webnn_py.errors import (
     InvalidStateError,
     MLError,
-    OperationError,
     ValidationError,
     WaitTimeoutError,
     consequence,
@@ -354,7 +353,10 @@ def _is_point(value: object) -> bool:
     return (
         isinstance(value, TimelinePoint)
         and isinstance(value.timeline, Timeline)
-        and all(number is None or type(number) is int for number in (value.wait, value.signal))
+        and all(
+            number is None or (type(number) is int and 0 <= number <= MAX_VALUE)
+            for number in (value.wait, value.signal)
+        )
     )
 
 

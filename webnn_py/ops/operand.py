@@ -104,8 +104,10 @@ class Emitter(ABC):
         if not isinstance(value, MLOperand):
             remedy = remedies.operand(value, lambda one: isinstance(one, MLOperand), others)
             raise ValidationError(
-                f"operand {name!r}: got {shown(value)}, expected an MLOperand{remedy}"
+                f"operand {shown(name)}: got {shown(value)}, expected an MLOperand{remedy}"
             )
         if value._emitter is not self:
-            raise ValidationError(f"operand {name!r}: {shown(value)} belongs to another builder")
+            raise ValidationError(
+                f"operand {shown(name)}: {shown(value)} belongs to another builder"
+            )
         return value

@@ -29,6 +29,7 @@ from webnn_py.errors import (
     OperationError,
     ValidationError,
 )
+from webnn_py.messages import shown
 
 WANTED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
 RECENT_PIPELINES = 256
@@ -171,7 +172,7 @@ class Device:
         if device is None:
             device = _request(power_preference, hardware)
         if not isinstance(device, wgpu.GPUDevice):
-            raise ValidationError(f"got {device!r}, expected a wgpu.GPUDevice")
+            raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
         observe(device)
         self.handle: Any = device
         self.queue: Any = device.queue

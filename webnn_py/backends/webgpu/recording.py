@@ -14,6 +14,7 @@ from webnn_py.backends.webgpu.commands import observe_encoder
 from webnn_py.backends.webgpu.device import device_errors
 from webnn_py.backends.webgpu.executable import WebGPUExecutable
 from webnn_py.errors import DataError, InvalidStateError, OperationError
+from webnn_py.messages import shown
 
 if TYPE_CHECKING:
     from webnn_py.context import MLContext
@@ -70,7 +71,7 @@ class Recording:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
         unknown = [name for name in constants if name not in graph.input_descriptors]
         if unknown:
-            raise DataError(f"unknown input {unknown[0]!r} in constants")
+            raise DataError(f"unknown input {shown(unknown[0])} in constants")
         own = resources.fresh_buffers(executable)
         run = resources.Dispatch()
         with self._errors("recording the constants of a graph"):
@@ -102,11 +103,13 @@ class Recording:
         graph.check_names(inputs, outputs, frozenset(bound))
         missing = [name for name in graph.output_descriptors if name not in outputs]
         if missing:
-            raise DataError(f"output {missing[0]!r} is missing; a recording needs every output")
+            raise DataError(
+                f"output {shown(missing[0])} is missing; a recording needs every output"
+            )
         for name, resource in outputs.items():
             if not resources.is_device_resource(resource):
                 raise DataError(
-                    f"output {name!r}: got {type(resource).__name__}, expected a GPUBuffer, a"
+                    f"output {shown(name)}: got {type(resource).__name__}, expected a GPUBuffer, a"
                     " binding of one, an MLTensor, a GPUTexture or a GPUTextureView"
                 )
         own = resources.fresh_buffers(executable)

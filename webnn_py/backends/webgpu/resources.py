@@ -22,6 +22,7 @@ from webnn_py.backends.webgpu.executable import (
 from webnn_py.backends.webgpu.usable import check_usable
 from webnn_py.errors import DataError
 from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.messages import shown
 from webnn_py.targets import Span, Target, check_apart
 from webnn_py.tensor import MLTensor
 
@@ -76,7 +77,12 @@ def is_view(value: object) -> bool:
 
 def is_buffer(value: object) -> bool:
     """A buffer or a binding of one."""
-    return isinstance(value, wgpu.GPUBuffer) or (isinstance(value, Mapping) and "buffer" in value)
+    if isinstance(value, wgpu.GPUBuffer):
+        return True
+    try:
+        return isinstance(value, Mapping) and "buffer" in value
+    except Exception:  # whatever its own methods raise
+        return False
 
 
 def is_device_resource(value: object) -> bool:
@@ -99,9 +105,9 @@ def buffer_binding(
         DataError: Not a buffer of this device, too small, or at an offset that cannot be bound.
     """
     given = value if isinstance(value, Mapping) else {"buffer": value}
-    unknown = set(given) - {"buffer", "offset", "size"}
+    unknown = [key for key in given if key not in ("buffer", "offset", "size")]
     if unknown:
-        raise DataError(f"{what}: unknown keys {sorted(map(str, unknown))} in the binding")
+        raise DataError(f"{what}: unknown keys {shown(unknown)} in the binding")
     buffer = given["buffer"]
     if not isinstance(buffer, wgpu.GPUBuffer):
         raise DataError(f"{what}: got {type(buffer).__name__}, expected a GPUBuffer")
@@ -122,10 +128,10 @@ def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
         return default
     try:
         count = operator.index(value)
-    except TypeError:
+    except Exception:  # whatever its own methods raise
         count = -1
-    if count < 0:
-        raise DataError(f"{what}: {key} {value!r} of the binding, expected a number of bytes")
+    if not 0 <= count < 2**64:
+        raise DataError(f"{what}: {key} {shown(value)} of the binding, expected a number of bytes")
     return count
 
 
@@ -161,7 +167,7 @@ def place(
         if name in bound:
             run.places[value] = bound[name]
             continue
-        what = f"input {name!r}"
+        what = f"input {shown(name)}"
         resource = hostdata.split_dimensions(inputs[name], _public(value), what)
         _place_input(executable, run, value, resource, what, own)
     taken = {place.buffer for place in run.places.values()}
@@ -222,7 +228,7 @@ def _place_output(
     taken: set[Any],
 ) -> None:
     gpu = executable.gpu
-    what = f"output {name!r}"
+    what = f"output {shown(name)}"
     if isinstance(resource, MLTensor):
         place = _tensor_binding(gpu, resource, value, what)
         resource = {"buffer": place.buffer, "offset": place.offset, "size": place.size}
@@ -272,7 +278,7 @@ def copy_input(
     own: Callable[[Value], Binding],
 ) -> None:
     """Place an input in a buffer of its own, whatever it is given as."""
-    what = f"input {value.name!r}"
+    what = f"input {shown(value.name)}"
     plain = hostdata.split_dimensions(resource, _public(value), what)
     _place_input(executable, run, value, plain, what, own)
     place = run.places[value]
