@@ -15,6 +15,7 @@ from webnn_py import (
     InvalidStateError,
     MLCommandEncoder,
     MLContext,
+    ValidationError,
     ml,
 )
 
@@ -89,6 +90,17 @@ def test_a_finished_encoder_records_nothing_more(gpu: MLContext) -> None:
         with pytest.raises(InvalidStateError, match="finished"):
             late()
     run_recorded(graph, {"x": ONES}, {"y": y})
+    np.testing.assert_array_equal(read(y, (2, 3)), TWOS)
+
+
+@pytest.mark.parametrize("label", [1, None, b"x", ["x"]])
+def test_a_label_that_is_none_does_not_lose_the_recording(gpu: MLContext, label: Any) -> None:
+    graph, y = doubling(gpu), empty_buffer(gpu.device, 24)
+    encoder = MLCommandEncoder(gpu)
+    encoder.dispatch(graph, {"x": ONES}, {"y": y})
+    with pytest.raises(ValidationError, match="option 'label'"):
+        encoder.finish(label=label)
+    gpu.device.queue.submit([encoder.finish(label="half a pair \ud800, a zero \0")])
     np.testing.assert_array_equal(read(y, (2, 3)), TWOS)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,36 @@ def test_constants_are_copied(cpu: MLContext, builder: MLGraphBuilder) -> None:
 
 
 # Building
+
+
+def test_descriptors_cannot_be_changed(cpu: MLContext, builder: MLGraphBuilder) -> None:
+    descriptor = MLOperandDescriptor("float32", [2, 3])
+    x = builder.input("x", descriptor)
+    graph = builder.build_sync({"y": builder.add(x, x)})
+    for made in (descriptor, graph.inputs["x"], graph.outputs["y"], x):
+        for name, value in (("shape", (-1,)), ("data_type", "no such"), ("other", 1)):
+            with pytest.raises(AttributeError):
+                setattr(made, name, value)
+        with pytest.raises(AttributeError):
+            del made.shape
+        assert (made.data_type, made.shape) == ("float32", (2, 3))
+    for name in ("inputs", "outputs"):
+        with pytest.raises(TypeError):
+            getattr(graph, name)["x"] = descriptor
+        with pytest.raises(AttributeError):
+            setattr(graph, name, {})
+    assert copy.deepcopy(descriptor) == pickle.loads(pickle.dumps(descriptor)) == descriptor
+    np.testing.assert_array_equal(MLExecution(cpu).compute(graph, {"x": ONES})["y"], ONES * 2)
+
+
+def test_what_a_context_and_its_tensors_are_cannot_be_changed(cpu: MLContext) -> None:
+    tensor = cpu.create_tensor_sync("float32", [2])
+    for name in ("data_type", "shape", "readable", "writable", "exportable", "constant"):
+        with pytest.raises(AttributeError):
+            setattr(tensor, name, True)
+    for name in ("device_type", "accelerated", "device", "engine"):
+        with pytest.raises(AttributeError):
+            setattr(cpu, name, True)
 
 
 def test_an_operand_of_another_builder(cpu: MLContext, builder: MLGraphBuilder) -> None:

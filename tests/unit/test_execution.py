@@ -20,6 +20,8 @@ from webnn_py import (
     MLError,
     MLExecution,
     MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
     ml,
 )
 
@@ -184,6 +186,15 @@ def test_a_destroyed_context_refuses_everything() -> None:
         ({"accelerated": 3}, "accelerated"),
         ({"device": object()}, "GPUDevice"),
         ({"device": object(), "device_type": "cpu"}, "contradicts"),
+        ({"device_type": np.zeros(2)}, "device_type"),
+        ({"accelerated": np.zeros(2)}, "accelerated"),
+        ({"device_type": "gpu", "engine": "reference"}, "'reference' runs on the CPU"),
+        ({"device_type": "gpu", "engine": "onnxruntime"}, "'onnxruntime' runs on the CPU"),
+        ({"device": object(), "engine": "reference"}, "'reference' runs on the CPU"),
+        ({"accelerated": True, "engine": "reference"}, "'reference' runs on the CPU"),
+        ({"engine": "webgpu"}, "'webgpu' runs on GPUs: it needs device_type='gpu'"),
+        ({"device_type": "cpu", "engine": "webgpu"}, "'webgpu' runs on GPUs"),
+        ({"device_type": "cpu", "engine": "onnxruntime"}, "not there yet"),
     ],
 )
 def test_context_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -195,6 +206,17 @@ def test_context_options_that_cannot_be(options: dict[str, Any], message: str) -
 def test_the_default_device_is_the_cpu(device_type: Any) -> None:
     with ml.create_context_sync(device_type=device_type) as context:
         assert (context.device_type, context.accelerated, context.device) == ("cpu", False, None)
+
+
+def test_the_engine_of_a_gpu_context_has_a_name(gpu: MLContext) -> None:
+    for options in ({"device_type": "gpu"}, {"device": gpu.device}):
+        with ml.create_context_sync(**options, engine="webgpu") as context:
+            assert (context.device_type, context.engine) == ("gpu", "webgpu")
+        with pytest.raises(ValidationError, match="'reference' runs on the CPU"):
+            ml.create_context_sync(**options, engine="reference")
+    if not gpu.accelerated:
+        with pytest.raises(NotSupportedError, match="there is no hardware GPU"):
+            ml.create_context_sync(accelerated=True, engine="webgpu")
 
 
 def test_gpu_contexts_are_not_for_blocking(gpu: MLContext) -> None:
