@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -208,6 +209,7 @@ CASES = (
     Case(64, 64, 128, compute="i32"),
     Case(17, 23, 19, batch=2, compute="u32"),
     Case(1, 30, 100, compute="i32"),
+    Case(1, 30, 100, compute="i32", b_major="k"),
     Case(33, 52, 70, compute="f16", b_major="k"),
     Case(3, 64, 96, compute="f16"),
     Case(2, 2, 2, batch=70_000, wide=False),
@@ -229,32 +231,34 @@ TILES = (
     SharedTile(16, 16, 64, 4, 4, slices=16, merge=8),
     SharedTile(32, 64, 16, 4, 8),
 )
+HALF_TILES = (
+    SharedTile(32, 64, 8, 8, 16),
+    SharedTile(32, 32, 8, 8, 8),
+    SharedTile(16, 16, 16, 4, 4),
+)
+TILED = [
+    *itertools.product(
+        (
+            Case(130, 72, 40, batch=2),
+            Case(65, 129, 33, a_major="m", b_major="k"),
+            Case(128, 128, 64, compute="i32", b_major="k"),
+        ),
+        TILES,
+    ),
+    *itertools.product(
+        (
+            Case(72, 68, 36, compute="f16"),
+            Case(72, 68, 36, compute="f16", a_major="m", b_major="k"),
+        ),
+        HALF_TILES,
+    ),
+]
 
 
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.cols}x{tile.depth}")
 @pytest.mark.parametrize(
-    "case",
-    [
-        Case(130, 72, 40, batch=2),
-        Case(65, 129, 33, a_major="m", b_major="k"),
-        Case(128, 128, 64, compute="i32", b_major="k"),
-    ],
-    ids=str,
+    ("case", "tile"), TILED, ids=[f"{case}-{t.rows}x{t.cols}x{t.depth}" for case, t in TILED]
 )
 def test_shared_tiles(device: Any, case: Case, tile: SharedTile) -> None:
-    check(device, case, emit_tiled(case.problem(), tile, Limits()))
-
-
-@pytest.mark.parametrize(
-    "tile",
-    [SharedTile(32, 64, 8, 8, 16), SharedTile(32, 32, 8, 8, 8), SharedTile(16, 16, 16, 4, 4)],
-    ids=lambda tile: f"{tile.rows}x{tile.cols}x{tile.depth}",
-)
-@pytest.mark.parametrize(("a_major", "b_major"), [("k", "n"), ("m", "k")])
-def test_shared_tiles_of_halves(
-    device: Any, tile: SharedTile, a_major: Literal["k", "m"], b_major: Literal["n", "k"]
-) -> None:
-    case = Case(72, 68, 36, compute="f16", a_major=a_major, b_major=b_major)
     check(device, case, emit_tiled(case.problem(), tile, Limits()))
 
 

@@ -34,14 +34,15 @@ def emit(emission: Emission, heavy: Node) -> Kernel | None:
         return None
     strips = -(-conv.width // STRIP) * conv.height
     rows = conv.batch * (conv.per_group * conv.groups) // _channels(conv)
-    if rows > emission.features.grid:
+    groups = (-(-strips // WORKGROUP), rows, 1)
+    if max(groups) > emission.features.grid:
         return None
     emission.vector_out = (
         conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
     )
     emit_tail(emission, heavy, conv.add_bias if conv.bias is not None else None)
     main = _main(emission, conv)
-    return emission.finish("conv2d", main, (-(-strips // WORKGROUP), rows, 1))
+    return emission.finish("conv2d", main, groups)
 
 
 def _is_buffer(emission: Emission, value: Value) -> bool:

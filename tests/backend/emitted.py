@@ -1,0 +1,98 @@
+"""What writes the kernels of graphs, told from the code itself: templates, functions and lines."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from webnn_py.backends.webgpu import kernels
+from webnn_py.backends.webgpu.emission import Kernel
+from webnn_py.backends.webgpu.kernels.gemm_types import TileKernel
+
+FOLDER = Path(str(kernels.__file__)).parent
+FILES = {
+    str(FOLDER / f"{info.name}.py"): info.name for info in pkgutil.iter_modules(kernels.__path__)
+}
+TEMPLATES = {
+    f"{name}.{function}"
+    for name in FILES.values()
+    for function in vars(importlib.import_module(f"{kernels.__name__}.{name}"))
+    if function == "emit" or (function.startswith("emit_") and name == f"gemm_{function[5:]}")
+}
+"""Functions that write a kernel, each the one of its file."""
+
+Line = tuple[str, int]
+
+
+@dataclass
+class Record:
+    """What was executed while kernels were written.
+
+    Attributes:
+        lines: Lines of the files in `kernels`.
+        grids: By template, the workgroups of the kernels it made.
+    """
+
+    lines: set[Line] = field(default_factory=set)
+    grids: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def trace(self, write: Callable[[], Any]) -> Any:
+        """Call a function that writes kernels, and note what it executes."""
+        before = sys.gettrace()
+        sys.settrace(self._call)
+        try:
+            return write()
+        finally:
+            sys.settrace(before)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._step if frame.f_code.co_filename in FILES else None
+
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        name = FILES[frame.f_code.co_filename]
+        if event == "line":
+            self.lines.add((name, frame.f_lineno))
+        template = f"{name}.{frame.f_code.co_name}"
+        if event == "return" and template in TEMPLATES:
+            made = argument if isinstance(argument, list) else [argument]
+            grids = [each.workgroups for each in made if isinstance(each, (Kernel, TileKernel))]
+            self.grids.setdefault(template, []).extend(grids)
+        return self._step
+
+
+def all_lines() -> set[Line]:
+    """The lines inside functions of the files in `kernels`, but for those that raise."""
+    return {
+        (name, line)
+        for path, name in FILES.items()
+        for line in _written(Path(path).read_text(), path)
+    }
+
+
+def _written(source: str, path: str) -> Iterator[int]:
+    raising = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Raise)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for code in _functions(compile(source, path, "exec")):
+        for _, _, line in code.co_lines():
+            if line is not None and line != code.co_firstlineno and line not in raising:
+                yield line
+
+
+def _functions(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            # A class body is not a function; its methods are.
+            if constant.co_flags & 0x2:
+                yield constant
+            yield from _functions(constant)

@@ -1,0 +1,184 @@
+"""Small graphs that together take every template of kernels through each of its forms."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.backends.webgpu.lower.scan import BETTER
+from webnn_py.dtypes import DTYPES, from_numpy
+from webnn_py.ops.declare import REGISTRY
+
+Array = np.ndarray[Any, Any]
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gpu": {"kind": "gpu"},
+    "gpu, folded": {"kind": "gpu", "grid": 13},
+    "gpu, plain": {"kind": "gpu", "f16": False, "int64": False},
+    "gpu, in parts": {"kind": "gpu", "binding_bytes": 4096},
+    "gpu, small": {"kind": "gpu", "workgroup_bytes": 1024, "invocations": 64},
+    "cpu": {"kind": "cpu"},
+    "cpu, folded": {"kind": "cpu", "grid": 13},
+}
+"""What a device is taken for, beyond what it is."""
+
+GPU = ("gpu", "gpu, folded")
+ALL = (*GPU, "cpu", "cpu, folded")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A graph of a few nodes, what it is fed with, and the devices it is compiled for."""
+
+    name: str
+    apply: Callable[..., MLOperand]
+    inputs: Mapping[str, Array]
+    settings: Sequence[str] = ALL
+    constants: Mapping[str, Array] = field(default_factory=dict)
+
+    def __call__(self, builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        operands = {
+            name: builder.input(name, from_numpy(array.dtype), array.shape)
+            for name, array in self.inputs.items()
+        }
+        operands |= {name: builder.constant(array) for name, array in self.constants.items()}
+        return {"y": self.apply(builder, **operands)}
+
+
+def numbers(what: str, shape: Sequence[int], data_type: str = "float32", reach: int = 3) -> Array:
+    """Numbers with few digits, so that sums are exact and ties happen."""
+    rng = np.random.default_rng(zlib.crc32(what.encode()))
+    low = -reach if DTYPES[data_type].kind != "u" else 0
+    values = rng.integers(low, reach, shape, endpoint=True)
+    return (values / 4 if DTYPES[data_type].kind == "f" else values).astype(data_type)
+
+
+def _option_text(options: Mapping[str, Any]) -> str:
+    return " ".join(str(value).replace(" ", "") for value in options.values())
+
+
+def _one(
+    op: str, data_type: str, shape: Sequence[int], settings: Sequence[str], **options: Any
+) -> Case:
+    """An operator of one operand, with an epilogue."""
+
+    def apply(builder: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        made: MLOperand = getattr(builder, op)(x, **options)
+        twice: MLOperand = builder.add(made, made)
+        return twice
+
+    name = f"{op} {data_type} {list(shape)} {_option_text(options)}"
+    # A product of many twos and more would leave every range.
+    x = numbers(name, shape, data_type, 1 if op == "reduce_product" else 3)
+    if op == "reduce_product" and data_type.startswith("float"):
+        x = np.where(x < 0, -1, 1).astype(x.dtype)
+    if op == "reduce_log_sum":
+        x = np.abs(x) + 1
+    return Case(name, apply, {"x": x.astype(data_type)}, settings)
+
+
+def reductions() -> Iterator[Case]:
+    """A workgroup for each result: of 64 or 256 threads, along any axes, in any type."""
+    for name, op in REGISTRY.items():
+        if op.reduce is None:
+            continue
+        yield _one(name, "float32", (3, 70, 5), GPU, axes=[1])
+    for data_type in ("float16", "int32", "uint32", "int64", "uint64"):
+        yield _one("reduce_sum", data_type, (4, 300, 4), ("gpu", "gpu, plain"), axes=[1])
+    for op_name in ("reduce_l2", "reduce_max"):
+        yield _one(op_name, "float32", (7, 600, 3), ALL, axes=[1])
+        yield _one(op_name, "float32", (7, 600), ("gpu, small",), axes=[1], keep_dimensions=True)
+    yield _one("reduce_min", "int64", (3, 5, 70), (*GPU, "gpu, plain"), axes=[0, 2])
+    yield _one("reduce_max", "int8", (4, 300), ("gpu",), axes=[1])
+    yield _one("reduce_sum", "float32", (4, 30), ("gpu", "cpu"), axes=[1])
+
+
+def positions() -> Iterator[Case]:
+    """The place of the best: many equals, both ends of the line, and halves of workgroups."""
+    for name in BETTER:
+        for size, settings in ((70, GPU), (600, ALL)):
+            yield _one(name, "float32", (5, size, 3), settings, axis=1)
+        yield _one(name, "float32", (5, 300), ("gpu, small",), axis=1)
+        yield _one(name, "float32", (5, 20), GPU, axis=1)
+        wide = {"output_data_type": "int64"}
+        yield _one(name, "int64", (15, 300), ("gpu", "gpu, plain"), axis=1, **wide)
+        for place in (0, 255, 256, 299):
+            yield _best(name, place)
+
+
+def _best(name: str, place: int) -> Case:
+    x = np.zeros((1, 300), np.float32)
+    x[0, place] = 1 if name == "arg_max" else -1
+
+    def apply(builder: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        made: MLOperand = getattr(builder, name)(x, axis=1)
+        return made
+
+    return Case(f"{name} at {place}", apply, {"x": x}, ("gpu",))
+
+
+def running_sums() -> Iterator[Case]:
+    """Each direction, with the element itself and without; runs of one, of several, ragged ones."""
+    for exclusive, reverse in itertools.product((False, True), repeat=2):
+        options = {"axis": 1, "exclusive": exclusive, "reversed": reverse}
+        yield _one("cumulative_sum", "float32", (5, 70, 3), ALL, **options)
+        yield _one("cumulative_sum", "int64", (2, 1100), ("gpu", "gpu, plain"), **options)
+    yield _one("cumulative_sum", "int32", (2, 1100), ("gpu, small", "cpu"), axis=1)
+    yield _one("cumulative_sum", "float32", (2, 40, 2), GPU, axis=1)
+
+
+def scattering() -> Iterator[Case]:
+    """To elements and to slices, several updates to one place, in and out of range."""
+    for data_type in ("float32", "int64", "uint8", "float16"):
+        settings = (*GPU, "gpu, plain")
+        x = numbers("x", (30, 50), data_type)
+        rows = np.random.default_rng(0).integers(-32, 32, (40, 1), np.int32)
+        elements = np.repeat(rows, 50, axis=1)
+        updates = numbers("u", (40, 50), data_type, 60)
+        yield Case(
+            f"scatter_nd {data_type}",
+            lambda b, x, i, u: b.scatter_nd(x, i, u),
+            {"x": x, "i": rows, "u": updates},
+            settings,
+        )
+        yield Case(
+            f"scatter_elements {data_type}",
+            lambda b, x, i, u: b.scatter_elements(x, i, u, axis=0),
+            {"x": x, "i": elements, "u": updates},
+            settings,
+        )
+
+
+def gathered() -> Iterator[Case]:
+    """One invocation an element, or a word of several; tensors that no single binding shows."""
+    settings = ("gpu", "gpu, folded", "gpu, plain", "gpu, in parts")
+    for data_type in ("float32", "int8", "uint8", "float16", "int64"):
+        for count in (1800, 2501):
+            few = settings if count == 1800 else ("gpu, in parts", "gpu, plain")
+            x = numbers(f"x{count}", (count,), data_type)
+            yield Case(
+                f"reversed sum {data_type} {count}",
+                lambda b, x: b.add(b.reverse(x), x),
+                {"x": x},
+                few,
+            )
+    x = numbers("x", (2, 3, 21, 22))
+    for pool in ("average_pool2d", "l2_pool2d", "max_pool2d"):
+        options = {"window_dimensions": [3, 2], "padding": [1, 1, 0, 1], "strides": [2, 1]}
+        yield _one(pool, "float32", x.shape, ("gpu", "gpu, in parts"), **options)
+    yield Case("pooled", lambda b, x: b.max_pool2d(x), {"x": numbers("x", x.shape, "int8")})
+
+
+CASES = [
+    *reductions(),
+    *positions(),
+    *running_sums(),
+    *scattering(),
+    *gathered(),
+]

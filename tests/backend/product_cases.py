@@ -1,0 +1,190 @@
+"""Cases of matrix products and convolutions, see `kernel_cases`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tests.backend.kernel_cases import ALL, GPU, Case, numbers
+from webnn_py import MLGraphBuilder, MLOperand
+
+BOTH = ("gpu", "cpu")
+LAYOUTS = list(itertools.product(("nchw", "nhwc"), ("oihw", "hwio", "ohwi", "ihwo")))
+
+
+def _product(
+    builder: MLGraphBuilder, a: MLOperand, b: MLOperand, turn_a: bool = False, turn_b: bool = False
+) -> MLOperand:
+    left = builder.transpose(a) if turn_a else a
+    return builder.matmul(left, builder.transpose(b) if turn_b else b)
+
+
+def products() -> Iterator[Case]:
+    """Matrices as they lie, transposed, broadcast, computed while they are read, with epilogues."""
+    sizes = ((2, 40, 70), (3, 36, 68), (40, 3, 70), (20, 24, 33), (36, 12, 68), (3, 5, 6))
+    for m, n, k in sizes:
+        for turns in itertools.product((False, True), repeat=2):
+            a, b = numbers("a", (m, k)), numbers("b", (k, n))
+            yield Case(
+                f"matmul {m}x{n}x{k} {turns}",
+                functools.partial(_product, turn_a=turns[0], turn_b=turns[1]),
+                {
+                    "a": np.ascontiguousarray(a.T) if turns[0] else a,
+                    "b": np.ascontiguousarray(b.T) if turns[1] else b,
+                },
+                ALL if turns == (False, False) else BOTH,
+            )
+    for data_type in ("float16", "float32"):
+        operands = {
+            "a": numbers("a", (20, 64), data_type),
+            "b": numbers("b", (64, 16), data_type),
+        }
+        settings = ("gpu", "gpu, plain", "gpu, small", "gpu, in parts", "cpu")
+        yield Case(f"relu {data_type}", lambda g, a, b: g.relu(g.matmul(a, b)), operands, settings)
+        yield Case(
+            f"matmul of computed {data_type}",
+            lambda g, a, b: g.matmul(g.add(a, a), g.abs(b)),
+            operands,
+            settings,
+        )
+    yield Case(
+        "matmul of batches",
+        _product,
+        {"a": numbers("a", (2, 1, 9, 8)), "b": numbers("b", (3, 8, 7))},
+    )
+    yield Case(
+        "matmul of many",
+        _product,
+        {"a": numbers("a", (200, 20, 70)), "b": numbers("b", (70, 20))},
+        GPU,
+    )
+    # Products that take several workgroups along each dimension of the grid.
+    for batch, m, n, k in ((1, 2, 600, 70), (900, 3, 5, 6), (1, 120, 64, 8), (1, 16, 16, 1024)):
+        yield Case(
+            f"matmul {batch}x{m}x{n}x{k}",
+            _product,
+            {"a": numbers("a", (batch, m, k)), "b": numbers("b", (k, n))},
+        )
+    yield Case(
+        "matmul in small workgroups",
+        _product,
+        {"a": numbers("a", (2, 70)), "b": numbers("b", (70, 40))},
+        ("gpu, small",),
+    )
+    yield Case(
+        "matmul in parts",
+        _product,
+        {"a": numbers("a", (8, 40)), "b": numbers("b", (40, 40))},
+        ("gpu, in parts",),
+    )
+    yield Case(
+        "matmul with a row",
+        lambda g, a: g.matmul(a, g.expand(g.constant(2.0, "float32"), [64, 20])),
+        {"a": numbers("a", (20, 64))},
+        BOTH,
+    )
+    yield Case(
+        "matmul of a reverse that is transposed",
+        lambda g, a, b: g.matmul(g.transpose(g.reverse(a, axes=[0])), b),
+        {"a": numbers("a", (64, 20)), "b": numbers("b", (64, 16))},
+        BOTH,
+    )
+    for first, width in ((4, 80), (3, 80), (4, 81)):
+        yield Case(
+            f"matmul of a slice from {first} of {width}",
+            lambda g, a, b, first=first: g.matmul(g.slice(a, [0, first], [20, 64]), b),
+            {"a": numbers("a", (20, width)), "b": numbers("b", (64, 16))},
+            BOTH,
+        )
+    yield Case(
+        "matmul of a cast with a scalar",
+        lambda g, a: g.matmul(g.cast(a, "float32"), g.constant(np.full((1, 1), 3, np.float32))),
+        {"a": numbers("a", (20, 1), "int32")},
+        BOTH,
+    )
+    yield Case(
+        "matmul of a reverse",
+        lambda g, a, b: g.matmul(g.reverse(a, axes=[0]), g.reshape(b, [64, 16])),
+        {"a": numbers("a", (20, 64)), "b": numbers("b", (16, 64))},
+        BOTH,
+    )
+
+
+def _convolution(
+    name: str,
+    data: tuple[int, int, int, int],
+    filter_: tuple[int, int, int, int],
+    settings: Any = BOTH,
+    data_type: str = "float32",
+    bias: bool = True,
+    **options: Any,
+) -> Case:
+    """A convolution of an NCHW shape with an OIHW filter, laid out as the options say."""
+    layout = options.get("input_layout", "nchw")
+    filter_layout = options.get("filter_layout", "oihw")
+    inputs = {
+        "x": _laid_out(numbers("x", data, data_type), "nchw", layout),
+        "w": _laid_out(numbers("w", filter_, data_type), "oihw", filter_layout),
+    }
+    if bias:
+        inputs["bias"] = numbers("bias", (filter_[0],), data_type)
+
+    def apply(
+        g: MLGraphBuilder, x: MLOperand, w: MLOperand, bias: MLOperand | None = None
+    ) -> MLOperand:
+        return g.relu(g.conv2d(x, w, bias=bias, **options))
+
+    return Case(f"conv2d {name}", apply, inputs, settings)
+
+
+def _laid_out(array: Any, layout: str, wanted: str) -> Any:
+    return np.ascontiguousarray(np.transpose(array, [layout.index(x) for x in wanted]))
+
+
+def convolutions() -> Iterator[Case]:
+    """In every layout, with groups, of one row or column, with windows that step and hang over."""
+    odd: dict[str, Any] = {"strides": [2, 1], "padding": [1, 0, 2, 1], "dilations": [1, 2]}
+    for layout, filter_layout in LAYOUTS:
+        how: dict[str, Any] = {"input_layout": layout, "filter_layout": filter_layout}
+        yield _convolution(f"{layout} {filter_layout}", (2, 3, 9, 7), (8, 3, 3, 2), **odd, **how)
+    for layout in ("nchw", "nhwc"):
+        how = {"input_layout": layout}
+        yield _convolution(f"groups {layout}", (2, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)
+        yield _convolution(f"depthwise {layout}", (1, 6, 9, 8), (6, 1, 3, 3), groups=6, **how)
+        yield _convolution(f"points {layout}", (2, 8, 6, 6), (12, 8, 1, 1), **how)
+        yield _convolution(f"column {layout}", (1, 3, 20, 1), (5, 3, 3, 1), ALL, **how)
+        yield _convolution(f"row {layout}", (1, 3, 1, 20), (5, 3, 1, 3), **how)
+        yield _convolution(
+            f"padded column {layout}", (1, 4, 12, 1), (4, 4, 3, 3), padding=[1, 1, 1, 1], **how
+        )
+    yield _convolution("points of groups", (2, 8, 6, 6), (8, 4, 1, 1), bias=False, groups=2)
+    yield _convolution("points that step", (1, 4, 8, 8), (8, 4, 1, 1), strides=[2, 2])
+    yield _convolution(
+        "halves", (1, 4, 8, 8), (8, 4, 3, 3), ("gpu", "gpu, plain", "cpu"), "float16"
+    )
+    yield _convolution("half points", (1, 4, 8, 8), (8, 4, 1, 1), data_type="float16")
+    for side in (1, 3):
+        sizes = (1, 8, 16, 16), (4, 8, side, side)
+        yield _convolution(f"in parts {side}", *sizes, ("gpu, in parts",))
+    yield _convolution("many", (2, 3, 40, 40), (40, 3, 3, 3), GPU, padding=[1, 1, 1, 1])
+    yield _convolution("large", (1, 2, 64, 64), (8, 2, 1, 1), ALL)
+    yield _convolution("of seven points", (1, 4, 7, 7), (8, 4, 1, 1))
+    yield Case(
+        "conv2d of views",
+        lambda g, x, w: g.conv2d(g.reverse(x), g.reverse(w)),
+        {"x": numbers("x", (1, 4, 8, 8)), "w": numbers("w", (8, 4, 1, 1))},
+        BOTH,
+    )
+    yield Case(
+        "conv_transpose2d",
+        lambda g, x, w: g.conv_transpose2d(x, w, strides=[2, 2], dilations=[1, 2], groups=2),
+        {"x": numbers("x", (1, 4, 5, 5)), "w": numbers("w", (4, 3, 3, 2))},
+        BOTH,
+    )
+
+
+CASES = [*products(), *convolutions()]

@@ -1,0 +1,138 @@
+"""Every template of kernels, in each of its forms, written and run: as for GPUs and as for CPUs.
+
+Which kernels a device gets depends on what it is (`Features`). Here software drivers are taken for
+something else, so that they run what graphics hardware would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.backend import kernel_cases, product_cases, test_gemm_kernels
+from tests.backend.compared import assert_close
+from tests.backend.emitted import TEMPLATES, Record, all_lines
+from tests.backend.kernel_cases import SETTINGS, Case
+from tests.graphs import awaited, build, expected
+from webnn_py import MLContext, ml
+from webnn_py.backends.webgpu.engine import WebGPUBackend, kernels_of
+from webnn_py.backends.webgpu.kernels.gemm_tiled import emit_tiled
+from webnn_py.backends.webgpu.kernels.matmul import Limits, emit_gemm
+
+UNFOLDED = {"conv_direct.emit"}
+"""Templates that leave what needs a folded grid to others."""
+
+
+@contextlib.contextmanager
+def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
+    """A context on a device that is taken for another kind, or for one with lower limits."""
+    with ml.create_context_sync(device) as context:
+        backend = context.backend
+        assert isinstance(backend, WebGPUBackend)
+        backend.gpu.features = dataclasses.replace(backend.gpu.features, **changes)
+        yield context
+
+
+@pytest.fixture(scope="module")
+def contexts(gpu: MLContext) -> Iterator[dict[str, MLContext]]:
+    """By the settings' names."""
+    with contextlib.ExitStack() as stack:
+        yield {
+            name: stack.enter_context(taken_for(gpu.device, **changes))
+            for name, changes in SETTINGS.items()
+        }
+
+
+CASES = [*kernel_cases.CASES, *product_cases.CASES]
+RUNS = [(case, setting) for case in CASES for setting in case.settings]
+
+
+@dataclasses.dataclass
+class Forms:
+    """Runs cases, each of them once on a setting, and records what wrote their kernels."""
+
+    contexts: dict[str, MLContext]
+    records: dict[str, Record]
+    _done: set[tuple[Case, str]] = dataclasses.field(default_factory=set)
+
+    def run(self, case: Case, setting: str) -> None:
+        """Compare a case with the reference; an error if it differs."""
+        if (case, setting) in self._done:
+            return
+        context = self.contexts[setting]
+        if self.compiles_slowly and case in product_cases.CASES and "gpu" in setting:
+            pytest.skip("SwiftShader takes seconds to compile a product that is unrolled for GPUs")
+        graph = build(context, case)
+        assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
+        executable = graph.executable_for(context)
+        features = executable.gpu.features
+        made = self.records[setting].trace(lambda: kernels_of(executable.graph, features))
+        assert [kernel.code for kernel in made] == [kernel.code for kernel in executable.kernels]
+        assert max(max(kernel.workgroups) for kernel in made) <= features.grid
+        graph.destroy()
+        self._done.add((case, setting))
+
+    @property
+    def compiles_slowly(self) -> bool:
+        """Whether unrolled loops take the driver long."""
+        return "SwiftShader" in self.contexts["gpu"].device.adapter.summary
+
+    def run_all(self) -> None:
+        """Run what has not been run; the products of `test_gemm_kernels` run there."""
+        for case, setting in RUNS:
+            self.run(case, setting)
+
+
+@functools.cache
+def _wanted(case: Case) -> Any:
+    return expected(case, case.inputs)["y"]
+
+
+@pytest.fixture(scope="module")
+def forms(gpu: MLContext) -> Iterator[Forms]:
+    """By the settings' names, a context and what was recorded there."""
+    with contextlib.ExitStack() as stack:
+        contexts = {
+            name: stack.enter_context(taken_for(gpu.device, **changes))
+            for name, changes in SETTINGS.items()
+        }
+        yield Forms(contexts, {name: Record() for name in SETTINGS})
+
+
+@pytest.mark.parametrize(("case", "setting"), RUNS, ids=[f"{c.name}, {s}" for c, s in RUNS])
+def test_a_kernel(forms: Forms, case: Case, setting: str) -> None:
+    forms.run(case, setting)
+
+
+def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
+    """For a kernel that has run and given what the reference gives."""
+    forms.run_all()
+    products = Record()
+    for case, device in itertools.product(test_gemm_kernels.CASES, test_gemm_kernels.DEVICES):
+        products.trace(functools.partial(emit_gemm, case.problem(), Limits(), device))
+    for case, tile in test_gemm_kernels.TILED:
+        products.trace(functools.partial(emit_tiled, case.problem(), tile, Limits()))
+    executed = set().union(*(r.lines for r in (products, *forms.records.values())))
+    unseen = sorted(all_lines() - executed)
+    assert not unseen, "add a case to kernel_cases or product_cases that takes these lines"
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES))
+def test_every_template_made_kernels_of_folded_grids(forms: Forms, template: str) -> None:
+    """More workgroups than one dimension may have."""
+    forms.run_all()
+    folded = [
+        grid
+        for setting, changes in SETTINGS.items()
+        if "grid" in changes
+        for grid in forms.records[setting].grids.get(template, [])
+        if math.prod(grid) > changes["grid"]
+    ]
+    assert folded or template in UNFOLDED
