@@ -135,6 +135,10 @@ class WebGPUExecutable(Executable):
         """Bytes of a tensor in a buffer: whole words."""
         return storage_of(value.data_type, self.gpu.features).buffer_bytes(value.size)
 
+    def exact_bytes_of(self, value: Descriptor) -> int:
+        """Bytes that a tensor's elements take, which need not fill the last word."""
+        return storage_of(value.data_type, self.gpu.features).exact_bytes(value.size)
+
     def _check_sizes(self) -> None:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):

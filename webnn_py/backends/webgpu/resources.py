@@ -11,7 +11,7 @@ import wgpu
 
 from webnn_py import hostdata
 from webnn_py.backends.webgpu import textures
-from webnn_py.backends.webgpu.binding import Binding, copy_binding
+from webnn_py.backends.webgpu.binding import Binding
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.executable import (
     COPIES,
@@ -19,6 +19,7 @@ from webnn_py.backends.webgpu.executable import (
     WebGPUExecutable,
     padded_bytes,
 )
+from webnn_py.backends.webgpu.tails import copy_exactly
 from webnn_py.backends.webgpu.usable import check_usable
 from webnn_py.errors import DataError
 from webnn_py.ir import Array, Descriptor, Value
@@ -97,9 +98,9 @@ def check_device(gpu: Device, resource: Any, what: str) -> None:
 
 
 def buffer_binding(
-    gpu: Device, value: Any, descriptor: Descriptor, size: int, what: str
+    gpu: Device, value: Any, descriptor: Descriptor, exact: int, what: str
 ) -> Binding:
-    """The part of a buffer that a tensor takes.
+    """The part of a buffer that a tensor of `exact` bytes takes: whole words.
 
     Raises:
         DataError: Not a buffer of this device, too small, or at an offset that cannot be bound.
@@ -114,10 +115,12 @@ def buffer_binding(
     check_device(gpu, buffer, what)
     offset = _bytes(given, "offset", 0, what)
     available = _bytes(given, "size", buffer.size - offset, what)
-    if offset % 4 or available < size or offset + available > buffer.size:
+    size = -(-exact // 4) * 4
+    if offset % 4 or available < exact or offset + max(available, size) > buffer.size:
+        words = f" (and {size} to the buffer's end: whole words)" if size != exact else ""
         raise DataError(
             f"{what}: {max(available, 0)} bytes from offset {offset} of a buffer of {buffer.size},"
-            f" expected at least {size} from a multiple of 4 for {descriptor}"
+            f" expected at least {exact}{words} from a multiple of 4 for {descriptor}"
         )
     return Binding(buffer, offset, size)
 
@@ -202,14 +205,15 @@ def _place_input(
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
-        given = buffer_binding(gpu, resource, _public(value), size, what)
+        exact = executable.exact_bytes_of(value)
+        given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
             run.places[value] = given
             return
         _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
         run.places[value] = target = own(value)
-        run.before.append(_copy(given, target))
+        run.before.append(_copy(gpu, given, target, target.size))
     else:
         contents = padded_bytes(hostdata.input_array(resource, _public(value), what), size)
         if run.private:
@@ -239,7 +243,8 @@ def _place_output(
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     elif is_buffer(resource):
-        given = buffer_binding(gpu, resource, _public(value), executable.bytes_of(value), what)
+        exact = executable.exact_bytes_of(value)
+        given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         run.written[name] = given.span
         direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
@@ -248,7 +253,10 @@ def _place_output(
             taken.add(given.buffer)
             return
         _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, "STORAGE (or COPY_DST)")
-        run.after.append(_copy(_computed(run, value, own), given))
+        if exact % 4:
+            why = "COPY_SRC, to keep the bytes behind the result in its last word"
+            _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
+        run.after.append(_copy(gpu, _computed(run, value, own), given, exact))
     else:
         run.downloads[name] = _computed(run, value, own)
 
@@ -285,17 +293,21 @@ def copy_input(
     if isinstance(plain, MLTensor) or (is_buffer(plain) and place.buffer is _buffer_of(plain)):
         _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
         run.places[value] = target = own(value)
-        run.before.append(_copy(place, target))
+        run.before.append(_copy(executable.gpu, place, target, target.size))
 
 
 def _buffer_of(resource: Any) -> Any:
     return resource["buffer"] if isinstance(resource, Mapping) else resource
 
 
-def _copy(source: Binding, target: Binding) -> Record:
+def _copy(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
+    """What records the copy of a tensor; of whole words, or of just `size` bytes."""
+    with device_errors("copying a tensor"):
+        copy = copy_exactly(gpu, source, target, size)
+
     def record(encoder: Any) -> None:
         with device_errors("copying a tensor"):
-            copy_binding(encoder, source, target)
+            copy(encoder)
 
     return record
 

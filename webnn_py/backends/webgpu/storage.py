@@ -65,6 +65,10 @@ class Storage:
         """Array elements that hold so many tensor elements."""
         return -(-size // self.per_word)
 
+    def exact_bytes(self, size: int) -> int:
+        """Bytes that so many tensor elements take."""
+        return size * self.word_bytes // self.per_word
+
     def buffer_bytes(self, size: int) -> int:
         """Bytes of a buffer for so many tensor elements, a multiple of 4."""
         return -(-self.words(size) * self.word_bytes // 4) * 4

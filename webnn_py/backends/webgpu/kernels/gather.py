@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Part, grid
+from webnn_py.backends.webgpu.storage import Storage
 from webnn_py.ir import Node
 
 WORKGROUP = 64
@@ -38,6 +39,25 @@ def emit(emission: Emission, heavy: Node | None, part: Part) -> Kernel:
                 index = f"min({index}, {root.size - 1}u)"
             lines.append(f"  let e{lane} = value({index});")
             parts.append(f"e{lane}")
-        lines.append(f"  out0[w] = {storage.pack(parts)};")
+        own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
+        lines += _packed(storage, parts, words - 1, own)
     name = heavy.op if heavy is not None else emission.producers[root].op
     return emission.finish(name, "\n".join([*lines, "}"]), groups, part)
+
+
+def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:
+    """The store of a word; of the last one just the first `own` elements, unless that is 0.
+
+    What lies behind the root may be the user's.
+    """
+    if not own:
+        return [f"  out0[w] = {storage.pack(parts)};"]
+    mask = (1 << own * 32 // storage.per_word) - 1
+    return [
+        f"  let word = {storage.pack(parts)};",
+        f"  if (w == {last}u) {{",
+        f"    out0[w] = (word & {mask}u) | (out0[w] & {mask ^ 0xFFFFFFFF}u);",
+        "    return;",
+        "  }",
+        "  out0[w] = word;",
+    ]
