@@ -26,6 +26,11 @@ def _same(input: MLOperand, **attrs: Any) -> Inferred:
     return result(Descriptor(input.data_type, input.shape), **attrs)
 
 
+def _cast_options(input: MLOperand, **numbers: float) -> Inferred:
+    """Options as the input's data type holds them: what is beyond its range is infinite."""
+    return _same(input, **{n: cast_number(v, input.data_type) for n, v in numbers.items()})
+
+
 def _sigmoid(x: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-x))
 
@@ -66,11 +71,11 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha: np.where(input > 0, input, alpha * np.expm1(input))),
-        wgsl="select({alpha} * wn_expm1({input}), {input}, {input} > 0.0)",
+        wgsl="select(wn_scaled(wn_expm1({input}), {alpha}), {input}, {input} > 0.0)",
     )
     def elu(self, input: MLOperand, *, alpha: float = 1.0, label: str = "") -> Inferred:
-        """max(0, x) + min(0, alpha * (exp(x) - 1))."""
-        return _same(input)
+        """max(0, x) + min(0, alpha * (exp(x) - 1)); `alpha` is cast to the input's data type."""
+        return _cast_options(input, alpha=alpha)
 
     @operator(
         input=Limits(FLOATS),
@@ -84,13 +89,13 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha, beta: np.clip(alpha * input + beta, 0.0, 1.0)),
-        wgsl="clamp({alpha} * {input} + {beta}, 0.0, 1.0)",
+        wgsl="wn_held(wn_scaled({input}, {alpha}) + {beta}, 0.0, 1.0)",
     )
     def hard_sigmoid(
         self, input: MLOperand, *, alpha: float = 0.2, beta: float = 0.5, label: str = ""
     ) -> Inferred:
-        """max(0, min(alpha * x + beta, 1))."""
-        return _same(input)
+        """max(0, min(alpha * x + beta, 1)); both are cast to the input's data type."""
+        return _cast_options(input, alpha=alpha, beta=beta)
 
     @operator(
         input=Limits(FLOATS),
@@ -104,22 +109,22 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha: np.where(input < 0, alpha * input, input)),
-        wgsl="select({input}, {alpha} * {input}, {input} < 0.0)",
+        wgsl="select({input}, wn_scaled({input}, {alpha}), {input} < 0.0)",
     )
     def leaky_relu(self, input: MLOperand, *, alpha: float = 0.01, label: str = "") -> Inferred:
-        """X where it is not negative, else alpha * x."""
-        return _same(input)
+        """X where it is not negative, else alpha * x; `alpha` is cast to the input's data type."""
+        return _cast_options(input, alpha=alpha)
 
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha, beta: alpha * input + beta),
-        wgsl="{alpha} * {input} + {beta}",
+        wgsl="wn_scaled({input}, {alpha}) + {beta}",
     )
     def linear(
         self, input: MLOperand, *, alpha: float = 1.0, beta: float = 0.0, label: str = ""
     ) -> Inferred:
-        """Alpha * x + beta."""
-        return _same(input)
+        """Alpha * x + beta; both are cast to the input's data type."""
+        return _cast_options(input, alpha=alpha, beta=beta)
 
     @operator(
         input=Limits(SIGNED),

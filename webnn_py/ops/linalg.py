@@ -27,7 +27,7 @@ def _gemm(
     product = g.matmul(left, right)
     if alpha != 1.0:
         product = g.mul(product, emitter.constant_of(alpha, a))
-    if c is None or beta == 0.0:
+    if c is None:
         return product
     term = c if beta == 1.0 else g.mul(c, emitter.constant_of(beta, c))
     return g.add(product, term)

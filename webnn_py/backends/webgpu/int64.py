@@ -25,6 +25,8 @@ EXPRESSIONS: dict[str, str] = {
     "abs({x})": "wn_pair_abs_{S}({x})",
     "-({input})": "wn_pair_neg({input})",
     "sign({input})": "wn_pair_sign({input})",
+    "select({a}, {b}, {a} < {b})": "wn_pair_max_{S}({a}, {b})",
+    "select({a}, {b}, {a} > {b})": "wn_pair_min_{S}({a}, {b})",
     "max({input}, {T}(0))": "wn_pair_max_i({input}, vec2<u32>())",
     "select({input}, {slope} * {input}, {input} < {T}(0))": (
         "select({input}, wn_pair_mul({slope}, {input}), wn_pair_less_i({input}, vec2<u32>()))"
@@ -45,15 +47,8 @@ EXPRESSIONS: dict[str, str] = {
 
 
 def adapted(expression: str, storage: Storage) -> str:
-    """A declared expression as it must be written for operands of this storage."""
-    if storage.compute != PAIR:
-        return expression
+    """A declared expression as it must be written for pairs."""
     return EXPRESSIONS[expression].replace("{S}", _sign(storage))
-
-
-def express(expression: str, storage: Storage, **names: str) -> str:
-    """A declared expression for this storage, with names filled in."""
-    return adapted(expression, storage).format(T=storage.compute, **names)
 
 
 def cast(source: Storage, target: Storage) -> str:

@@ -9,19 +9,13 @@ from __future__ import annotations
 import functools
 import re
 
-from webnn_py.backends.webgpu import elementary, int64
+from webnn_py.backends.webgpu import elementary, floats, int64
 from webnn_py.backends.webgpu.rounds import rounds_of
 from webnn_py.backends.webgpu.storage import PAIR, Storage
 
 _OWN = {
     "wn_bits": "fn wn_bits(b: u32) -> f32 { return bitcast<f32>(b); }",
     "wn_flag": "fn wn_flag(x: bool) -> u32 { return select(0u, 1u, x); }",
-    "wn_is_nan": (
-        "fn wn_is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }"
-    ),
-    "wn_is_inf": (
-        "fn wn_is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }"
-    ),
     "wn_pow_i32": """fn wn_pow_i32(a: i32, b: i32) -> i32 {
   if (b < 0) { return select(select(0, select(1, -1, (b & 1) != 0), a == -1), 1, a == 1); }
   return bitcast<i32>(wn_pow_u32(bitcast<u32>(a), u32(b)));
@@ -152,7 +146,7 @@ _OWN = {
 }""",
 }
 
-_FUNCTIONS = _OWN | elementary.FUNCTIONS | int64.FUNCTIONS
+_FUNCTIONS = _OWN | floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS
 
 
 def used(code: str) -> str:

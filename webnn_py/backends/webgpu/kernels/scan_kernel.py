@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webnn_py.backends.webgpu import int64
 from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, grid
+from webnn_py.backends.webgpu.expressions import express
 from webnn_py.backends.webgpu.lower.scan import line_of
 from webnn_py.backends.webgpu.rounds import at_most
 from webnn_py.ir import Node
@@ -40,7 +40,7 @@ def emit(emission: Emission, heavy: Node) -> Kernel | None:
     group = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0]}u"
 
     def plus(a: str, b: str) -> str:
-        return int64.express("{a} + {b}", storage, a=a, b=b)
+        return express("{a} + {b}", storage, a=a, b=b)
 
     zero = storage.literal(0)
     more = f"total = {plus('total', 'element(at)')};"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from webnn_py import dtypes
-from webnn_py.backends.webgpu import int64, prelude
+from webnn_py.backends.webgpu import floats, prelude
 from webnn_py.backends.webgpu.affine import broadcast_map
 from webnn_py.backends.webgpu.emission import Body
+from webnn_py.backends.webgpu.expressions import adapted, express
 from webnn_py.backends.webgpu.storage import Features, Storage, storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
@@ -34,8 +35,11 @@ def elementwise(body: Body, node: Node, output: int, index: str) -> str:
         )
     names |= {name: _attribute(name, value, source) for name, value in node.attrs.items()}
     if node.op == "clamp":
-        return _clamp(names, node.attrs, storage)
-    expression = _template(node, source).format(**names)
+        return _clamp(body, names, node.attrs, storage)
+    template = _template(node, source)
+    if source.compute == "f32":
+        template = _without_folding(body, template, node)
+    expression = adapted(template, source).format(**names)
     return expression if node.op in _EXACT else storage.wrap(expression)
 
 
@@ -45,15 +49,16 @@ def rounds(node: Node, features: Features) -> int:
     if op is None or op.wgsl is None or node.op in ("cast", "clamp"):
         return 0
     storage = storage_of(next(node.operands).data_type, features)
-    return prelude.rounds(_template(node, storage).replace("{T}", storage.compute))
+    expression = adapted(_template(node, storage), storage)
+    return prelude.rounds(expression.replace("{T}", storage.compute))
 
 
 def _template(node: Node, source: Storage) -> str:
-    """The declaration's expression for operands that lie so."""
+    """The declaration's expression for operands of this data type."""
     wgsl = REGISTRY[node.op].wgsl
     assert wgsl is not None
     kind = dtypes.DTYPES[source.data_type].kind
-    return int64.adapted(wgsl if isinstance(wgsl, str) else wgsl[kind], source)
+    return wgsl if isinstance(wgsl, str) else wgsl[kind]
 
 
 def _attribute(name: str, value: Any, storage: Storage) -> str:
@@ -62,10 +67,23 @@ def _attribute(name: str, value: Any, storage: Storage) -> str:
     return str(value)
 
 
-def _clamp(names: dict[str, str], attrs: Any, storage: Storage) -> str:
-    expression = names["input"]
-    if attrs["min_value"] is not None:
-        expression = int64.express("max({a}, {b})", storage, a=expression, b=names["min_value"])
-    if attrs["max_value"] is not None:
-        expression = int64.express("min({a}, {b})", storage, a=expression, b=names["max_value"])
-    return expression
+def _without_folding(body: Body, template: str, node: Node) -> str:
+    """The expression for operands of which a driver would conclude too much."""
+    a, *rest = node.operands
+    if rest == [a]:
+        return floats.TWICE.get(template, template)
+    if template == "{a} * {b}" and body.emission.scalar(a) == 0:
+        return "wn_scaled({b}, {a})"
+    if template == "{a} * {b}" and body.emission.scalar(rest[0]) == 0:
+        return "wn_scaled({a}, {b})"
+    return template
+
+
+def _clamp(body: Body, names: dict[str, str], attrs: Any, storage: Storage) -> str:
+    """Comparisons rather than `max` and `min`: they are false for NaN, which stays."""
+    value = names["input"]
+    for bound, sign in (("min_value", "<"), ("max_value", ">")):
+        if attrs[bound] is not None:
+            held = f"select({{a}}, {{b}}, {{a}} {sign} {{b}})"
+            value = body.let(express(held, storage, a=value, b=names[bound]))
+    return value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.backends.webgpu import int64
 from webnn_py.backends.webgpu.affine import subset_map
 from webnn_py.backends.webgpu.emission import Body, extreme
+from webnn_py.backends.webgpu.expressions import express
 from webnn_py.backends.webgpu.storage import Storage
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY, Reduce
@@ -42,18 +42,18 @@ def count_of(node: Node) -> int:
 
 def combine(rule: Reduce, storage: Storage, a: str, b: str) -> str:
     """Two accumulated values made one."""
-    return storage.wrap(int64.express(rule.combine, storage, a=a, b=b))
+    return storage.wrap(express(rule.combine, storage, a=a, b=b))
 
 
 def step(rule: Reduce, storage: Storage, total: str, element: str) -> str:
     """The accumulated value with one element more."""
-    mapped = int64.express(rule.map, storage, x=element)
+    mapped = express(rule.map, storage, x=element)
     return combine(rule, storage, total, f"({mapped})")
 
 
 def finish(rule: Reduce, storage: Storage, total: str, count: int) -> str:
     """The result from the accumulated value."""
-    return int64.express(rule.finish, storage, x=total, n=storage.literal(count))
+    return express(rule.finish, storage, x=total, n=storage.literal(count))
 
 
 def reduce(body: Body, node: Node, output: int, index: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.backends.webgpu import int64, prelude
+from webnn_py.backends.webgpu import prelude
 from webnn_py.backends.webgpu.emission import Body
+from webnn_py.backends.webgpu.expressions import express
 from webnn_py.backends.webgpu.lower.registry import lowering
 from webnn_py.backends.webgpu.rounds import at_most
 from webnn_py.backends.webgpu.storage import storage_of
@@ -25,7 +26,7 @@ def line_of(body: Body, operand: Value, axis: int, number: str) -> tuple[str, in
 
 def is_better(body: Body, node: Node, a: str, b: str) -> str:
     """The test of two elements."""
-    return int64.express(BETTER[node.op], body.emission.storage(next(node.operands)), a=a, b=b)
+    return express(BETTER[node.op], body.emission.storage(next(node.operands)), a=a, b=b)
 
 
 def as_position(body: Body, node: Node, place: str) -> str:
@@ -69,5 +70,5 @@ def cumulative_sum(body: Body, node: Node, output: int, index: str) -> str:
     with body.block(f"for (var r = 0u; r < {count} {at_most(size)}; r++)"):
         at = f"{index} {step} ({before} - r) * {inner}u"
         element = body.load(operand, at)
-        body.line(f"{total} = {int64.express('{a} + {b}', storage, a=total, b=element)};")
+        body.line(f"{total} = {express('{a} + {b}', storage, a=total, b=element)};")
     return total
