@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from webnn_py.backends.webgpu.sequences import is_sequence, sequence
 from webnn_py.backends.webgpu.shorten import shorten
+from webnn_py.backends.webgpu.stabilize import stabilize
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.ir import Graph, Node
 from webnn_py.ops.operand import MLOperand
@@ -17,10 +18,10 @@ Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 
 def legalize(graph: Graph, features: Features) -> Graph:
     """Apply each rule to all nodes, those of the rules before it included."""
-    # Sequences become products; pooling becomes reductions, which may be long, and concats.
+    # Stable formulas reduce; sequences become products; pooling becomes reductions and concats.
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    rules: tuple[Rule, ...] = (sequences, shorten, shorten, narrow)
+    rules: tuple[Rule, ...] = (stabilize, sequences, shorten, shorten, narrow)
     for rule in rules:
         graph = Rewriter(graph).run(rule)
     return graph
