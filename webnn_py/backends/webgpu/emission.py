@@ -54,6 +54,7 @@ class Kernel:
         writes: The part of the value bound after them.
         workgroups: The dispatch.
         times: How often it is dispatched in a row. It may count in what it writes.
+        numbers: Words of a uniform buffer bound behind the rest, if there are any.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Kernel:
     writes: Part
     workgroups: tuple[int, int, int]
     times: int = 1
+    numbers: tuple[int, ...] = ()
 
 
 class Emission:

@@ -15,6 +15,7 @@ from webnn_py.backends.webgpu.legalize import legalize
 from webnn_py.backends.webgpu.lower import has_lowering, lowering_of
 from webnn_py.backends.webgpu.partition import Partition
 from webnn_py.backends.webgpu.sequences import is_sequence
+from webnn_py.backends.webgpu.sharing import share
 from webnn_py.backends.webgpu.storage import Features
 from webnn_py.courtesy import offering
 from webnn_py.ir import Graph, Node, Value
@@ -65,7 +66,7 @@ class WebGPUBackend(Backend):
     def compile(self, graph: Graph) -> WebGPUExecutable:
         """Generate kernels, make pipelines and buffers, upload constants."""
         legal = legalize(graph, self.gpu.features)
-        return WebGPUExecutable(self.gpu, legal, kernels_of(legal, self.gpu.features))
+        return WebGPUExecutable(self.gpu, legal, share(kernels_of(legal, self.gpu.features)))
 
 
 def open_backend(device: Any, power_preference: str, hardware: bool) -> WebGPUBackend | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from webnn_py.backends.base import Executable
 from webnn_py.backends.webgpu.binding import Binding, PlaceCache
 from webnn_py.backends.webgpu.device import Device, device_errors
 from webnn_py.backends.webgpu.emission import Kernel, Part
-from webnn_py.backends.webgpu.storage import host_dtype, storage_of
+from webnn_py.backends.webgpu.storage import PART_ALIGNMENT, host_dtype, storage_of
 from webnn_py.courtesy import offering
 from webnn_py.dtypes import DTYPES
 from webnn_py.errors import NotSupportedError
@@ -39,6 +39,7 @@ class Step:
         pipeline: The kernel compiled.
         layout: Its bind group's layout.
         parts: What is bound, in order; the last one is written.
+        numbers: Where the kernel's numbers lie, if it has any; bound behind the parts.
         fixed: The bind group, where every value lies in the graph's own buffers.
     """
 
@@ -46,6 +47,7 @@ class Step:
     pipeline: Any
     layout: Any
     parts: tuple[Part, ...]
+    numbers: Binding | None
     fixed: Any
 
 
@@ -117,8 +119,10 @@ class WebGPUExecutable(Executable):
         self._place_constants()
         self._place_intermediates()
         self._steps = [
-            self._step(kernel, pipeline)
-            for kernel, pipeline in offering(zip(kernels, pipelines, strict=True))
+            self._step(kernel, pipeline, numbers)
+            for kernel, pipeline, numbers in offering(
+                zip(kernels, pipelines, self._place_numbers(), strict=True)
+            )
         ]
 
     def initialization(self, bound: Mapping[str, Binding]) -> Initialization:
@@ -184,25 +188,43 @@ class WebGPUExecutable(Executable):
         for value, slot in self.plan.slots.items():
             self._own[value] = Binding(pool[slot], 0, self.bytes_of(value))
 
-    def _step(self, kernel: Kernel, pipeline: Any) -> Step:
+    def _place_numbers(self) -> list[Binding | None]:
+        """Where each kernel's numbers lie: all in one buffer."""
+        rows = [np.array(kernel.numbers, np.uint32).tobytes() for kernel in self.kernels]
+        places: list[Binding | None] = []
+        data = bytearray()
+        for row in rows:
+            size = -(-len(row) // 16) * 16
+            places.append(Binding(None, len(data), size) if row else None)
+            data += row.ljust(-(-len(row) // PART_ALIGNMENT) * PART_ALIGNMENT, b"\0")
+        if not data:
+            return places
+        buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
+        with device_errors(f"uploading {len(data)} bytes of numbers"):
+            buffer.write_mapped(data)
+            buffer.unmap()
+        return [place and Binding(buffer, place.offset, place.size) for place in places]
+
+    def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:
         parts = (*kernel.reads, kernel.writes)
         with device_errors(f"binding {kernel.name}"):
             layout = pipeline.get_bind_group_layout(0)
-            own = all(part.value in self._own for part in parts)
-            fixed = self._bind_group(layout, parts, self._own) if own else None
-        return Step(kernel, pipeline, layout, parts, fixed)
+            step = Step(kernel, pipeline, layout, parts, numbers, None)
+            if all(part.value in self._own for part in parts):
+                step = replace(step, fixed=self._bind_group(step, self._own))
+        return step
 
-    def _bind_group(
-        self, layout: Any, parts: tuple[Part, ...], places: Mapping[Value, Binding]
-    ) -> Any:
-        return self.gpu.bind_group(layout, [places[p.value].part(p).entry for p in parts])
+    def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
+        bound = [places[part.value].part(part) for part in step.parts]
+        if step.numbers is not None:
+            bound.append(step.numbers)
+        return self.gpu.bind_group(step.layout, [place.entry for place in bound])
 
     def _program(self, places: Mapping[Value, Binding]) -> Program:
         """What is recorded for these places of inputs and outputs."""
         everything = self._own | dict(places)
         groups = [
-            step.fixed or self._bind_group(step.layout, step.parts, everything)
-            for step in offering(self._steps)
+            step.fixed or self._bind_group(step, everything) for step in offering(self._steps)
         ]
         calls = [
             (step.pipeline._internal, group._internal, *step.kernel.workgroups, step.kernel.times)

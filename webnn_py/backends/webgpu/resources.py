@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,9 +175,9 @@ def place(
         resource = hostdata.split_dimensions(inputs[name], _public(value), what)
         _place_input(executable, run, value, resource, what, own)
     taken = {place.buffer for place in run.places.values()}
-    values = [value for _, value in executable.graph.outputs]
+    times = Counter(value for _, value in executable.graph.outputs)
     for name, value in executable.graph.outputs:
-        if values.count(value) > 1 and value not in run.places:
+        if times[value] > 1 and value not in run.places:
             run.places[value] = own(value)
         _place_output(executable, run, name, value, outputs.get(name), own, taken)
     check_apart(run.written)
