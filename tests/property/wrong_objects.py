@@ -145,7 +145,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "int64(-1)": lambda: np.int64(-1),
     "bool_": lambda: np.bool_(True),
     "NaT": lambda: np.datetime64("NaT"),
-    "timedelta64": lambda: np.timedelta64(1),
+    "timedelta64": lambda: np.timedelta64(1, "s"),
     "hostile": Hostile,
     "hostile class": lambda: Hostile,
     "array of hostile": array_of_hostile,

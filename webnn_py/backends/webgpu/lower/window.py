@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webnn_py import shapes
-from webnn_py.backends.webgpu import int64
 from webnn_py.backends.webgpu.affine import coordinate
 from webnn_py.backends.webgpu.emission import Body, extreme
+from webnn_py.backends.webgpu.expressions import adapted
 from webnn_py.backends.webgpu.lower.registry import lowering
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
@@ -143,5 +143,5 @@ def max_pool2d(body: Body, node: Node, output: int, index: str) -> str:
     """The greatest element."""
     storage = body.emission.storage(node.output)
     lowest = extreme(storage, "min")
-    total, _ = _pool(body, node, index, lowest, int64.adapted("max({a}, {b})", storage))
+    total, _ = _pool(body, node, index, lowest, adapted("max({a}, {b})", storage))
     return total
