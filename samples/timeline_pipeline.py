@@ -1,7 +1,8 @@
 """Order work across contexts and threads with timelines: C after A and B, and a bounded pipeline.
 
 Discs are drawn on CPU contexts and blended on the GPU where there is an adapter. They lie in host
-memory that the contexts share; the timelines alone keep readers and writers apart.
+memory that the contexts share; the timelines alone keep readers and writers apart. Arrays are read
+when `compute` is called, so who gives one as an input awaits the timeline before.
 
 Usage: python samples/timeline_pipeline.py [--passes 60]
 """
@@ -37,16 +38,20 @@ class Figures(NamedTuple):
 
 
 async def join(a: MLContext, b: MLContext, c: MLContext) -> Array:
-    """A and B each draw on their own context, C blends both; C is submitted first."""
+    """A and B each draw on their own context, C blends both; C waits first."""
     drawings = np.zeros((2, SIZE, SIZE), np.float32)
     a_done, b_done = Timeline(), Timeline()
-    inputs = {"canvas": drawings[0], "drawing": drawings[1]}
-    sync = [a_done(wait=1), b_done(wait=1)]
-    c_run = asyncio.create_task(MLAwaitedExecution(c).compute(blending(c), inputs, sync=sync))
+
+    async def blend() -> Array:
+        await asyncio.gather(a_done.wait_async(1), b_done.wait_async(1))
+        inputs = {"canvas": drawings[0], "drawing": drawings[1]}
+        return (await MLAwaitedExecution(c).compute(blending(c), inputs))["blended"]
+
+    c_run = asyncio.create_task(blend())
     await asyncio.sleep(0)
     Drawer(a).draw(0, drawings[0], [a_done(signal=1)])
     Drawer(b).draw(9, drawings[1], [b_done(signal=1)])
-    return (await c_run)["blended"]
+    return await c_run
 
 
 def pipeline(drawing: MLContext, blend: MLContext, passes: int) -> tuple[Array, int]:
@@ -64,8 +69,9 @@ def pipeline(drawing: MLContext, blend: MLContext, passes: int) -> tuple[Array, 
         graph, execution = blending(blend), MLAwaitedExecution(blend)
         canvas = np.zeros((SIZE, SIZE), np.float32)
         for n in range(1, passes + 1):
+            await drawn.wait_async(n)
             inputs = {"canvas": canvas, "drawing": drawings[n % AHEAD]}
-            sync = [drawn(wait=n), blended(wait=n - 1, signal=n)]
+            sync = [blended(wait=n - 1, signal=n)]
             canvas = (await execution.compute(graph, inputs, sync=sync))["blended"]
         return canvas
 

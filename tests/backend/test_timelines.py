@@ -172,7 +172,7 @@ def test_what_is_no_sync_is_refused_everywhere(context: MLContext, run: Run, bad
 def test_host_memory_passes_from_context_to_context(
     pair: tuple[MLContext, MLContext], run: Run
 ) -> None:
-    """Runs read their inputs when they begin, not when they are submitted."""
+    """Runs read arrays at the call, and write them before they signal."""
     one, two = pair
     between = np.zeros((4, 6), np.float32)[::2, ::2]  # strided: engines would copy it
     whole = np.zeros(SHAPE, np.float32)
@@ -181,18 +181,19 @@ def test_host_memory_passes_from_context_to_context(
     results: list[Any] = []
 
     async def consume(turn: int) -> None:
-        found = await MLAwaitedExecution(two).compute(
-            graph_two, {"x": whole}, sync=[made(wait=turn), kept(signal=turn)]
-        )
+        await made.wait_async(turn)
+        found = await MLAwaitedExecution(two).compute(graph_two, {"x": whole})
         results.append(found["y"][0, 0])
         between[:] = found["y"]
+        kept.signal(turn)
 
     async def produce(turn: int) -> None:
+        await kept.wait_async(turn - 1)
         await MLAwaitedExecution(one).compute(
             graph_one,
             {"x": between if turn > 1 else ONES},
             {"y": whole},
-            sync=[kept(wait=turn - 1), made(signal=turn)],
+            sync=[made(signal=turn)],
         )
 
     async def main() -> None:
@@ -203,10 +204,8 @@ def test_host_memory_passes_from_context_to_context(
     assert results == [4.0**turn for turn in range(1, 6)]
 
 
-def test_a_run_waits_for_host_memory_that_the_same_queue_is_to_fill(
-    context: MLContext, run: Run
-) -> None:
-    """That work was submitted before to the same queue does not mean that it was read back."""
+def test_host_memory_is_filled_when_a_run_signals(context: MLContext, run: Run) -> None:
+    """That work was submitted to a queue does not mean that it was read back."""
     graph, execution = doubling(context), MLAwaitedExecution(context)
     between = np.zeros(SHAPE, np.float32)
     filled = Timeline()
@@ -217,7 +216,8 @@ def test_a_run_waits_for_host_memory_that_the_same_queue_is_to_fill(
         await execution.compute(graph, between_inputs, {"y": between}, sync=[filled(signal=turn)])
 
     async def second(turn: int) -> None:
-        found = await execution.compute(graph, {"x": between}, sync=[filled(wait=turn)])
+        await filled.wait_async(turn)
+        found = await execution.compute(graph, {"x": between})
         results.append(found["y"][0, 0])
 
     async def main() -> None:
@@ -293,11 +293,13 @@ def test_rasterizing_runs_ahead_of_blending_by_ten_passes_at_most(
         ahead.append(number - blended.value)
 
     async def add(number: int) -> None:
+        await gate.wait_async(1)
+        await drawn.wait_async(number)  # an array is read at the call
         await MLAwaitedExecution(two).compute(
             blend,
             {"image": ring[number % AHEAD], "so_far": sums[number % 2]},
             {"blended": sums[(number + 1) % 2]},
-            sync=[gate(wait=1), drawn(wait=number), blended(signal=number)],
+            sync=[blended(wait=number - 1, signal=number)],
         )
 
     in_threads(thread(draw), thread(add), lambda: open_when_ten_ahead(gate, drawn, blended))
