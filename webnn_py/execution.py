@@ -167,8 +167,9 @@ class MLExecution:
 
         Args:
             graph: Built by this context.
-            inputs: Every input by name: an array of its data type and shape, a buffer, a DLPack
-                tensor in CPU memory, or {"resource": one of these, "dimensions": [...]}.
+            inputs: Every input by name: an array of its data type and shape (or flat, with all its
+                elements), a buffer, a DLPack tensor in CPU memory, or {"resource": one of these,
+                "dimensions": [...]}.
             outputs: Arrays to write into, by name; larger ones are accepted. Outputs not given are
                 allocated.
 
@@ -176,6 +177,7 @@ class MLExecution:
             Every output by name.
 
         Raises:
+            ValidationError: `graph` is no MLGraph.
             DataError: A name, data type or size does not fit; nothing has run.
             InvalidStateError: Called under a running event loop, or the graph is destroyed.
             OperationError: The engine failed.
