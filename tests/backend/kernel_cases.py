@@ -175,7 +175,43 @@ def gathered() -> Iterator[Case]:
     yield Case("pooled", lambda b, x: b.max_pool2d(x), {"x": numbers("x", x.shape, "int8")})
 
 
+def _recurrent(op: str, hidden: int, rows: int, **options: Any) -> Case:
+    """Three steps with everything that may be given, or with nothing."""
+    gates = 4 if op == "lstm" else 3
+    directions = 2 if options.get("direction") == "both" else 1
+    shapes = {"weight": (gates * hidden, 3), "recurrent_weight": (gates * hidden, hidden)}
+    if options.pop("full", False):
+        shapes |= {name: (gates * hidden,) for name in ("bias", "recurrent_bias")}
+        shapes |= {"initial_hidden_state": (rows, hidden)}
+        if op == "lstm":
+            shapes |= {"peephole_weight": (3 * hidden,), "initial_cell_state": (rows, hidden)}
+    name = f"{op} {hidden} {rows} {sorted(shapes)} {_option_text(options)}"
+
+    def apply(builder: MLGraphBuilder, **given: MLOperand) -> MLOperand:
+        input_, weight, recurrent, *_ = given.values()
+        more = dict(list(given.items())[3:])
+        made = getattr(builder, op)(input_, weight, recurrent, 3, hidden, **more, **options)
+        last: MLOperand = made[-1]
+        return last
+
+    inputs = {"input": numbers(name, (3, rows, 3))}
+    inputs |= {key: numbers(key, (directions, *shape), reach=1) for key, shape in shapes.items()}
+    return Case(name, apply, inputs)
+
+
+def sequences() -> Iterator[Case]:
+    """Rows of one unit and of four, more units than fit a row of workgroups, every option."""
+    for op, hidden, direction in itertools.product(
+        ("lstm", "gru"), (5, 12), ("forward", "backward", "both")
+    ):
+        yield _recurrent(op, hidden, 8, direction=direction, full=True, return_sequence=True)
+    for op in ("lstm", "gru"):
+        yield _recurrent(op, 12, 30)
+    yield _recurrent("gru", 12, 8, full=True, reset_after=False)
+
+
 CASES = [
+    *sequences(),
     *reductions(),
     *positions(),
     *running_sums(),

@@ -18,5 +18,10 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let e1 = value(min(w * 4u + 1u, 14u));
   let e2 = value(min(w * 4u + 2u, 14u));
   let e3 = value(min(w * 4u + 3u, 14u));
-  out0[w] = ((u32(e0) & 0xffu) << 0u) | ((u32(e1) & 0xffu) << 8u) | ((u32(e2) & 0xffu) << 16u) | ((u32(e3) & 0xffu) << 24u);
+  let word = ((u32(e0) & 0xffu) << 0u) | ((u32(e1) & 0xffu) << 8u) | ((u32(e2) & 0xffu) << 16u) | ((u32(e3) & 0xffu) << 24u);
+  if (w == 3u) {
+    out0[w] = (word & 16777215u) | (out0[w] & 4278190080u);
+    return;
+  }
+  out0[w] = word;
 }

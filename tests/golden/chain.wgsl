@@ -2,6 +2,10 @@
 @group(0) @binding(0) var<storage, read> in0: array<f32>;
 @group(0) @binding(1) var<storage, read> in1: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out0: array<f32>;
+fn wn_is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn wn_max(a: f32, b: f32) -> f32 {
+  return select(a, b, (a < b) | wn_is_nan(b));
+}
 fn value(i: u32) -> f32 {
   let i1 = (i % 6u);
   let v2 = in0[i1];
@@ -14,7 +18,7 @@ fn value(i: u32) -> f32 {
   let v9 = in0[i8];
   let v10 = v7 - v9;
   let v11 = sqrt(v7);
-  let v12 = max(v10, v11);
+  let v12 = wn_max(v10, v11);
   return v12;
 }
 @compute @workgroup_size(64)

@@ -45,7 +45,7 @@ fn value(i: u32) -> f32 {
   let i13 = (i / 16u);
   let v14 = in1[i13];
   let v15 = v12 + v14;
-  let v16 = max(v15, f32(0));
+  let v16 = select(v15, 0.0, v15 < 0.0);
   return v16;
 }
 @compute @workgroup_size(64)

@@ -36,5 +36,10 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   if (w >= 4u) { return; }
   let e0 = value(min(w * 2u + 0u, 6u));
   let e1 = value(min(w * 2u + 1u, 6u));
-  out0[w] = wn_half_bits(e0) | (wn_half_bits(e1) << 16u);
+  let word = wn_half_bits(e0) | (wn_half_bits(e1) << 16u);
+  if (w == 3u) {
+    out0[w] = (word & 65535u) | (out0[w] & 4294901760u);
+    return;
+  }
+  out0[w] = word;
 }
