@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,14 +113,32 @@ def positions() -> Iterator[Case]:
             yield _best(name, place)
 
 
+def no_numbers() -> Iterator[Case]:
+    """NaN wins, and the first one of several, whichever thread meets it."""
+    x = numbers("x", (6, 600))
+    for row, places in enumerate(([0], [599], [255, 256], [300, 44], [64])):
+        x[row, places] = np.nan
+    x[:, 5] = np.inf
+    for name in (*BETTER, "reduce_max", "reduce_min", "reduce_log_sum_exp"):
+        options = {"axis": 1} if name in BETTER else {"axes": [1]}
+        yield Case(
+            f"{name} of no numbers",
+            functools.partial(_applied, name=name, options=options),
+            {"x": x},
+            ("gpu", "cpu"),
+        )
+
+
+def _applied(builder: MLGraphBuilder, x: MLOperand, name: str, options: Any) -> MLOperand:
+    made: MLOperand = getattr(builder, name)(x, **options)
+    return made
+
+
 def _best(name: str, place: int) -> Case:
     x = np.zeros((1, 300), np.float32)
     x[0, place] = 1 if name == "arg_max" else -1
 
-    def apply(builder: MLGraphBuilder, x: MLOperand) -> MLOperand:
-        made: MLOperand = getattr(builder, name)(x, axis=1)
-        return made
-
+    apply = functools.partial(_applied, name=name, options={"axis": 1})
     return Case(f"{name} at {place}", apply, {"x": x}, ("gpu",))
 
 
@@ -214,6 +233,7 @@ CASES = [
     *sequences(),
     *reductions(),
     *positions(),
+    *no_numbers(),
     *running_sums(),
     *scattering(),
     *gathered(),

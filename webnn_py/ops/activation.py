@@ -79,7 +79,7 @@ class Activation:
 
     @operator(
         input=Limits(FLOATS),
-        numpy=_wide(lambda input: 0.5 * input * (1.0 + numeric.erf(input * np.sqrt(0.5)))),
+        numpy=_wide(numeric.gelu),
         wgsl="wn_gelu({input})",
     )
     def gelu(self, input: MLOperand, *, label: str = "") -> Inferred:

@@ -134,6 +134,8 @@ class Convolution:
     ) -> Inferred:
         """2-D convolution of [n, c, h, w] (or nhwc) with a filter of [o, c / groups, kh, kw].
 
+        A GPU may leave out what taps that are infinite or NaN make of the padding's zeros.
+
         Args:
             input: The 4-D input in `input_layout`.
             filter: The 4-D filter in `filter_layout`.

@@ -67,9 +67,24 @@ def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """Error function after W. J. Cody, "Rational Chebyshev approximations for the error function".
+    """Error function."""
+    small, rest = _erf(x)
+    result = np.where(np.abs(x) <= 0.46875, small, np.sign(x) * (1.0 - rest))
+    return np.where(np.isnan(x), x, result)
 
-    Mathematics of Computation 23 (1969); relative error below 1e-15.
+
+def gelu(x: Array) -> Array:
+    """0.5 * x * (1 + erf(x / sqrt(2))); where that would cancel, by the complementary function."""
+    scaled = x * np.sqrt(0.5)
+    factor = np.where(scaled < -0.46875, _erf(scaled)[1], 1.0 + erf(scaled))
+    return np.asarray(0.5 * x * factor)
+
+
+def _erf(x: Array) -> tuple[Array, Array]:
+    """The error function where |x| <= 0.46875, and 1 - erf(|x|) elsewhere.
+
+    After W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of
+    Computation 23 (1969); relative error below 1e-15.
     """
     y = np.abs(x)
     square = np.minimum(y, 0.5) ** 2
@@ -156,9 +171,7 @@ def erf(x: Array) -> Array:
         )
     )
     large = np.exp(-large_y * large_y) / large_y * (1.0 / np.sqrt(np.pi) - tail)
-    outer = np.sign(x) * (1.0 - np.where(y <= 4.0, middle, large))
-    result = np.where(y <= 0.46875, small, outer)
-    return np.where(np.isnan(x), x, result)
+    return small, np.where(y <= 4.0, middle, large)
 
 
 def cast(input: Array, data_type: str) -> Array:

@@ -7,12 +7,17 @@ declaration says in WGSL has a counterpart here where a result hangs on it.
 
 from __future__ import annotations
 
+import math
+
 EXPRESSIONS: dict[str, str] = {
     "max({a}, {b})": "wn_max({a}, {b})",
     "min({a}, {b})": "wn_min({a}, {b})",
     # No test of bits in what ends a convolution: comparisons with NaN are false.
     "max({input}, {T}(0))": "select({input}, 0.0, {input} < 0.0)",
     "sign({input})": "select(sign({input}), {input}, wn_is_nan({input}))",
+    "select({input}, {slope} * {input}, {input} < {T}(0))": (
+        "select({input}, wn_scaled({input}, {slope}), {input} < 0.0)"
+    ),
     "{a} > {b}": "wn_above({a}, {b})",
     "{a} < {b}": "wn_below({a}, {b})",
     "wn_flag({a} == {b})": "wn_flag(wn_equal({a}, {b}))",
@@ -27,6 +32,15 @@ TWICE: dict[str, str] = {
     "{a} / {b}": "{a} / wn_settled({b})",
 }
 """The expressions for one operand given twice: infinity less infinity is not 0."""
+
+KNOWN: dict[tuple[str, int, float], str] = {
+    ("{a} * {b}", 0, 0.0): "wn_scaled({b}, {a})",
+    ("{a} * {b}", 1, 0.0): "wn_scaled({a}, {b})",
+    ("{a} / {b}", 0, 0.0): "wn_scaled(1.0 / {b}, {a})",
+    ("{a} / {b}", 1, 0.0): "{a} * bitcast<f32>(bitcast<u32>({b}) | 0x7f800000u)",
+    ("{a} / {b}", 1, math.inf): "wn_scaled({a}, 0.0)",
+}
+"""The expressions where an operand (by its number) is known to be this number, of either sign."""
 
 FUNCTIONS = {
     "wn_is_nan": (

@@ -72,10 +72,10 @@ def _without_folding(body: Body, template: str, node: Node) -> str:
     a, *rest = node.operands
     if rest == [a]:
         return floats.TWICE.get(template, template)
-    if template == "{a} * {b}" and body.emission.scalar(a) == 0:
-        return "wn_scaled({b}, {a})"
-    if template == "{a} * {b}" and body.emission.scalar(rest[0]) == 0:
-        return "wn_scaled({a}, {b})"
+    for number, operand in enumerate(node.operands):
+        known = body.emission.scalar(operand)
+        if known is not None:
+            template = floats.KNOWN.get((template, number, abs(known)), template)
     return template
 
 
