@@ -200,7 +200,7 @@ def _recurrent(op: str, hidden: int, rows: int, **options: Any) -> Case:
     directions = 2 if options.get("direction") == "both" else 1
     shapes = {"weight": (gates * hidden, 3), "recurrent_weight": (gates * hidden, hidden)}
     if options.pop("full", False):
-        shapes |= {name: (gates * hidden,) for name in ("bias", "recurrent_bias")}
+        shapes |= dict.fromkeys(("bias", "recurrent_bias"), (gates * hidden,))
         shapes |= {"initial_hidden_state": (rows, hidden)}
         if op == "lstm":
             shapes |= {"peephole_weight": (3 * hidden,), "initial_cell_state": (rows, hidden)}

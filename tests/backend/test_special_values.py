@@ -1,6 +1,6 @@
 """NaN, infinities, zeros, the least and the greatest numbers give what the reference gives.
 
-What is left open (D41): subnormal floats may count as zero, and zeros may have either sign.
+What is left open (D43): subnormal floats may count as zero, and zeros may have either sign.
 """
 
 from __future__ import annotations

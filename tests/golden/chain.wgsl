@@ -12,13 +12,14 @@ fn value(i: u32) -> f32 {
   let i3 = (i / 6u);
   let v4 = in1[i3];
   let v5 = v2 + v4;
-  let v6 = v5 * 0.5f;
-  let i7 = (i % 6u);
-  let v8 = in0[i7];
-  let v9 = v6 - v8;
-  let v10 = sqrt(v6);
-  let v11 = wn_max(v9, v10);
-  return v11;
+  let c6 = 0.5f;
+  let v7 = v5 * c6;
+  let i8 = (i % 6u);
+  let v9 = in0[i8];
+  let v10 = v7 - v9;
+  let v11 = sqrt(v7);
+  let v12 = wn_max(v10, v11);
+  return v12;
 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
