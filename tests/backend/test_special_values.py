@@ -212,6 +212,31 @@ def test_any_other_operator(
     assert_like_reference(gpu, reference, call, integers)
 
 
+AXES: dict[str, Any] = {"axis": 3, "axes": [2, 3], "window_dimensions": [2, 2]}
+LINES = sorted(
+    name
+    for name, op in REGISTRY.items()
+    if op.family in ("reduction", "scan", "pooling", "normalization")
+    and all(op.signature.parameters[n].default is None for n in list(op.limits)[1:])
+)
+"""Operators of one operand, over its last axes."""
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+@pytest.mark.parametrize("name", LINES)
+def test_lines_of_numbers_and_others(
+    gpu: MLContext, reference: MLContext, name: str, data_type: str
+) -> None:
+    x = np.arange(8 * 16).reshape(8, 16) % 7 - 3.0
+    for line, special in zip(x, ([NAN], [INF], [-INF], [INF, -INF], [NAN, NAN, INF]), strict=False):
+        line[5 : 5 + len(special)] = special
+    x[6:] = [[-INF], [INF]]
+    op = REGISTRY[name]
+    options = {n: v for n, v in AXES.items() if n in op.signature.parameters}
+    call = applied(name, {"input": x.reshape(1, -1, 4, 4).astype(data_type)}, **options)
+    assert_like_reference(gpu, reference, call)
+
+
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("options", [{"axes": [1]}, {"axes": []}, {"axes": [0, 1]}], ids=str)
 def test_log_sum_exp(
