@@ -13,6 +13,7 @@ from webnn_py.ir import Descriptor
 from webnn_py.ops import remedies
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.windows import check_reach, sliding
 from webnn_py.shapes import check_list, conv_output
 
 InputLayout = Literal["nchw", "nhwc"]
@@ -96,6 +97,22 @@ def window_sizes(
     return height, width
 
 
+def check_sliding(
+    size: Sequence[int],
+    window: Sequence[int],
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    counts: Sequence[int],
+) -> None:
+    """So many windows do not reach too far; sizes that are no sizes are refused elsewhere."""
+    if min(counts) < 1:
+        return
+    check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(size)], padding)
+    windows = sliding(size, window, padding, strides, dilations, counts)
+    check_reach([along.span for along in windows], padding)
+
+
 def transposed_sizes(
     size: Sequence[int],
     window: Sequence[int],
@@ -169,9 +186,10 @@ class Convolution:
             raise ValidationError(f"{out} output channels do not divide into {groups} groups")
         check_bias(bias, out)
         rows, columns = window_sizes((height, width), window, padding, strides, dilations)
-        sizes = math.floor(rows), math.floor(columns)
-        check_covered(sizes, (height, width), window, padding, dilations)
-        shape = dims((batches, out, *sizes), "nchw", input_layout)
+        counts = math.floor(rows), math.floor(columns)
+        check_covered(counts, (height, width), window, padding, dilations)
+        check_sliding((height, width), window, padding, strides, dilations, counts)
+        shape = dims((batches, out, *counts), "nchw", input_layout)
         return result(Descriptor(input.data_type, shape))
 
     @operator(input=Limits(FLOATS, 4), filter=Limits("input", 4), bias=Limits("input", 1))
@@ -245,5 +263,9 @@ class Convolution:
             raise ValidationError(
                 f"padding {list(padding)} leaves nothing of the output: {list(sizes)}"
             )
+        # Each input element makes a window of the output.
+        windows = sliding(sizes, window, padding, strides, dilations, size)
+        check_reach([along.span for along in windows], padding)
+        check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(sizes)], padding)
         shape = dims((batches, out * groups, *sizes), "nchw", input_layout)
         return result(Descriptor(input.data_type, shape))

@@ -12,6 +12,7 @@ from webnn_py.ir import Descriptor
 from webnn_py.ops.convolution import (
     InputLayout,
     check_covered,
+    check_sliding,
     check_window,
     dims,
     window_sizes,
@@ -51,6 +52,7 @@ def _pool(
     otherwise = window_sizes(input.shape[1:3], window, padding, strides, dilations)
     remedy = "; it would fit with layout='nhwc'" if min(otherwise) >= 1 else ""
     check_covered(sizes, (height, width), window, padding, dilations, remedy)
+    check_sliding((height, width), window, padding, strides, dilations, sizes)
     shape = dims((batches, channels, *sizes), "nchw", layout)
     return result(Descriptor(input.data_type, shape), window_dimensions=window)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from webnn_py import dtypes
 from webnn_py.ops import numeric
-from webnn_py.ops.convolution import transposed_sizes
+from webnn_py.ops.convolution import transposed_sizes, window_sizes
+from webnn_py.ops.windows import Windows, sliding
 
 Array = np.ndarray[Any, Any]
 TILE_BYTES = 4 << 20
@@ -33,36 +35,41 @@ def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
     return in_parts
 
 
-def _windows(
-    x: Array,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    sizes: Sequence[int],
-) -> Array:
-    """View of [n, c, h, w] as [n, c, out_h, out_w, kh, kw]."""
-    n, c, h, w = x.strides
-    shape = (*x.shape[:2], *sizes, *window)
-    steps = (n, c, h * strides[0], w * strides[1], h * dilations[0], w * dilations[1])
-    return np.lib.stride_tricks.as_strided(x, shape, steps, writeable=False)
+def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
+    """[n, c, h, w] with padding as [n, c, out_h, out_w, kh, kw]: a view, of a copy if need be."""
+    steps: list[tuple[int, int]] = []
+    for axis, windows in enumerate(along, start=2):
+        x, *step = _laid_out(x, axis, windows, fill)
+        steps.append((step[0], step[1]))
+    n, c, *own = x.strides
+    shape = (*x.shape[:2], *(w.count for w in along), *(w.taps for w in along))
+    strides = [[stride * step[i] for stride, step in zip(own, steps, strict=True)] for i in (0, 1)]
+    return np.lib.stride_tricks.as_strided(
+        x, shape, (n, c, *strides[0], *strides[1]), writeable=False
+    )
 
 
-def _padded(x: Array, padding: Sequence[int], value: float) -> Array:
-    top, bottom, left, right = padding
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+def _laid_out(x: Array, axis: int, windows: Windows, fill: float) -> tuple[Array, int, int]:
+    """The array with what windows along a dimension see, and their stride and dilation in that.
+
+    That is all that they slide over, or only what they meet, window by window: the lesser one.
+    """
+    size, low, span = windows.size, windows.padding, windows.span
+    if windows.count * windows.taps >= span:
+        widths = [(0, 0)] * x.ndim
+        widths[axis] = (low, max(0, span - low - size))
+        return np.pad(x, widths, constant_values=fill), windows.stride, windows.dilation
+    first = np.arange(windows.count)[:, np.newaxis] * windows.stride - low
+    places = (first + np.arange(windows.taps) * windows.dilation).reshape(-1)
+    inside = (places >= 0) & (places < size)
+    taken = np.take(x, np.clip(places, 0, size - 1), axis)
+    shape = [1] * x.ndim
+    shape[axis] = places.size
+    return np.where(inside.reshape(shape), taken, taken.dtype.type(fill)), windows.taps, 1
 
 
 def _permuted(x: Array, layout: str, wanted: str) -> Array:
     return np.transpose(x, [layout.index(letter) for letter in wanted])
-
-
-def _floor_sizes(
-    shape: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[int, int]:
-    height, width = (
-        (shape[2 + i] - (window[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in (0, 1)
-    )
-    return height, width
 
 
 def _tiles(windows: Array) -> Iterator[slice]:
@@ -86,10 +93,11 @@ def conv2d(
     filter_layout: str,
 ) -> Array:
     """2-D convolution as one matrix product a group."""
-    x = _padded(_permuted(input, input_layout, "nchw").astype(np.float64), padding, 0.0)
+    x = _permuted(input, input_layout, "nchw").astype(np.float64)
     taps = _permuted(filter, filter_layout, "oihw").astype(np.float64)
-    sizes = _floor_sizes(x.shape, taps.shape[2:], strides, dilations)
-    windows = _windows(x, taps.shape[2:], strides, dilations, sizes)
+    how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
+    sizes = [math.floor(size) for size in window_sizes(*how)]
+    windows = _windows(x, sliding(*how, sizes), 0.0)
     result = np.empty((x.shape[0], *sizes, taps.shape[0]))
     outs, ins = taps.shape[0] // groups, taps.shape[1]
     for group in range(groups):
@@ -125,22 +133,32 @@ def conv_transpose2d(
     if c % groups:
         raise ValueError(f"{c} input channels do not divide into {groups} groups")
     least = transposed_sizes((h, w), window, padding, strides, dilations)
-    sizes = np.add(least, output_padding) if output_sizes is None else output_sizes
-    top, _, left, _ = padding
-    reach = transposed_sizes((h, w), window, (0, 0, 0, 0), strides, dilations)
-    full = np.zeros((n, groups, o, max(reach[0], top + sizes[0]), max(reach[1], left + sizes[1])))
+    added = [size + extra for size, extra in zip(least, output_padding, strict=True)]
+    sizes = added if output_sizes is None else output_sizes
+    result = np.zeros((n, groups, o, *sizes))
     parts = x.reshape(n, groups, c // groups, h, w)
     kernels = taps.reshape(groups, c // groups, o, *window)
-    for row, column in np.ndindex(*window):
-        i, j = row * dilations[0], column * dilations[1]
-        rows = slice(i, i + (h - 1) * strides[0] + 1, strides[0])
-        columns = slice(j, j + (w - 1) * strides[1] + 1, strides[1])
-        tap = kernels[..., row, column]
-        full[..., rows, columns] += np.einsum("ngchw,gco->ngohw", parts, tap, optimize=True)
-    result = full[..., top : top + sizes[0], left : left + sizes[1]].reshape(n, -1, *sizes)
+    along = sliding(sizes, window, padding, strides, dilations, (h, w))
+    for place in np.ndindex(*window):
+        tap = kernels[..., place[0], place[1]]
+        (rows, to_rows), (columns, to_columns) = map(_met, along, place)
+        part = parts[..., rows, columns]
+        result[..., to_rows, to_columns] += np.einsum("ngchw,gco->ngohw", part, tap, optimize=True)
+    result = result.reshape(n, -1, *sizes)
     if bias is not None:
         result = result + bias.astype(np.float64).reshape(-1, 1, 1)
     return _permuted(result, "nchw", input_layout)
+
+
+def _met(windows: Windows, tap: int) -> tuple[slice, slice]:
+    """The windows of which a tap meets the tensor, and where it does."""
+    behind = windows.padding - tap * windows.dilation
+    first = max(0, -(-behind // windows.stride))
+    last = min(windows.count - 1, (windows.size - 1 + behind) // windows.stride)
+    if last < first:
+        return slice(0), slice(0)
+    start, end = (i * windows.stride - behind for i in (first, last))
+    return slice(first, last + 1), slice(start, end + 1, windows.stride)
 
 
 def _pool(
@@ -156,20 +174,12 @@ def _pool(
 ) -> tuple[Array, Array]:
     """Windows of the input and, of the same shape, where they lie inside it."""
     x = _permuted(input, layout, "nchw")
+    how = (x.shape[2:], window_dimensions, padding, strides, dilations)
+    rounded = math.ceil if output_shape_rounding == "ceil" else math.floor
+    sizes = [rounded(size) for size in window_sizes(*how)] if output_sizes is None else output_sizes
+    along = [windows.cropped() for windows in sliding(*how, sizes)]
     inside = np.ones((1, 1, *x.shape[2:]), dtype=np.float64)
-    sizes = []
-    ends = list(padding)
-    for i in (0, 1):
-        span = (window_dimensions[i] - 1) * dilations[i] + 1
-        total = x.shape[2 + i] + padding[2 * i] + padding[2 * i + 1] - span
-        rounded = (
-            -(-total // strides[i]) if output_shape_rounding == "ceil" else total // strides[i]
-        )
-        sizes.append(rounded + 1 if output_sizes is None else output_sizes[i])
-        needed = (sizes[i] - 1) * strides[i] + span
-        ends[2 * i + 1] = max(padding[2 * i + 1], needed - x.shape[2 + i] - padding[2 * i])
-    how = (window_dimensions, strides, dilations, sizes)
-    return _windows(_padded(x, ends, fill), *how), _windows(_padded(inside, ends, 0.0), *how)
+    return _windows(x, along, fill), _windows(inside, along, 0.0)
 
 
 @_by_samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from webnn_py.backends.webgpu.cropping import crop
 from webnn_py.backends.webgpu.sequences import is_sequence, sequence
 from webnn_py.backends.webgpu.shorten import shorten
 from webnn_py.backends.webgpu.stabilize import stabilize
@@ -18,10 +19,10 @@ Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 
 def legalize(graph: Graph, features: Features) -> Graph:
     """Apply each rule to all nodes, those of the rules before it included."""
-    # Stable formulas reduce; sequences become products; pooling becomes reductions and concats.
+    # Stable formulas reduce, sequences are products; long windows become reductions and concats.
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    rules: tuple[Rule, ...] = (stabilize, sequences, shorten, shorten, narrow)
+    rules: tuple[Rule, ...] = (stabilize, sequences, crop, shorten, shorten, narrow)
     for rule in rules:
         graph = Rewriter(graph).run(rule)
     return graph

@@ -14,6 +14,7 @@ from webnn_py.backends.webgpu.lower.window import always_inside, flat
 from webnn_py.backends.webgpu.rounds import LONG
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
+from webnn_py.shapes import MAX_DIMENSION
 
 STRIP = 4
 MOST_CHANNELS = 4
@@ -31,6 +32,9 @@ def emit(emission: Emission, heavy: Node) -> Kernel | None:
     if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
         return None
     if not (_is_buffer(emission, conv.data) and _is_buffer(emission, conv.filter)):
+        return None
+    reach = (STRIP - 1) * heavy.attrs["strides"][1] + (conv.kw - 1) * heavy.attrs["dilations"][1]
+    if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
         return None
     strips = -(-conv.width // STRIP) * conv.height
     rows = conv.batch * (conv.per_group * conv.groups) // _channels(conv)

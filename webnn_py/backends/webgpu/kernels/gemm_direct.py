@@ -98,23 +98,19 @@ class _Plan:
         problem, rows, groups = self.problem, self.tile.rows, self.tile.cols // self.width
         type_ = problem.vec4 if self.width == 4 else problem.compute
         lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
-        steps = self._steps()
+        # Written out more than once where the loop would make too many rounds.
+        rounds = problem.k // self.step
+        steps = min(-(-rounds // LONG), MOST_STEPS)
         if steps == 1:
             lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
             return [*lines, *self._one_step(), "}"]
-        lines.append(
-            f"for (var first = 0u; first < {problem.k}u; first += {steps * self.step}u) {{"
-        )
+        stride = steps * self.step
+        lines.append(f"for (var first = 0u; first < {problem.k}u; first += {stride}u) {{")
         for n in range(steps):
-            lines += ["  {", f"  let k = first + {n * self.step}u;", *self._one_step(), "  }"]
+            k = f"first + {n * self.step}u"
+            guard = f"if ({k} < {problem.k}u)" if rounds % steps else ""
+            lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
         return [*lines, "}"]
-
-    def _steps(self) -> int:
-        """Steps in one round of the loop: more where it would make too many rounds."""
-        rounds, steps = self.problem.k // self.step, 1
-        while rounds // steps > LONG and rounds % (2 * steps) == 0 and steps < MOST_STEPS:
-            steps *= 2
-        return steps
 
     def _one_step(self) -> list[str]:
         rows, groups = self.tile.rows, self.tile.cols // self.width

@@ -31,10 +31,10 @@ def _taps(body: Body, node: Node, axis: int, place: str) -> Iterator[tuple[str, 
     with body.loop(-(-taps // apart), "t") as step:
         tap = body.let(f"{first} + {step} * {apart}u" if apart > 1 else step, "tap")
         reach = body.let(f"i32({start}) - i32({tap} * {dilation}u)", "d")
-        checks = [f"{reach} >= 0", f"{reach} < {size * stride}"]
+        checks = [f"{reach} >= 0", f"{reach} <= {(size - 1) * stride}"]
         if apart > 1 and taps % apart:
             checks.append(f"{tap} < {taps}u")
-        if stride > 1 and apart == 1:
+        if stride > 1 and apart == 1 and size > 1:
             checks.append(f"{reach} % {stride} == 0")
         with body.block(f"if ({' && '.join(checks)})"):
             yield tap, body.let(f"u32({reach}) / {stride}u", "at")
