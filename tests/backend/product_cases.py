@@ -173,6 +173,7 @@ def convolutions() -> Iterator[Case]:
     yield _convolution("many", (2, 3, 40, 40), (40, 3, 3, 3), GPU, padding=[1, 1, 1, 1])
     yield _convolution("large", (1, 2, 64, 64), (8, 2, 1, 1), ALL)
     yield _convolution("of seven points", (1, 4, 7, 7), (8, 4, 1, 1))
+    yield _convolution("far apart", (1, 4, 3, 3), (4, 4, 1, 1), ("cpu",), strides=[1, 2**30])
     yield _convolution("a row of taps", (1, 1, 1, 20), (4, 1, 1, 17), BOTH)
     yield _convolution("a long row of taps", (1, 1, 1, 70_004), (4, 1, 1, 70_001), ("cpu",))
     yield Case(
