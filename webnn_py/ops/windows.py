@@ -67,7 +67,7 @@ def check_reach(reach: Sequence[int], padding: Sequence[int]) -> None:
         padding: The option, for the message.
 
     Raises:
-        ValidationError: It has more, see D44 in spec/deviations.md.
+        ValidationError: It has more, a departure from the texts (spec/deviations.md).
     """
     for extent in reach:
         if extent > MAX_DIMENSION:

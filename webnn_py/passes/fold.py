@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_py.ir import Graph, Node
+from webnn_py.dtypes import PACKED_4BIT
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
+
+
+def _is_packed(value: Value) -> bool:
+    """Whether no identity takes a value's type."""
+    return value.data_type in PACKED_4BIT
 
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
@@ -19,7 +25,7 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         is_result = not results.isdisjoint(node.outputs)
-        if is_result and node.op == "identity":
+        if is_result and (node.op == "identity" or any(map(_is_packed, node.outputs))):
             return None
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
         arrays = [rewriter.array_of(operand) for operand in operands]
