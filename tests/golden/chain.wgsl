@@ -4,7 +4,7 @@
 @group(0) @binding(2) var<storage, read_write> out0: array<f32>;
 fn wn_is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
 fn wn_max(a: f32, b: f32) -> f32 {
-  return select(a, b, (a < b) | wn_is_nan(b));
+  return select(select(max(a, b), b, wn_is_nan(b)), a, wn_is_nan(a));
 }
 fn value(i: u32) -> f32 {
   let i1 = (i % 6u);

@@ -144,7 +144,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "float64(nan)": lambda: np.float64("nan"),
     "int64(-1)": lambda: np.int64(-1),
     "bool_": lambda: np.bool_(True),
-    "NaT": lambda: np.datetime64("NaT"),
+    "NaT": lambda: np.datetime64("NaT", "s"),
     "timedelta64": lambda: np.timedelta64(1, "s"),
     "hostile": Hostile,
     "hostile class": lambda: Hostile,

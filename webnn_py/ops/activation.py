@@ -163,7 +163,7 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input: input / (1.0 + np.abs(input))),
-        wgsl="{input} / (1.0 + abs({input}))",
+        wgsl="wn_div({input}, 1.0 + abs({input}))",
     )
     def softsign(self, input: MLOperand, *, label: str = "") -> Inferred:
         """X / (1 + |x|)."""

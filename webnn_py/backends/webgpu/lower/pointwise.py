@@ -80,10 +80,10 @@ def _without_folding(body: Body, template: str, node: Node) -> str:
 
 
 def _clamp(body: Body, names: dict[str, str], attrs: Any, storage: Storage) -> str:
-    """Comparisons rather than `max` and `min`: they are false for NaN, which stays."""
+    """The greater of the input and the lower bound, the less of that and the upper one."""
     value = names["input"]
-    for bound, sign in (("min_value", "<"), ("max_value", ">")):
+    for bound, which in (("min_value", "max"), ("max_value", "min")):
         if attrs[bound] is not None:
-            held = f"select({{a}}, {{b}}, {{a}} {sign} {{b}})"
+            held = f"{which}({{a}}, {{b}})"
             value = body.let(express(held, storage, a=value, b=names[bound]))
     return value
