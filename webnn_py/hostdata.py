@@ -96,7 +96,7 @@ def _made(value: object) -> str:
 
 def _converted(array: Array, wanted: np.dtype[Any]) -> str:
     """How to convert an array, as the end of a message."""
-    return "" if array.dtype.kind in "OSUV" else f"; convert it with .astype(np.{wanted.name})"
+    return "" if array.dtype.kind not in "fiub" else f"; convert it with .astype(np.{wanted.name})"
 
 
 def _typed(array: Array, raw: bool, descriptor: Descriptor, what: str) -> Array:
