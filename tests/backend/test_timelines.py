@@ -5,6 +5,7 @@ WEBNN_REPEAT is the number of passes of the long ones (20 if not set).
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -275,14 +276,6 @@ def test_rasterizing_runs_ahead_of_blending_by_ten_passes_at_most(
     sums = [two.create_tensor_sync("float32", size, readable=True) for _ in range(2)]
     ahead: list[int] = []
 
-    def thread(work: Callable[[int], Any]) -> Callable[[], None]:
-        import asyncio
-
-        async def main() -> None:
-            await asyncio.gather(*(work(number) for number in range(1, PASSES + 1)))
-
-        return lambda: asyncio.run(main())
-
     async def draw(number: int) -> None:
         await MLAwaitedExecution(one).compute(
             raster,
@@ -292,17 +285,28 @@ def test_rasterizing_runs_ahead_of_blending_by_ten_passes_at_most(
         )
         ahead.append(number - blended.value)
 
-    async def add(number: int) -> None:
-        await gate.wait_async(1)
-        await drawn.wait_async(number)  # an array is read at the call
-        await MLAwaitedExecution(two).compute(
-            blend,
-            {"image": ring[number % AHEAD], "so_far": sums[number % 2]},
-            {"blended": sums[(number + 1) % 2]},
-            sync=[blended(wait=number - 1, signal=number)],
-        )
+    async def draw_all() -> None:
+        await asyncio.gather(*(draw(number) for number in range(1, PASSES + 1)))
 
-    in_threads(thread(draw), thread(add), lambda: open_when_ten_ahead(gate, drawn, blended))
+    async def blend_all() -> None:
+        await gate.wait_async(1)
+        execution, runs = MLAwaitedExecution(two), []
+        for number in range(1, PASSES + 1):
+            await drawn.wait_async(number)  # an array is read at the call
+            run = execution.compute(
+                blend,
+                {"image": ring[number % AHEAD], "so_far": sums[number % 2]},
+                {"blended": sums[(number + 1) % 2]},
+                sync=[blended(wait=number - 1, signal=number)],
+            )
+            runs.append(asyncio.create_task(run))  # tasks begin in their order
+        await asyncio.gather(*runs)
+
+    in_threads(
+        lambda: asyncio.run(draw_all()),
+        lambda: asyncio.run(blend_all()),
+        lambda: open_when_ten_ahead(gate, drawn, blended),
+    )
     assert len(ahead) == PASSES
     assert max(ahead) <= AHEAD
     assert_blended(two.read_tensor_sync(sums[(PASSES + 1) % 2]), PASSES)
