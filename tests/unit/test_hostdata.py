@@ -195,7 +195,7 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
         ((np.int32(1), "float32", None), r"int32, expected float32; .*\.astype\(np\.float32\)"),
         ((np.float64(1), None, None), "a number needs a data type"),
         ((np.array(1.0), "float32", None), "data type float64, expected float32"),
-        ((np.timedelta64(1), "int64", None), r"data type timedelta64\S*, expected int64$"),
+        ((np.timedelta64(1, "s"), "int64", None), r"data type timedelta64\S*, expected int64$"),
         (([1.0], "float32", None), "got list, expected an array.*np.array"),
         ((10**5000, None, None), "a number needs a data type"),
         ((1, None, None), "needs a data type"),
