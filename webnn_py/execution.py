@@ -15,7 +15,7 @@ from webnn_py.context import MLContext, check_context
 from webnn_py.errors import ContextLostError, DataError, InvalidStateError
 from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
-from webnn_py.messages import shown
+from webnn_py.messages import named
 from webnn_py.schedule import Operation, Run
 from webnn_py.targets import check_apart
 from webnn_py.tensor import MLTensor, on_tensors, poison
@@ -39,14 +39,14 @@ def _prepare(
     given = {} if outputs is None else outputs
     graph.check_names(inputs, given, frozenset())
     targets = {
-        name: _output(graph, given[name], descriptor, f"output {shown(name)}")
+        name: _output(graph, given[name], descriptor, named("output", name))
         if given.get(name) is not None
         else _empty(descriptor)
         for name, descriptor in graph.output_descriptors.items()
     }
     check_apart({name: array for name, array in targets.items() if given.get(name) is not None})
     arrays = {
-        name: _input(graph, inputs[name], descriptor, f"input {shown(name)}")
+        name: _input(graph, inputs[name], descriptor, named("input", name))
         for name, descriptor in graph.input_descriptors.items()
     }
     return arrays, targets

@@ -6,6 +6,7 @@ What users give may be a number of a million digits, an array, or an object whos
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import reprlib
 from collections.abc import Iterable
@@ -51,6 +52,12 @@ def shown(value: object) -> str:
     except Exception:  # whatever its own methods raise
         return f"<{type_name(value)}>"
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+
+
+@functools.lru_cache(maxsize=1024)
+def named(kind: str, name: str) -> str:
+    """What an operand of a graph is called in messages; kept, as each run asks for it."""
+    return f"{kind} {shown(name)}"
 
 
 def printable(text: str) -> str:

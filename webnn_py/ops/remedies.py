@@ -56,7 +56,9 @@ def option(name: str, value: object, shape: Sequence[int] | None) -> str:
     """
     given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     # Spans of time are integers to NumPy, but are not compared with numbers.
-    whole = all(isinstance(n, numbers.Integral) and type(n) is not np.timedelta64 for n in given)
+    whole = all(
+        isinstance(n, numbers.Integral) and not isinstance(n, np.timedelta64) for n in given
+    )
     if shape is None or not whole or not any(n < 0 for n in given):
         return ""
     if name in AXES and all(-len(shape) <= n < len(shape) for n in given):

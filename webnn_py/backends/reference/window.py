@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,19 @@ def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
-    """[n, c, h, w] with padding as [n, c, out_h, out_w, kh, kw]: a view, of a copy if need be."""
-    steps: list[tuple[int, int]] = []
+    """[n, c, h, w] with padding as [n, c, out_h, out_w, kh, kw]: a view, of a copy if need be.
+
+    The copy holds all that windows slide over or, where that is less, what each of them meets.
+    """
+    steps = [(windows.stride, windows.dilation) for windows in along]
+    slid: dict[int, Windows] = {}
     for axis, windows in enumerate(along, start=2):
-        x, *step = _laid_out(x, axis, windows, fill)
-        steps.append((step[0], step[1]))
+        if windows.count * windows.taps >= windows.span:
+            slid[axis] = windows
+        else:
+            x = _gathered(x, axis, windows, fill)
+            steps[axis - 2] = windows.taps, 1
+    x = _padded(x, slid, fill)
     n, c, *own = x.strides
     shape = (*x.shape[:2], *(w.count for w in along), *(w.taps for w in along))
     strides = [[stride * step[i] for stride, step in zip(own, steps, strict=True)] for i in (0, 1)]
@@ -49,23 +57,29 @@ def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
     )
 
 
-def _laid_out(x: Array, axis: int, windows: Windows, fill: float) -> tuple[Array, int, int]:
-    """The array with what windows along a dimension see, and their stride and dilation in that.
+def _padded(x: Array, slid: Mapping[int, Windows], fill: float) -> Array:
+    """The array with all that windows slide over along these of its dimensions."""
+    sizes, places = list(x.shape), [slice(None)] * x.ndim
+    for axis, windows in slid.items():
+        sizes[axis] = max(windows.span, windows.padding + windows.size)
+        places[axis] = slice(windows.padding, windows.padding + windows.size)
+    if sizes == list(x.shape):
+        return x
+    wide = np.full(sizes, fill, x.dtype)
+    wide[tuple(places)] = x
+    return wide
 
-    That is all that they slide over, or only what they meet, window by window: the lesser one.
-    """
-    size, low, span = windows.size, windows.padding, windows.span
-    if windows.count * windows.taps >= span:
-        widths = [(0, 0)] * x.ndim
-        widths[axis] = (low, max(0, span - low - size))
-        return np.pad(x, widths, constant_values=fill), windows.stride, windows.dilation
-    first = np.arange(windows.count)[:, np.newaxis] * windows.stride - low
+
+def _gathered(x: Array, axis: int, windows: Windows, fill: float) -> Array:
+    """The array with what each window along a dimension meets, window by window."""
+    first = np.arange(windows.count)[:, np.newaxis] * windows.stride - windows.padding
     places = (first + np.arange(windows.taps) * windows.dilation).reshape(-1)
-    inside = (places >= 0) & (places < size)
-    taken = np.take(x, np.clip(places, 0, size - 1), axis)
+    inside = (places >= 0) & (places < windows.size)
+    taken = np.take(x, np.clip(places, 0, windows.size - 1), axis)
     shape = [1] * x.ndim
     shape[axis] = places.size
-    return np.where(inside.reshape(shape), taken, taken.dtype.type(fill)), windows.taps, 1
+    result: Array = np.where(inside.reshape(shape), taken, taken.dtype.type(fill))
+    return result
 
 
 def _permuted(x: Array, layout: str, wanted: str) -> Array:
@@ -171,21 +185,21 @@ def _pool(
     output_shape_rounding: str,
     output_sizes: Sequence[int] | None,
     fill: float,
-) -> tuple[Array, Array]:
-    """Windows of the input and, of the same shape, where they lie inside it."""
+) -> tuple[Array, list[Windows]]:
+    """Windows of the input, and how they lie along height and width."""
     x = _permuted(input, layout, "nchw")
     how = (x.shape[2:], window_dimensions, padding, strides, dilations)
     rounded = math.ceil if output_shape_rounding == "ceil" else math.floor
     sizes = [rounded(size) for size in window_sizes(*how)] if output_sizes is None else output_sizes
     along = [windows.cropped() for windows in sliding(*how, sizes)]
-    inside = np.ones((1, 1, *x.shape[2:]), dtype=np.float64)
-    return _windows(x, along, fill), _windows(inside, along, 0.0)
+    return _windows(x, along, fill), along
 
 
 @_by_samples
 def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Mean of each window's elements inside the input."""
-    windows, inside = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
+    windows, along = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
+    inside = _windows(np.ones((1, 1, *(w.size for w in along))), along, 0.0)
     mean = windows.sum(axis=(4, 5)) / inside.sum(axis=(4, 5))
     return _permuted(mean, "nchw", layout)
 

@@ -15,7 +15,7 @@ from webnn_py.backends.webgpu.device import device_errors
 from webnn_py.backends.webgpu.executable import WebGPUExecutable
 from webnn_py.dtypes import DTYPES
 from webnn_py.ir import Array
-from webnn_py.messages import shown
+from webnn_py.messages import named
 from webnn_py.targets import check_apart
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Run(AwaitedRun):
         self._executable = executable
         self._outputs = dict(outputs)
         self._targets: dict[str, Array] = {
-            name: hostdata.output_array(outputs[name], descriptor, f"output {shown(name)}")
+            name: hostdata.output_array(outputs[name], descriptor, named("output", name))
             for name, descriptor in graph.output_descriptors.items()
             if outputs.get(name) is not None and not resources.is_device_resource(outputs[name])
         }

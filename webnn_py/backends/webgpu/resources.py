@@ -24,7 +24,7 @@ from webnn_py.backends.webgpu.tails import copy_exactly
 from webnn_py.backends.webgpu.usable import check_usable
 from webnn_py.errors import DataError
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.messages import shown
+from webnn_py.messages import named, shown
 from webnn_py.targets import Span, Target, check_apart
 from webnn_py.tensor import MLTensor
 
@@ -171,7 +171,7 @@ def place(
         if name in bound:
             run.places[value] = bound[name]
             continue
-        what = f"input {shown(name)}"
+        what = named("input", name)
         resource = hostdata.split_dimensions(inputs[name], _public(value), what)
         _place_input(executable, run, value, resource, what, own)
     taken = {place.buffer for place in run.places.values()}
@@ -233,7 +233,7 @@ def _place_output(
     taken: set[Any],
 ) -> None:
     gpu = executable.gpu
-    what = f"output {shown(name)}"
+    what = named("output", name)
     if isinstance(resource, MLTensor):
         place = _tensor_binding(gpu, resource, value, what)
         resource = {"buffer": place.buffer, "offset": place.offset, "size": place.size}
@@ -287,7 +287,7 @@ def copy_input(
     own: Callable[[Value], Binding],
 ) -> None:
     """Place an input in a buffer of its own, whatever it is given as."""
-    what = f"input {shown(value.name)}"
+    what = named("input", value.name)
     plain = hostdata.split_dimensions(resource, _public(value), what)
     _place_input(executable, run, value, plain, what, own)
     place = run.places[value]
