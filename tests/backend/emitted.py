@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -65,6 +67,26 @@ class Record:
             grids = [each.workgroups for each in made if isinstance(each, (Kernel, TileKernel))]
             self.grids.setdefault(template, []).extend(grids)
         return self._step
+
+
+def invocations(code: str) -> int:
+    """Invocations of a workgroup."""
+    found = re.search(r"@workgroup_size\((\d+)\)", code)
+    assert found is not None
+    return int(found[1])
+
+
+def shared_bytes(code: str) -> int:
+    """Bytes that a workgroup shares."""
+    members = dict(re.findall(r"struct (\w+) \{ (.*) \}", code))
+    total = 0
+    for kind in re.findall(r"var<workgroup> \w+: (.*);", code):
+        counts = [int(count) for count in re.findall(r", (\d+)>", kind)]
+        element = kind.replace("array<", "").split(",")[0]
+        scalars = re.findall(r"[fiu](?:16|32|64)", members.get(element, element))
+        lanes = 4 if "vec4" in element else 2 if "vec2" in element else 1
+        total += math.prod(counts) * lanes * sum(int(scalar[1:]) // 8 for scalar in scalars)
+    return total
 
 
 def all_lines() -> set[Line]:

@@ -150,6 +150,7 @@ def running_sums() -> Iterator[Case]:
         yield _one("cumulative_sum", "int64", (2, 1100), ("gpu", "gpu, plain"), **options)
     yield _one("cumulative_sum", "int32", (2, 1100), ("gpu, small", "cpu"), axis=1)
     yield _one("cumulative_sum", "float32", (2, 40, 2), GPU, axis=1)
+    yield _one("cumulative_sum", "float32", (3, 70, 2), ("gpu",), axis=1)
 
 
 def scattering() -> Iterator[Case]:

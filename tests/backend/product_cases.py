@@ -107,6 +107,18 @@ def products() -> Iterator[Case]:
         BOTH,
     )
     yield Case(
+        "matmul of a transpose in another shape",
+        lambda g, a, b: g.matmul(g.reshape(g.transpose(a), [32, 40]), b),
+        {"a": numbers("a", (20, 64)), "b": numbers("b", (40, 16))},
+        BOTH,
+    )
+    yield Case(
+        "matmul of a slice of a transpose",
+        lambda g, a, b: g.matmul(g.slice(g.transpose(a), [4, 0], [32, 20]), b),
+        {"a": numbers("a", (20, 64)), "b": numbers("b", (20, 16))},
+        BOTH,
+    )
+    yield Case(
         "matmul of a reverse",
         lambda g, a, b: g.matmul(g.reverse(a, axes=[0]), g.reshape(b, [64, 16])),
         {"a": numbers("a", (20, 64)), "b": numbers("b", (16, 64))},
@@ -153,7 +165,7 @@ def convolutions() -> Iterator[Case]:
         yield _convolution(f"{layout} {filter_layout}", (2, 3, 9, 7), (8, 3, 3, 2), **odd, **how)
     for layout in ("nchw", "nhwc"):
         how = {"input_layout": layout}
-        yield _convolution(f"groups {layout}", (2, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)
+        yield _convolution(f"groups {layout}", (3, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)
         yield _convolution(f"depthwise {layout}", (1, 6, 9, 8), (6, 1, 3, 3), groups=6, **how)
         yield _convolution(f"points {layout}", (2, 8, 6, 6), (12, 8, 1, 1), **how)
         yield _convolution(f"column {layout}", (1, 3, 20, 1), (5, 3, 3, 1), ALL, **how)
@@ -161,6 +173,9 @@ def convolutions() -> Iterator[Case]:
         yield _convolution(
             f"padded column {layout}", (1, 4, 12, 1), (4, 4, 3, 3), padding=[1, 1, 1, 1], **how
         )
+        yield _convolution(f"of two columns {layout}", (9, 3, 4, 4), (4, 3, 3, 3), **how)
+        dilated: dict[str, Any] = {"padding": [1, 2, 2, 1], "dilations": [2, 3], **how}
+        yield _convolution(f"dilated {layout}", (2, 4, 9, 8), (4, 2, 2, 3), groups=2, **dilated)
     yield _convolution("points of groups", (2, 8, 6, 6), (8, 4, 1, 1), bias=False, groups=2)
     yield _convolution("points that step", (1, 4, 8, 8), (8, 4, 1, 1), strides=[2, 2])
     yield _convolution(
@@ -184,7 +199,9 @@ def convolutions() -> Iterator[Case]:
     )
     yield Case(
         "conv_transpose2d",
-        lambda g, x, w: g.conv_transpose2d(x, w, strides=[2, 2], dilations=[1, 2], groups=2),
+        lambda g, x, w: g.conv_transpose2d(
+            x, w, padding=[1, 0, 2, 1], strides=[2, 2], dilations=[1, 2], groups=2
+        ),
         {"x": numbers("x", (1, 4, 5, 5)), "w": numbers("w", (4, 3, 3, 2))},
         BOTH,
     )

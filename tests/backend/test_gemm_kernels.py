@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext
+from webnn_py.backends.webgpu.kernels import matmul
 from webnn_py.backends.webgpu.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.backends.webgpu.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.backends.webgpu.kernels.gemm_tiled import SharedTile, emit_tiled
@@ -224,18 +225,12 @@ def test_products(device: Any, case: Case, kind: str) -> None:
 
 
 # The tiles that large problems choose, on problems that are small enough for a software adapter.
-TILES = (
-    SharedTile(128, 128, 16, 8, 8),
-    SharedTile(64, 64, 16, 8, 8),
-    SharedTile(32, 32, 32, 4, 4, slices=4, merge=2),
-    SharedTile(16, 16, 64, 4, 4, slices=16, merge=8),
-    SharedTile(32, 64, 16, 4, 8),
-)
-HALF_TILES = (
-    SharedTile(32, 64, 8, 8, 16),
+TILES = list(dict.fromkeys(c.tile for c in (*matmul._TILES, *matmul._SHALLOW_TILES)))
+HALF_TILES = [
+    *(choice.tile for choice in matmul._HALF_TILES if choice not in matmul._TILES),
     SharedTile(32, 32, 8, 8, 8),
     SharedTile(16, 16, 16, 4, 4),
-)
+]
 TILED = [
     *itertools.product(
         (

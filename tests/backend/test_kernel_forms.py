@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from tests.backend import kernel_cases, product_cases, test_gemm_kernels
 from tests.backend.compared import assert_close
-from tests.backend.emitted import TEMPLATES, Record, all_lines
+from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
 from tests.graphs import awaited, build, expected
 from webnn_py import MLContext, ml
@@ -75,7 +76,12 @@ class Forms:
         features = executable.gpu.features
         made = self.records[setting].trace(lambda: kernels_of(executable.graph, features))
         assert [kernel.code for kernel in made] == [kernel.code for kernel in executable.kernels]
-        assert max(max(kernel.workgroups) for kernel in made) <= features.grid
+        for kernel in made:
+            assert max(kernel.workgroups) <= features.grid
+            assert invocations(kernel.code) <= features.invocations
+            assert shared_bytes(kernel.code) <= features.workgroup_bytes
+            # What follows a loop must not run it once more.
+            assert not re.search(r"^fn (put|tail)\b[^}]*\bfor \(", kernel.code, re.MULTILINE)
         graph.destroy()
         self._done.add((case, setting))
 

@@ -56,7 +56,25 @@ def halves(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"y": builder.reduce_sum(builder.abs(x), axes=[1])}
 
 
+def lines(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """A workgroup for each line; where it waits, no test on a software driver tells."""
+    x = builder.input("x", "float32", [70000, 300])
+    return {
+        "norm": builder.reduce_l2(x, axes=[1]),
+        "best": builder.arg_max(x, 1),
+        "sums": builder.cumulative_sum(x, 1, reversed=True),
+    }
+
+
+def few_rows(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """More rows than shared memory holds at once."""
+    x = builder.input("x", "float32", [3, 65])
+    return {"y": builder.matmul(x, builder.constant(normal(65, 3)))}
+
+
 GRAPHS: dict[str, Build] = {
+    "few-rows": few_rows,
+    "lines": lines,
     "chain": chain,
     "epilogue": epilogue,
     "bytes": bytes_compared,
@@ -65,12 +83,15 @@ GRAPHS: dict[str, Build] = {
 DEVICES = {
     "": Features(),
     "-without-f16": Features(f16=False, int64=False),
+    "-of-little-memory": Features(workgroup_bytes=2048),
 }
 
 
-@pytest.mark.parametrize(
-    ("graph", "device"), [(name, "") for name in GRAPHS] + [("halves", "-without-f16")]
-)
+LISTINGS = [(name, "") for name in GRAPHS if name != "few-rows"]
+LISTINGS += [("halves", "-without-f16"), ("few-rows", "-of-little-memory")]
+
+
+@pytest.mark.parametrize(("graph", "device"), LISTINGS)
 def test_wgsl(golden: Golden, graph: str, device: str) -> None:
     made = kernels(GRAPHS[graph], DEVICES[device])
     listing = "\n".join(
