@@ -68,8 +68,8 @@ class Forms:
         if (case, setting) in self._done:
             return
         context = self.contexts[setting]
-        if self.compiles_slowly and case in product_cases.CASES and "gpu" in setting:
-            pytest.skip("SwiftShader takes seconds to compile a product that is unrolled for GPUs")
+        if self.compiles_slowly and case.name.startswith("conv2d") and "gpu" in setting:
+            pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
         graph = build(context, case)
         assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
         executable = graph.executable_for(context)
