@@ -15,7 +15,6 @@ from webnn_py.backends.webgpu.affine import (
 from webnn_py.backends.webgpu.emission import Body
 from webnn_py.backends.webgpu.lower.registry import lowering, view
 from webnn_py.ir import Node
-from webnn_py.ops.movement import split_sizes
 
 
 @view("reshape")
@@ -56,9 +55,11 @@ def split(node: Node, output: int) -> Affine:
     """An offset for each output."""
     operand = next(node.operands)
     axis = node.attrs["axis"]
-    sizes = split_sizes(operand.shape[axis], node.attrs["splits"])
-    starts = [sum(sizes[:output]) if d == axis else 0 for d in range(operand.rank)]
-    return slice_map(operand.shape, starts, node.outputs[output].shape, [1] * operand.rank)
+    shape = node.outputs[output].shape
+    splits = node.attrs["splits"]
+    start = output * shape[axis] if isinstance(splits, int) else sum(splits[:output])
+    starts = [start if d == axis else 0 for d in range(operand.rank)]
+    return slice_map(operand.shape, starts, shape, [1] * operand.rank)
 
 
 @view("tile")
