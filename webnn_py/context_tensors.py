@@ -20,6 +20,7 @@ from webnn_py.errors import (
     MLError,
     NotSupportedError,
     ValidationError,
+    telling_of_memory,
 )
 from webnn_py.graph import executable_of
 from webnn_py.ir import Array, Descriptor
@@ -120,6 +121,7 @@ class TensorMethods(ABC):
         """As `create_constant_tensor_sync`."""
         return self.create_constant_tensor_sync(value, data_type, shape)
 
+    @telling_of_memory
     def write_tensor(self, tensor: MLTensor, value: Any) -> None:
         """Write host memory into a tensor; `value` is copied before this returns.
 
@@ -166,6 +168,7 @@ class TensorMethods(ABC):
         await wait_or_drop(done, parts, withdraw, settle=out is not None)
         return result
 
+    @telling_of_memory
     def _target(self, tensor: MLTensor, out: Any) -> tuple[Array, Array]:
         """What a read returns, and the array of the tensor's shape to write into."""
         self._memory(tensor, "read_tensor")

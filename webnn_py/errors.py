@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class MLError(Exception):
     """Base of every error that webnn_py raises on purpose."""
@@ -43,6 +50,19 @@ class WaitTimeoutError(MLError, TimeoutError):
 
 class DLPackError(MLError, BufferError):
     """An exchange by DLPack cannot be made as it was asked for."""
+
+
+def telling_of_memory(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function raise an OperationError where Python has no memory left."""
+
+    @functools.wraps(function)
+    def told(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            raise OperationError(f"out of memory: {error}") from error
+
+    return told
 
 
 def root_of(error: BaseException) -> BaseException:

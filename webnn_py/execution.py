@@ -12,7 +12,12 @@ from webnn_py import convert, dtypes, hostdata
 from webnn_py.aio import Completion, Parts, check_may_block, wait_or_drop
 from webnn_py.backends.base import AwaitedRun, Executable, HostExecutable
 from webnn_py.context import MLContext, check_context
-from webnn_py.errors import ContextLostError, DataError, InvalidStateError
+from webnn_py.errors import (
+    ContextLostError,
+    DataError,
+    InvalidStateError,
+    telling_of_memory,
+)
 from webnn_py.graph import MLGraph, executable_of
 from webnn_py.ir import Array, Descriptor
 from webnn_py.messages import named
@@ -32,6 +37,7 @@ def _mappings(
     return given, None if outputs is None else convert.mapping(outputs, "outputs", DataError)
 
 
+@telling_of_memory
 def _prepare(
     graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None
 ) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -293,6 +299,7 @@ class MLAwaitedExecution:
             return _raised(error)
         return self._finish(run, tensors, waits)
 
+    @telling_of_memory
     def _run(
         self,
         graph: MLGraph,

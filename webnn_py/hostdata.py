@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py import convert, dtypes
-from webnn_py.errors import DataError, MLError, ValidationError
+from webnn_py.errors import DataError, MLError, ValidationError, telling_of_memory
 from webnn_py.ir import Array, Descriptor
 from webnn_py.messages import said, shown, type_name
 from webnn_py.shapes import check_dimensions
@@ -207,6 +207,7 @@ def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
     return array.reshape(-1).view(np.uint8)[:whole].view(wanted)
 
 
+@telling_of_memory
 def constant_array(
     value: Any, data_type: str | None, shape: Sequence[int] | None
 ) -> tuple[Array, str]:

@@ -60,19 +60,17 @@ def shorten(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
 
 
 def divided(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, int]:
-    """Parts and their length: equal parts if few more do it, else the last one is to be padded.
+    """Parts and their length, with as little as can be to be padded in the last one.
 
     Args:
         count: Elements, more than `most`.
         most: The longest part.
-        multiple: What the length should be a multiple of, where parts are padded.
+        multiple: What the length is to be a multiple of, where that can be.
     """
-    wanted = min(most, max(FEWEST, 1 << (count.bit_length() // 2)))
-    fewest = -(-count // wanted)
-    for parts in range(fewest, 2 * fewest + 64):
-        if count % (parts * multiple) == 0:
-            return parts, count // parts
-    length = -(-wanted // multiple) * multiple
+    longest = min(most, max(FEWEST, 1 << (count.bit_length() // 2)))
+    step = multiple if longest >= multiple else 1
+    lengths = range(longest // step * step, max(1, longest // 2) - 1, -step)
+    length = min(lengths, key=lambda length: -count % length)
     return -(-count // length), length
 
 
