@@ -178,10 +178,19 @@ def _a_large_partner(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.softmax(both, 3)
 
 
+def _two_small_partners(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Few elements are transposed, too; only a single one need not be."""
+    y = nhwc(b, b.exp(x))
+    for partner in (b.reduce_mean, b.reduce_sum):
+        y = b.add(y, partner(x, axes=[1, 2, 3], keep_dimensions=True))
+    return b.sin(nchw(b, y))
+
+
 @pytest.mark.parametrize(
     "body",
     [
         _one_way,
+        _two_small_partners,
         _untransposed_partner,
         _across_a_reduction,
         _shared_and_read_as_it_is,
@@ -232,6 +241,50 @@ def test_outputs_inside_a_region() -> None:
 def test_an_input_between_two_transposes_goes_straight_on() -> None:
     graph = recorded(lambda b, x: nchw(b, b.relu(nhwc(b, x))), IMAGE)
     assert [node.op for node in after(cancel_transposes, graph).nodes] == ["relu"]
+
+
+def test_matrices() -> None:
+    graph = recorded(lambda b, x: b.transpose(b.relu(b.transpose(x))))
+    assert [node.op for node in after(cancel_transposes, graph).nodes] == ["relu"]
+
+
+def test_partners_of_one_element_stay_as_they_are() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        y = b.mul(nhwc(b, b.exp(x)), b.reduce_mean(x))
+        return b.softmax(nchw(b, b.add(y, b.reduce_sum(x))), 1)
+
+    graph = recorded(body, IMAGE)
+    moved = after(cancel_transposes, graph)
+    assert (count(graph), count(moved)) == (2, 0)
+    assert_same_bits(graph, moved)
+
+
+def test_the_order_that_most_of_them_ask_for() -> None:
+    """Two operands in one order and one, that comes first, in another."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        y = b.transpose(b.cos(x), permutation=[0, 3, 2, 1])
+        return b.softmax(b.add(b.add(y, nhwc(b, b.exp(x))), nhwc(b, b.sin(x))), 3)
+
+    graph = recorded(body, [2, 3, 3, 3])
+    moved = after(cancel_transposes, graph)
+    assert (count(graph), count(moved)) == (3, 2)
+    assert_same_bits(graph, moved, [2, 3, 3, 3])
+
+
+def test_one_transpose_fewer_of_as_many_elements() -> None:
+    """Three of 60, 60 and 120 elements for two of 120."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        half = b.reduce_mean(x, axes=[0], keep_dimensions=True)
+        y = b.add(nhwc(b, b.exp(half)), b.reshape(b.sin(x), [2, 4, 5, 3]))
+        y = b.add(b.add(y, nhwc(b, b.cos(half))), b.reshape(b.tan(x), [2, 4, 5, 3]))
+        return b.softmax(nchw(b, y), 1)
+
+    graph = recorded(body, IMAGE)
+    moved = after(cancel_transposes, graph)
+    assert (count(graph), count(moved)) == (3, 2)
+    assert_same_bits(graph, moved)
 
 
 def test_neighbours_move_one_after_the_other() -> None:
