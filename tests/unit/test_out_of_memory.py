@@ -1,4 +1,4 @@
-"""Where Python or a driver has no memory left: an MLError, and a context that works on."""
+"""Where Python has no memory left: an MLError, and a context that works on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import asyncio, resource, sys
 import numpy as np
 from webnn_py import MLAwaitedExecution, MLError, MLExecution, MLGraphBuilder, ml
 
-kind, stage, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-context = ml.create_context_sync(device_type=kind)
+stage, count = sys.argv[1], int(sys.argv[2])
+context = ml.create_context_sync()
 wide = np.broadcast_to(np.float32(1), (count,))
 one = {"x": np.ones(1, np.float32)}
 
@@ -35,7 +35,6 @@ stages = {
     "awaited run": lambda: awaited(large),
     "tensor": lambda: context.create_tensor_sync("float32", [count]),
     "constant": lambda: MLGraphBuilder(context).constant(wide),
-    "number": lambda: MLGraphBuilder(context).constant(1.0, "float32", [count]),
     "constant tensor": lambda: context.create_constant_tensor_sync(wide),
 }
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -49,17 +48,10 @@ print(awaited(small)["y"].tolist())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are set as on Linux")
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize(
-    ("kind", "stage"),
-    [
-        *(("cpu", stage) for stage in ("run", "awaited run", "tensor", "constant")),
-        *(("gpu", stage) for stage in ("awaited run", "tensor", "number", "constant tensor")),
-    ],
-)
-def test_no_memory(kind: str, stage: str) -> None:
+@pytest.mark.parametrize("stage", ["run", "awaited run", "tensor", "constant", "constant tensor"])
+def test_no_memory(stage: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, kind, stage, str(ELEMENTS)],
+        [sys.executable, "-c", PROGRAM, stage, str(ELEMENTS)],
         capture_output=True,
         text=True,
         timeout=120,
