@@ -188,6 +188,9 @@ def gathered() -> Iterator[Case]:
                 {"x": x},
                 few,
             )
+    for mode in ("constant", "edge", "reflection"):
+        pads = {"beginning_padding": [3, 0, 2], "ending_padding": [1, 4, 3], "mode": mode}
+        yield _one("pad", "float32", (4, 5, 6), ("gpu",), **pads)
     x = numbers("x", (2, 3, 21, 22))
     for pool in ("average_pool2d", "l2_pool2d", "max_pool2d"):
         options = {"window_dimensions": [3, 2], "padding": [1, 1, 0, 1], "strides": [2, 1]}

@@ -198,6 +198,12 @@ def convolutions() -> Iterator[Case]:
         BOTH,
     )
     yield Case(
+        "conv_transpose2d of an even filter",
+        lambda g, x, w: g.conv_transpose2d(x, w, padding=[1, 1, 1, 1], strides=[2, 2]),
+        {"x": numbers("x", (1, 3, 5, 6)), "w": numbers("w", (3, 2, 4, 4))},
+        BOTH,
+    )
+    yield Case(
         "conv_transpose2d",
         lambda g, x, w: g.conv_transpose2d(
             x, w, padding=[1, 0, 2, 1], strides=[2, 2], dilations=[1, 2], groups=2
