@@ -159,7 +159,8 @@ def private(array: Array, value: Any) -> Array:
     resource = resource_of(value)
     if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
         return array
-    return array.copy()
+    # Not array.copy(), which lets other threads run meanwhile: they keep an event loop waiting.
+    return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
 
 
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
