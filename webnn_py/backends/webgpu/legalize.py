@@ -18,14 +18,29 @@ Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 
 
 def legalize(graph: Graph, features: Features) -> Graph:
-    """Apply each rule to all nodes, those of the rules before it included."""
-    # Stable formulas reduce, sequences are products; long windows become reductions and concats.
+    """Apply the rules of each stage to all nodes, those of the stages before it included."""
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    rules: tuple[Rule, ...] = (stabilize, sequences, crop, shorten, shorten, narrow)
-    for rule in rules:
-        graph = Rewriter(graph).run(rule)
+    # What is long among the results of the first stage is shortened. Shortening makes reductions of
+    # pools, which may be long themselves, and concats.
+    stages: tuple[tuple[Rule, ...], ...] = (
+        (stabilize, sequences, crop),
+        (shorten,),
+        (shorten,),
+        (narrow,),
+    )
+    for rules in stages:
+        graph = Rewriter(graph).run(functools.partial(_first_of, rules))
     return graph
+
+
+def _first_of(rules: tuple[Rule, ...], rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """What the first rule for a node puts in its place; each rule is for operators of its own."""
+    for rule in rules:
+        made = rule(rewriter, node)
+        if made is not None:
+            return made
+    return None
 
 
 def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
