@@ -41,3 +41,22 @@ def run_recorded(graph: MLGraph, inputs: Any, outputs: Any) -> None:
     encoder = MLCommandEncoder(graph.context)
     encoder.dispatch(graph, inputs, outputs)
     submit(encoder, graph.context)
+
+
+def dispatched(device: Any, code: str, buffer: Any, workgroups: int) -> Any:
+    """A command buffer of the user's: a compute pass over the whole of a buffer."""
+    module = device.create_shader_module(code=code)
+    pipeline = device.create_compute_pipeline(
+        layout="auto", compute={"module": module, "entry_point": "main"}
+    )
+    group = device.create_bind_group(
+        layout=pipeline.get_bind_group_layout(0),
+        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}}],
+    )
+    encoder = device.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline)
+    compute.set_bind_group(0, group)
+    compute.dispatch_workgroups(workgroups)
+    compute.end()
+    return encoder.finish()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wgpu
 
-from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
+from tests.backend.buffers import STORAGE, buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
 from tests.graphs import awaited, doubling
 from tests.loops import Run
@@ -60,22 +60,7 @@ def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def tripling(context: MLContext, buffer: Any) -> Any:
     """A command buffer of the user's that triples six floats."""
-    device = context.device
-    pipeline = device.create_compute_pipeline(
-        layout="auto",
-        compute={"module": device.create_shader_module(code=TRIPLE), "entry_point": "main"},
-    )
-    group = device.create_bind_group(
-        layout=pipeline.get_bind_group_layout(0),
-        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 24}}],
-    )
-    encoder = device.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, group)
-    compute.dispatch_workgroups(6)
-    compute.end()
-    return encoder.finish()
+    return dispatched(context.device, TRIPLE, buffer, 6)
 
 
 def copying(context: MLContext, source: Any, target: Any) -> Any:

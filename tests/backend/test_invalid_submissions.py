@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import wgpu
 
-from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.buffers import buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, tensor
 from tests.graphs import assert_awaits, doubling
 from tests.processes import run_alone
@@ -62,22 +62,9 @@ def a_buffer_being_mapped(context: MLContext) -> Scenario:
 
 
 def a_compute_pass(context: MLContext) -> Scenario:
-    device, buffer = context.device, empty_buffer(context.device, 24)
-    module = device.create_shader_module(code=CODE)
-    pipeline = device.create_compute_pipeline(
-        layout="auto", compute={"module": module, "entry_point": "main"}
-    )
-    group = device.create_bind_group(
-        layout=pipeline.get_bind_group_layout(0),
-        entries=[{"binding": 0, "resource": {"buffer": buffer, "offset": 0, "size": 24}}],
-    )
-    encoder = device.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline)
-    compute.set_bind_group(0, group)
-    compute.dispatch_workgroups(1)
-    compute.end()
-    return encoder.finish(), buffer.destroy, "GPUBuffer is destroyed"
+    buffer = empty_buffer(context.device, 24)
+    commands = dispatched(context.device, CODE, buffer, 1)
+    return commands, buffer.destroy, "GPUBuffer is destroyed"
 
 
 def drawing(context: MLContext, target: Any, bundled: bool = False) -> tuple[Any, Any]:
