@@ -19,8 +19,13 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.backends.webgpu.device import all_adapters
-from webnn_py.backends.webgpu.kernels.matmul import GemmProblem, Limits, TileKernel, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.matmul import (
+    GemmProblem,
+    Limits,
+    TileKernel,
+    emit_gemm,
+)
+from webnn_py.engines.webgpu.runtime.device import all_adapters
 
 # fmt: off
 GPU_SIZES = [
@@ -198,10 +203,10 @@ class Bench:
         stored = np.ascontiguousarray(b.swapaxes(1, 2)) if size.transposed else b
         c_bytes = size.batch * size.m * size.n * a.itemsize
         # NaN everywhere: an element that is never written cannot pass.
-        poison = np.full(-(-c_bytes // 16) * 16, 255, np.uint8)
+        mark_failed = np.full(-(-c_bytes // 16) * 16, 255, np.uint8)
         buffers = [
             self.device.create_buffer_with_data(data=_padded(x), usage="STORAGE|COPY_SRC")
-            for x in (a, stored, poison)
+            for x in (a, stored, mark_failed)
         ]
         group = self.device.create_bind_group(
             layout=self.bindings,

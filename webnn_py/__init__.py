@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from webnn_py._version import __version__
 
 if TYPE_CHECKING:
-    from webnn_py.builder import MLGraphBuilder, MLOperandDescriptor
-    from webnn_py.context import MLContext, MLContextLostInfo, ml
-    from webnn_py.encoder import MLCommandEncoder
-    from webnn_py.errors import (
+    from webnn_py.api.builder import MLGraphBuilder, MLOperandDescriptor
+    from webnn_py.api.context import MLContext, MLContextLostInfo, ml
+    from webnn_py.api.encoder import MLCommandEncoder
+    from webnn_py.api.execution import MLAwaitedExecution, MLExecution
+    from webnn_py.api.graph import MLGraph
+    from webnn_py.api.tensor import MLTensor
+    from webnn_py.core.errors import (
         ContextLostError,
         DataError,
         DLPackError,
@@ -26,19 +29,16 @@ if TYPE_CHECKING:
         ValidationError,
         WaitTimeoutError,
     )
-    from webnn_py.execution import MLAwaitedExecution, MLExecution
-    from webnn_py.graph import MLGraph
     from webnn_py.ops.operand import MLOperand
-    from webnn_py.tensor import MLTensor
-    from webnn_py.timeline import Timeline, TimelinePoint
+    from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
 # Where each public name comes from. They are imported when first used, so that importing the
 # package costs next to nothing to a program that may not come to need it.
 _HOMES = {
-    "builder": ("MLGraphBuilder", "MLOperandDescriptor"),
-    "context": ("MLContext", "MLContextLostInfo", "ml"),
-    "encoder": ("MLCommandEncoder",),
-    "errors": (
+    "api.builder": ("MLGraphBuilder", "MLOperandDescriptor"),
+    "api.context": ("MLContext", "MLContextLostInfo", "ml"),
+    "api.encoder": ("MLCommandEncoder",),
+    "core.errors": (
         "ContextLostError",
         "DLPackError",
         "DataError",
@@ -49,11 +49,11 @@ _HOMES = {
         "ValidationError",
         "WaitTimeoutError",
     ),
-    "execution": ("MLAwaitedExecution", "MLExecution"),
-    "graph": ("MLGraph",),
+    "api.execution": ("MLAwaitedExecution", "MLExecution"),
+    "api.graph": ("MLGraph",),
     "ops.operand": ("MLOperand",),
-    "tensor": ("MLTensor",),
-    "timeline": ("Timeline", "TimelinePoint"),
+    "api.tensor": ("MLTensor",),
+    "ordering.timeline": ("Timeline", "TimelinePoint"),
 }
 
 __all__ = [

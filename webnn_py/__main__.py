@@ -36,7 +36,7 @@ def adapters() -> list[dict[str, Any]]:
     """The adapters that wgpu finds, each with the features and limits that matter here."""
     if version_of("wgpu") is None:
         return []
-    from webnn_py.backends.webgpu.device import all_adapters
+    from webnn_py.engines.webgpu.runtime.device import all_adapters
 
     return [_adapter(adapter) for adapter in all_adapters()]
 
@@ -57,7 +57,7 @@ def gpu(power_preference: str = "default", hardware: bool = False) -> str | None
     """The GPU that a context would be made on, or None if there is none for it."""
     if version_of("wgpu") is None:
         return None
-    from webnn_py.backends.webgpu.device import find_adapter
+    from webnn_py.engines.webgpu.runtime.device import find_adapter
 
     adapter = find_adapter(power_preference, hardware)
     return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"
@@ -75,7 +75,7 @@ def contexts() -> dict[str, str]:
 
 def engines() -> dict[str, str]:
     """The engines that can be used here, by name, and what they run on."""
-    from webnn_py.context import CPU_ENGINES, GPU_ENGINES
+    from webnn_py.api.context import CPU_ENGINES, GPU_ENGINES
 
     names = [name for name in CPU_ENGINES if name != "auto"]
     if gpu() is not None:

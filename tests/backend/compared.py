@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.property.drawing import Array, Call, Tensor
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
-from webnn_py.dtypes import PACKED_4BIT, from_numpy
+from webnn_py.core.dtypes import PACKED_4BIT, from_numpy
 from webnn_py.ops.declare import REGISTRY
 
 ROUNDINGS = {"float32": 64, "float16": 8}

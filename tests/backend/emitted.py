@@ -14,9 +14,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from webnn_py.backends.webgpu import kernels
-from webnn_py.backends.webgpu.emission import Kernel
-from webnn_py.backends.webgpu.kernels.gemm_types import TileKernel
+from webnn_py.engines.webgpu.compiler import kernels
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import TileKernel
 
 FOLDER = Path(str(kernels.__file__)).parent
 FILES = {

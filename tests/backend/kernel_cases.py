@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.backends.webgpu.lower.scan import BETTER
-from webnn_py.dtypes import DTYPES, from_numpy
+from webnn_py.core.dtypes import DTYPES, from_numpy
+from webnn_py.engines.webgpu.compiler.lower.scan import BETTER
 from webnn_py.ops.declare import REGISTRY
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""Tensors that tests write, read, hold back and spoil."""
+"""Tensors that tests write, read, hold back and mark."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from tests.backend.compared import applied, assert_like_reference
 from tests.graphs import Build, build
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
-from webnn_py.backends.webgpu.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 
 MANY = 100
 

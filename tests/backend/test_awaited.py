@@ -21,11 +21,7 @@ from tests.graphs import (
 )
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import LONG, in_threads
-from webnn_py import (
-    MLAwaitedExecution,
-    MLContext,
-    MLGraphBuilder,
-)
+from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder
 
 # Results
 

@@ -12,14 +12,7 @@ import pytest
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.backend.tensors import LONG, ONES, SHAPE, broken, tensor
 from tests.graphs import doubling
-from webnn_py import (
-    ContextLostError,
-    MLContext,
-    MLTensor,
-    Timeline,
-    ValidationError,
-    ml,
-)
+from webnn_py import ContextLostError, MLContext, MLTensor, Timeline, ValidationError, ml
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 WEBGPU = (15, 0)

@@ -16,12 +16,7 @@ from tests.backend.tensors import ONES, SHAPE, Parked, tensor
 from tests.graphs import build, doubling
 from tests.loops import Run
 from tests.threads import in_threads
-from webnn_py import (
-    MLContext,
-    MLGraphBuilder,
-    MLOperand,
-    ml,
-)
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 WEBGPU = (15, 0)

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext
-from webnn_py.backends.webgpu.kernels import matmul
-from webnn_py.backends.webgpu.kernels.gemm_direct import DirectTile, emit_direct
-from webnn_py.backends.webgpu.kernels.gemm_reduce import ReduceTile, emit_reduce
-from webnn_py.backends.webgpu.kernels.gemm_tiled import SharedTile, emit_tiled
-from webnn_py.backends.webgpu.kernels.matmul import GemmProblem, Limits, TileKernel, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels import matmul
+from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
+from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import SharedTile, emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.matmul import (
+    GemmProblem,
+    Limits,
+    TileKernel,
+    emit_gemm,
+)
 
 wgpu = pytest.importorskip("wgpu")
 

@@ -173,16 +173,16 @@ SCENARIOS = (
 
 def assert_refused(context: MLContext, scenario: Callable[[MLContext], Scenario]) -> None:
     """Submitted at once, and parked first; the context lives on."""
-    commands, spoil, message = scenario(context)
-    spoil()
+    commands, mark, message = scenario(context)
+    mark()
     for _ in range(2):
         with pytest.raises(ValidationError, match=message):
             context.submit([commands])
 
-    parked, spoil, message = scenario(context)
+    parked, mark, message = scenario(context)
     timeline = Timeline()
     context.submit([parked], sync=[timeline(wait=1, signal=2)])
-    spoil()
+    mark()
     timeline.signal(1)
     with pytest.raises(OperationError, match=message):
         timeline.wait_sync(2, timeout=LONG)

@@ -23,9 +23,10 @@ from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, sha
 from tests.backend.kernel_cases import SETTINGS, Case
 from tests.graphs import awaited, build, expected
 from webnn_py import MLContext, ml
-from webnn_py.backends.webgpu.engine import WebGPUBackend, kernels_of
-from webnn_py.backends.webgpu.kernels.gemm_tiled import emit_tiled
-from webnn_py.backends.webgpu.kernels.matmul import Limits, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
+from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""
@@ -36,7 +37,7 @@ def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
     """A context on a device that is taken for another kind, or for one with lower limits."""
     with ml.create_context_sync(device) as context:
         backend = context.backend
-        assert isinstance(backend, WebGPUBackend)
+        assert isinstance(backend, WebGPUEngine)
         backend.gpu.features = dataclasses.replace(backend.gpu.features, **changes)
         yield context
 

@@ -9,12 +9,12 @@ import pytest
 from tests.golden import Golden
 from tests.graphs import Build, build, normal
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
-from webnn_py.backends.reference import evaluate
-from webnn_py.backends.webgpu.emission import Kernel
-from webnn_py.backends.webgpu.engine import kernels_of
-from webnn_py.backends.webgpu.legalize import legalize
-from webnn_py.backends.webgpu.lower import has_lowering
-from webnn_py.backends.webgpu.storage import Features
+from webnn_py.engines.reference import evaluate
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.lower import has_lowering
+from webnn_py.engines.webgpu.compiler.storage import Features
 from webnn_py.passes import Target, optimize
 
 TARGET = Target(lambda node: has_lowering(node.op), evaluate)

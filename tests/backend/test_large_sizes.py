@@ -15,7 +15,7 @@ import pytest
 from tests.backend.compared import assert_like_reference
 from tests.property.drawing import Array, Call, Tensor
 from webnn_py import MLContext
-from webnn_py.dtypes import from_numpy
+from webnn_py.core.dtypes import from_numpy
 from webnn_py.ops.declare import REGISTRY
 
 BEYOND = 65_537

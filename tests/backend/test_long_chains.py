@@ -10,7 +10,7 @@ import pytest
 from tests.backend.compared import compute
 from tests.property.drawing import Array
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
-from webnn_py.backends.webgpu.emission import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
 
 Step = Callable[[MLGraphBuilder, MLOperand, int], MLOperand]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.backend.compared import applied, assert_like_reference
 from tests.property.drawing import Array
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, NotSupportedError
-from webnn_py.backends.webgpu.lower.registry import HEAVY
+from webnn_py.engines.webgpu.compiler.lower.registry import LOOPING
 from webnn_py.ops.declare import REGISTRY
 
 LENGTH = 70_001
@@ -144,7 +144,7 @@ def test_more_elements_than_rounds(
 
 def test_every_operator_with_a_loop_is_among_them() -> None:
     """Scattering has tests of its own."""
-    looping = HEAVY | {name for name, op in REGISTRY.items() if op.reduce}
+    looping = LOOPING | {name for name, op in REGISTRY.items() if op.reduce}
     assert looping - {name for name, _, _ in CASES} <= {"scatter_elements", "scatter_nd"}
 
 

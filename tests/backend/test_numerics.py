@@ -7,7 +7,7 @@ import pytest
 
 from tests.backend.compared import applied, assert_like_reference, compute
 from webnn_py import MLContext
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.dtypes import DTYPES
 
 
 @pytest.mark.parametrize(

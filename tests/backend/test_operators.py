@@ -16,8 +16,8 @@ from tests.backend.compared import applied, assert_like_reference
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLGraphBuilder, OperationError
-from webnn_py.backends.webgpu.lower import has_lowering
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.ops.declare import REGISTRY
 
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))

@@ -7,12 +7,12 @@ import pytest
 
 from tests.backend.compared import applied, compute
 from webnn_py import MLContext, MLGraphBuilder
-from webnn_py.backends.webgpu import engine
-from webnn_py.backends.webgpu.emission import Body, Emission, Kernel, Make, grid
+from webnn_py.engines.webgpu.compiler import kernel_list
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
 from webnn_py.ir import Node, Value
 
 
-def _each(emission: Emission, name: str) -> Kernel:
+def _each(emission: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""
     size = emission.root.size
     main = f"""@compute @workgroup_size(64)
@@ -22,7 +22,7 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
     return emission.finish(name, main, grid(-(-size // 64), emission.features.grid))
 
 
-def _in_two_steps(make: Make, heavy: Node | None) -> list[Kernel]:
+def _in_two_steps(make: Make, anchor: Node | None) -> list[Kernel]:
     """x + 1 to a scratch value of another data type, then twice that."""
     first, second = make(Value("int32", (100,), "halfway")), make()
     operand = next(first.producers[second.root].operands)
@@ -38,7 +38,7 @@ def _in_two_steps(make: Make, heavy: Node | None) -> list[Kernel]:
 def test_a_kernel_reads_what_one_before_it_wrote(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "emit", _in_two_steps)
+    monkeypatch.setattr(kernel_list, "emit", _in_two_steps)
     array = np.arange(100, dtype=np.float32)
     (got,) = compute(gpu, applied("floor", {"input": array}))
     np.testing.assert_array_equal(got, 2 * (array + 1))
@@ -47,7 +47,7 @@ def test_a_kernel_reads_what_one_before_it_wrote(
 def test_a_listing_names_what_no_node_makes(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "emit", _in_two_steps)
+    monkeypatch.setattr(kernel_list, "emit", _in_two_steps)
     builder = MLGraphBuilder(gpu)
     y = builder.floor(builder.input("x", "float32", [100]))
     executable = builder.build_sync({"y": y}).executable_for(gpu)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.backend.compared import Array, applied, assert_like_reference
 from webnn_py import MLContext, MLGraphBuilder
-from webnn_py.backends.webgpu.kernels import sequence_kernel
+from webnn_py.engines.webgpu.compiler.kernels import sequence_kernel
 
 BATCHES, FEATURES = 3, 5
 

@@ -22,7 +22,7 @@ from tests.graphs import awaited, build
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.dtypes import DTYPES, DataType
+from webnn_py.core.dtypes import DTYPES, DataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
 NAN, INF = np.nan, np.inf

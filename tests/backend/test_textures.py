@@ -21,7 +21,7 @@ from webnn_py import (
     NotSupportedError,
     ml,
 )
-from webnn_py.backends.webgpu.textures import CHANNELS, WRITABLE
+from webnn_py.engines.webgpu.runtime.textures import CHANNELS, WRITABLE
 
 USAGE = wgpu.TextureUsage
 EVERY = USAGE.TEXTURE_BINDING | USAGE.STORAGE_BINDING | USAGE.COPY_SRC | USAGE.COPY_DST

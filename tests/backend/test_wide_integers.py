@@ -11,8 +11,8 @@ import pytest
 from tests.backend.compared import applied, assert_like_reference
 from tests.property.drawing import Array
 from webnn_py import MLContext
-from webnn_py.backends.webgpu import int64
-from webnn_py.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.engines.webgpu.compiler import int64
 from webnn_py.ops.declare import REGISTRY
 
 WIDE = ("int64", "uint64")

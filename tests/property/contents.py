@@ -20,7 +20,7 @@ from tests.property.drawing import (
     sizes,
     tensors,
 )
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.dtypes import DTYPES
 from webnn_py.ops.declare import Operator
 
 

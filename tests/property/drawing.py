@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.dtypes import DTYPES, PACKED_4BIT, pack_4bit
+from webnn_py.core.dtypes import DTYPES, PACKED_4BIT, pack_4bit
 from webnn_py.ops.declare import Operator
 
 Array = np.ndarray[Any, Any]

@@ -14,12 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from webnn_py.backends.reference import evaluate
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Case:
             assert got.tobytes() == expected.tobytes(), where
 
 
-class Grower(Recorder):
+class Grower(GraphBuilder):
     """Records a graph and computes it at once."""
 
     def __init__(self, picks: Picks) -> None:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tests.property.contents import WHOLE
 from tests.property.drawing import Call, Draw, Tensor, data_types, operands, shapes, tensors
 from tests.property.rules import RULES, general
-from webnn_py.convert import Signed
-from webnn_py.dtypes import DataType
+from webnn_py.core.convert import Signed
+from webnn_py.core.dtypes import DataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
 

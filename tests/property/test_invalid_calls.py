@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.property.strategies import calls, shapes
 from webnn_py import MLContext, MLError, MLGraphBuilder, MLOperand, MLOperandDescriptor, ml
-from webnn_py.dtypes import ANY, DTYPES
+from webnn_py.core.dtypes import ANY, DTYPES
 from webnn_py.ops.declare import REGISTRY
 
 quick = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.property.graphs import grow, seeded_case
 from tests.property.growing import Case
-from webnn_py.backends.reference import ReferenceBackend, evaluate
+from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PIPELINE, Target, optimize
@@ -50,7 +50,7 @@ def cases(draw: Callable[..., Any]) -> Case:
 def run(graph: Graph, case: Case) -> dict[str, Array]:
     """Outputs of the reference backend."""
     results = {name: np.empty(v.shape, case.expected[name].dtype) for name, v in graph.outputs}
-    executable = ReferenceBackend().compile(graph)
+    executable = ReferenceEngine().compile(graph)
     executable.run(case.inputs, results)
     return results
 

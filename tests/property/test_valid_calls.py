@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.drawing import Array
 from tests.property.strategies import Call, Tensor, calls
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, MLOperand, ml
-from webnn_py.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.ops.declare import REGISTRY
 
 few = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from webnn_py import TimelinePoint
-from webnn_py.schedule import Executor, Operation, Run, Schedule
+from webnn_py.ordering.schedule import Executor, Operation, Run, Schedule
 
 LONG = 20.0
 QUEUE = type("Queue", (), {})()

@@ -18,7 +18,7 @@ from webnn_py import (
     MLContext,
     ml,
 )
-from webnn_py.aio import Completion, check_may_block
+from webnn_py.core.completion import Completion, check_may_block
 
 # Completion
 

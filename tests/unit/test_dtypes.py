@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from webnn_py import ValidationError, dtypes
-from webnn_py.dtypes import ANY, DTYPES, cast_number
+from webnn_py import ValidationError
+from webnn_py.core import dtypes
+from webnn_py.core.dtypes import ANY, DTYPES, cast_number
 
 
 @pytest.mark.parametrize("name", ANY)

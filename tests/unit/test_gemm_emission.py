@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_py.backends.webgpu.kernels.gemm_parts import fold_grid
-from webnn_py.backends.webgpu.kernels.matmul import GemmProblem, Limits, TileKernel, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import fold_grid
+from webnn_py.engines.webgpu.compiler.kernels.matmul import (
+    GemmProblem,
+    Limits,
+    TileKernel,
+    emit_gemm,
+)
 
 BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
 DEVICES = ("", "cpu")

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnn_py import DataError, ValidationError, hostdata
+from webnn_py import DataError, ValidationError
 from webnn_py.ir import Descriptor
+from webnn_py.memory import host
 
 SIX = Descriptor("float32", (2, 3))
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -53,7 +54,7 @@ class DLPackOnly:
     ids=lambda value: type(value).__name__,
 )
 def test_what_an_input_may_be(value: object) -> None:
-    made = hostdata.input_array(value, SIX, "input 'x'")
+    made = host.input_array(value, SIX, "input 'x'")
     assert (made.dtype, made.shape) == (np.float32, (2, 3))
     assert made.flags.c_contiguous
     assert made.flags.aligned
@@ -67,7 +68,7 @@ def test_what_an_input_may_be(value: object) -> None:
 )
 def test_inputs_share_memory(value: Any) -> None:
     owner = value.values if isinstance(value, DLPackOnly) else np.asarray(value)
-    assert np.shares_memory(hostdata.input_array(value, SIX, "x"), owner)
+    assert np.shares_memory(host.input_array(value, SIX, "x"), owner)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,12 @@ def test_inputs_share_memory(value: Any) -> None:
 )
 def test_what_an_input_may_not_be(value: object, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        hostdata.input_array(value, SIX, "input 'x'")
+        host.input_array(value, SIX, "input 'x'")
     assert str(caught.value).startswith("input 'x': ")
 
 
 def test_scalars_are_arrays_without_dimensions() -> None:
-    made = hostdata.input_array(np.float32(2), Descriptor("float32", ()), "x")
+    made = host.input_array(np.float32(2), Descriptor("float32", ()), "x")
     assert (made.shape, made.item()) == ((), 2.0)
 
 
@@ -112,7 +113,7 @@ def test_scalars_are_arrays_without_dimensions() -> None:
     ids=["array", "bytes", "more bytes", "buffer", "shaped bytes"],
 )
 def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
-    view = hostdata.output_array(value, SIX, "output 'y'")
+    view = host.output_array(value, SIX, "output 'y'")
     view[...] = VALUES
     assert view.shape == (2, 3)
     assert bytes(memoryview(value).cast("B"))[:24] == VALUES.tobytes()
@@ -132,7 +133,7 @@ def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
 )
 def test_what_an_output_may_not_be(value: object, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        hostdata.output_array(value, SIX, "output 'y'")
+        host.output_array(value, SIX, "output 'y'")
     assert str(caught.value).startswith("output 'y': ")
 
 
@@ -164,7 +165,7 @@ def test_what_an_output_may_not_be(value: object, message: str) -> None:
     ],
 )
 def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: str) -> None:
-    made, data_type = hostdata.constant_array(*arguments)
+    made, data_type = host.constant_array(*arguments)
     assert (data_type, made.dtype, made.shape) == (name, expected.dtype, expected.shape)
     np.testing.assert_array_equal(made, expected)
     assert not np.shares_memory(made, expected)
@@ -213,4 +214,4 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
 )
 def test_what_a_constant_may_not_be(arguments: tuple[Any, Any, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        hostdata.constant_array(*arguments)
+        host.constant_array(*arguments)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.wrong_objects import WRONG
-from webnn_py.messages import MAX_LENGTH, python_name, said, shown, suggestion
+from webnn_py.core.messages import MAX_LENGTH, python_name, said, shown, suggestion
 
 
 @pytest.mark.parametrize("name", WRONG)

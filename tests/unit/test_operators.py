@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ValidationError, ml
-from webnn_py.backends.reference import ReferenceBackend, evaluate
-from webnn_py.backends.reference.functions import FUNCTIONS
-from webnn_py.convert import MLNumber, Signed
-from webnn_py.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, DataType
+from webnn_py.core.convert import MLNumber, Signed
+from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, DataType
+from webnn_py.core.shapes import MAX_RANK
+from webnn_py.engines.reference import ReferenceEngine, evaluate
+from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.target import Target
-from webnn_py.shapes import MAX_RANK
 
 SPEC = json.loads((Path(__file__).parents[2] / "spec" / "operators.json").read_text("utf-8"))
 OPERATORS: dict[str, dict[str, Any]] = {entry["python"]: entry for entry in SPEC["operators"]}
@@ -221,7 +221,7 @@ def run_decomposed(graph: MLGraph, op: Operator, inputs: Mapping[str, Array]) ->
         name: np.empty(descriptor.shape, DTYPES[descriptor.data_type].numpy)
         for name, descriptor in parts.outputs
     }
-    ReferenceBackend().compile(parts).run(inputs, results)
+    ReferenceEngine().compile(parts).run(inputs, results)
     return results
 
 

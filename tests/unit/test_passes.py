@@ -10,7 +10,7 @@ import pytest
 
 from tests.graphs import ONES
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.backends.reference import evaluate
+from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PIPELINE, Target, optimize

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnn_py.hostdata import input_array, private
 from webnn_py.ir import Descriptor
+from webnn_py.memory.host import input_array, private
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, OperationError, Timeline
-from webnn_py.schedule import Executor, Operation, Schedule
+from webnn_py.ordering.schedule import Executor, Operation, Schedule
 
 __all__ = ["hosted", "inline", "log", "threads", "worker"]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.threads import in_threads
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, MLError, Timeline
-from webnn_py.schedule import Executor, Operation, Schedule, Schedules
+from webnn_py.ordering.schedule import Executor, Operation, Schedule, Schedules
 
 __all__ = ["hosted", "inline", "log", "threads", "worker"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.golden import Golden
 from tests.unit.test_gemm_emission import SIZES, problem
-from webnn_py.backends.webgpu.kernels import matmul
-from webnn_py.backends.webgpu.kernels.matmul import Limits, TileKernel, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels import matmul
+from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, TileKernel, emit_gemm
 
 PROBLEMS = (
     *SIZES,

@@ -22,7 +22,7 @@ from webnn_py import (
     ValidationError,
     WaitTimeoutError,
 )
-from webnn_py.timeline import MAX_VALUE
+from webnn_py.ordering.timeline import MAX_VALUE
 
 SOON = 5.0
 

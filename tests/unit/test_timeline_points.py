@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webnn_py import Timeline, TimelinePoint, ValidationError
-from webnn_py.timeline import MAX_VALUE, points
+from webnn_py.ordering.timeline import MAX_VALUE, points
 
 
 def test_points_hold_what_was_asked_for() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.graphs import build, normal
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.backends.reference import window
+from webnn_py.engines.reference import window
 
 Make = Callable[[MLGraphBuilder, MLOperand], MLOperand]
 POOLS: dict[str, Make] = {

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.convert import MLNumber
-from webnn_py.dtypes import ANY, FLOATS, cast_number
-from webnn_py.errors import ValidationError
+from webnn_py.core.convert import MLNumber
+from webnn_py.core.dtypes import ANY, FLOATS, cast_number
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import broadcast
 from webnn_py.ir import Descriptor
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.elementwise import SIGNED
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import broadcast
 
 _wide = numeric.wide
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from webnn_py.dtypes import FLOATS
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import FLOATS
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import check_list, conv_output
 from webnn_py.ir import Descriptor
 from webnn_py.ops import remedies
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.ops.windows import check_reach, sliding
-from webnn_py.shapes import check_list, conv_output
 
 InputLayout = Literal["nchw", "nhwc"]
 Conv2dFilterLayout = Literal["oihw", "hwio", "ohwi", "ihwo"]

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ParamSpec, cast
 
-from webnn_py import convert
-from webnn_py.errors import MLError, ValidationError
+from webnn_py.core import convert
+from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.shapes import MAX_RANK, check_dimensions
 from webnn_py.ir import Descriptor, Node, Value, titled
 from webnn_py.ops import remedies
-from webnn_py.ops.operand import Emitter, MLOperand
-from webnn_py.shapes import MAX_RANK, check_dimensions
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 P = ParamSpec("P")
 Wgsl = str | Mapping[str, str]
@@ -265,7 +265,7 @@ def declare(
     body.__signature__ = public  # type: ignore[attr-defined]  # of the method, too: see wraps
 
     @functools.wraps(body)
-    def method(self: Emitter, *args: Any, **kwargs: Any) -> Any:
+    def method(self: NodeBuilder, *args: Any, **kwargs: Any) -> Any:
         return apply(op, self, args, kwargs)
 
     method.operator = op  # type: ignore[attr-defined]
@@ -295,7 +295,7 @@ def _spelt(hint: Any) -> str:
     return "None" if hint is type(None) else str(hint.__name__)
 
 
-def apply(op: Operator, emitter: Emitter, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What every builder method does: bind, check, infer, emit."""
     label = kwargs.get("label")
     label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
@@ -315,7 +315,7 @@ def apply(op: Operator, emitter: Emitter, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _bind(
-    op: Operator, emitter: Emitter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         bound = op.signature.bind(emitter, *args, **kwargs)
@@ -349,7 +349,7 @@ def _option(op: Operator, name: str, value: object, operands: Mapping[str, Any])
 
 
 def _operands(
-    op: Operator, emitter: Emitter, name: str, value: object, others: Iterable[Any]
+    op: Operator, emitter: NodeBuilder, name: str, value: object, others: Iterable[Any]
 ) -> Any:
     optional = op.signature.parameters[name].default is None
     if value is None and optional:

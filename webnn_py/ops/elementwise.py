@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_py.dtypes import ANY, FLOATS, DataType
+from webnn_py.core.dtypes import ANY, FLOATS, DataType
+from webnn_py.core.shapes import broadcast
 from webnn_py.ir import Descriptor
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import Inferred, Limits, Wgsl, declare, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import broadcast
 
 SIGNED = ("float32", "float16", "int64", "int32", "int8")
 FLAG = ("uint8",)

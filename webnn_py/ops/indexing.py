@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webnn_py.dtypes import ANY
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import ANY
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_RANK, check_axis
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import MAX_RANK, check_axis
 
 INDICES = ("int32", "uint32", "int64")
 

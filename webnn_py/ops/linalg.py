@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from webnn_py.dtypes import FLOATS, cast_number
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import FLOATS, cast_number
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_RANK, broadcast, check_broadcast_to
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
-from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 from webnn_py.ops.surface import surface
-from webnn_py.shapes import MAX_RANK, broadcast, check_broadcast_to
 
 
 def _gemm(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     a: MLOperand,
     b: MLOperand,
     c: MLOperand | None,

@@ -6,15 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from webnn_py.convert import MLNumber, Signed
-from webnn_py.dtypes import ANY, cast_number
-from webnn_py.errors import ValidationError
-from webnn_py.ir import Descriptor
-from webnn_py.messages import shown
-from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
-from webnn_py.ops.operand import Emitter, MLOperand
-from webnn_py.ops.surface import surface
-from webnn_py.shapes import (
+from webnn_py.core.convert import MLNumber, Signed
+from webnn_py.core.dtypes import ANY, cast_number
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+from webnn_py.core.shapes import (
     MAX_RANK,
     check_axes,
     check_axis,
@@ -22,6 +18,10 @@ from webnn_py.shapes import (
     check_dimensions,
     check_list,
 )
+from webnn_py.ir import Descriptor
+from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
+from webnn_py.ops.operand import MLOperand, NodeBuilder
+from webnn_py.ops.surface import surface
 
 PaddingMode = Literal["constant", "edge", "reflection"]
 MAX_TENSORS = 8192
@@ -33,7 +33,7 @@ def split_sizes(size: int, splits: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _split(
-    emitter: Emitter, input: MLOperand, splits: int | Sequence[int], axis: int
+    emitter: NodeBuilder, input: MLOperand, splits: int | Sequence[int], axis: int
 ) -> list[MLOperand]:
     starts, sizes = [0] * input.rank, list(input.shape)
     parts = []

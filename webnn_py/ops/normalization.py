@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from webnn_py.dtypes import FLOATS, cast_number
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import FLOATS, cast_number
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_RANK, check_axes, check_axis
 from webnn_py.ir import Descriptor
 from webnn_py.ops.convolution import InputLayout
 from webnn_py.ops.declare import Inferred, Limits, operator, result
-from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 from webnn_py.ops.surface import narrow, surface, wide
-from webnn_py.shapes import MAX_RANK, check_axes, check_axis
 
 
-def _along(emitter: Emitter, operand: MLOperand, axes: Sequence[int], rank: int) -> MLOperand:
+def _along(emitter: NodeBuilder, operand: MLOperand, axes: Sequence[int], rank: int) -> MLOperand:
     """`operand`, whose i-th dimension belongs to axes[i], in a shape that broadcasts to `rank`."""
     g = surface(emitter)
     order = tuple(int(i) for i in np.argsort(axes))
@@ -28,7 +28,7 @@ def _along(emitter: Emitter, operand: MLOperand, axes: Sequence[int], rank: int)
 
 
 def _affine(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     normal: MLOperand,
     scale: MLOperand | None,
     bias: MLOperand | None,
@@ -42,7 +42,7 @@ def _affine(
     return normal
 
 
-def _softmax(emitter: Emitter, input: MLOperand, axis: int) -> MLOperand:
+def _softmax(emitter: NodeBuilder, input: MLOperand, axis: int) -> MLOperand:
     g = surface(emitter)
     x = wide(emitter, input)
     shifted = g.sub(x, g.reduce_max(x, axes=[axis], keep_dimensions=True))
@@ -52,7 +52,7 @@ def _softmax(emitter: Emitter, input: MLOperand, axis: int) -> MLOperand:
 
 
 def moments_normalized(
-    emitter: Emitter, x: MLOperand, axes: Sequence[int], epsilon: float
+    emitter: NodeBuilder, x: MLOperand, axes: Sequence[int], epsilon: float
 ) -> MLOperand:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, in float32."""
     g = surface(emitter)
@@ -63,7 +63,7 @@ def moments_normalized(
 
 
 def _layer_normalization(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     scale: MLOperand | None,
     bias: MLOperand | None,
@@ -75,7 +75,7 @@ def _layer_normalization(
 
 
 def _instance_normalization(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     scale: MLOperand | None,
     bias: MLOperand | None,
@@ -89,7 +89,7 @@ def _instance_normalization(
 
 
 def _batch_normalization(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     mean: MLOperand,
     variance: MLOperand,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 

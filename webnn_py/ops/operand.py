@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from webnn_py.errors import ValidationError
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ir import Descriptor, Value
-from webnn_py.messages import Suggesting, shown
 from webnn_py.ops import remedies
 
 
@@ -20,7 +20,7 @@ class MLOperand(Suggesting):
 
     __slots__ = ("_emitter", "_value")
 
-    def __init__(self, emitter: Emitter, value: Value) -> None:
+    def __init__(self, emitter: NodeBuilder, value: Value) -> None:
         self._emitter = emitter
         self._value = value
 
@@ -65,7 +65,7 @@ class MLOperand(Suggesting):
         return f"<MLOperand{name} {Descriptor.__str__(self._value)}>"
 
 
-class Emitter(ABC):
+class NodeBuilder(ABC):
     """Something that operator methods write into: a builder, or a pass that rewrites a graph."""
 
     @abstractmethod

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from webnn_py.dtypes import ANY, FLOATS
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import ANY, FLOATS
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import check_list
 from webnn_py.ir import Descriptor
 from webnn_py.ops.convolution import (
     InputLayout,
@@ -19,7 +20,6 @@ from webnn_py.ops.convolution import (
 )
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import check_list
 
 Rounding = Literal["floor", "ceil"]
 

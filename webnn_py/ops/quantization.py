@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.dtypes import DTYPES, FLOATS, PACKED_4BIT
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import DTYPES, FLOATS, PACKED_4BIT
+from webnn_py.core.errors import ValidationError
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
-from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 from webnn_py.ops.surface import narrow, surface, wide
 
 QUANTIZED = ("uint8", "int8", "uint32", "int32", *PACKED_4BIT)
@@ -36,7 +36,7 @@ def _check_blocks(input: MLOperand, scale: MLOperand, zero_point: MLOperand) -> 
         )
 
 
-def _blockwise(emitter: Emitter, blocks: MLOperand, target: MLOperand) -> MLOperand:
+def _blockwise(emitter: NodeBuilder, blocks: MLOperand, target: MLOperand) -> MLOperand:
     """`blocks` in a shape that broadcasts to `target`: elements repeated along split axes."""
     g = surface(emitter)
     for axis, (count, size) in enumerate(zip(blocks.shape, target.shape, strict=True)):
@@ -51,7 +51,7 @@ def _blockwise(emitter: Emitter, blocks: MLOperand, target: MLOperand) -> MLOper
 
 
 def _dequantize(
-    emitter: Emitter, input: MLOperand, scale: MLOperand, zero_point: MLOperand
+    emitter: NodeBuilder, input: MLOperand, scale: MLOperand, zero_point: MLOperand
 ) -> MLOperand:
     g = surface(emitter)
     zero = _blockwise(emitter, wide(emitter, zero_point), input)
@@ -61,7 +61,7 @@ def _dequantize(
 
 
 def _quantize(
-    emitter: Emitter, input: MLOperand, scale: MLOperand, zero_point: MLOperand
+    emitter: NodeBuilder, input: MLOperand, scale: MLOperand, zero_point: MLOperand
 ) -> MLOperand:
     g = surface(emitter)
     info = DTYPES[zero_point.data_type]

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from webnn_py.dtypes import FLOATS
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import FLOATS
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+from webnn_py.core.shapes import MAX_DIMENSION
 from webnn_py.ir import Descriptor
-from webnn_py.messages import shown
 from webnn_py.ops import recurrent_decomposed as decomposed
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import MAX_DIMENSION
 
 GruLayout = Literal["zrn", "rzn"]
 LstmLayout = Literal["iofg", "ifgo"]

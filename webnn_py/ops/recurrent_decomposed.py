@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.ops.movement import MAX_TENSORS
-from webnn_py.ops.operand import Emitter, MLOperand
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 from webnn_py.ops.surface import narrow, surface, wide
 
 
@@ -24,7 +24,7 @@ class _Cell:
 
     def __init__(
         self,
-        emitter: Emitter,
+        emitter: NodeBuilder,
         recurrent_weight: MLOperand,
         recurrent_bias: MLOperand | None,
         hidden: MLOperand,
@@ -137,7 +137,7 @@ class _LstmCell(_Cell):
 
 
 def gru_cell(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -157,7 +157,7 @@ def gru_cell(
 
 
 def lstm_cell(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -178,7 +178,7 @@ def lstm_cell(
 
 
 def gru(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -208,7 +208,7 @@ def gru(
 
 
 def lstm(
-    emitter: Emitter,
+    emitter: NodeBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -249,7 +249,7 @@ def _directions(direction: str) -> list[bool]:
     return {"forward": [False], "backward": [True], "both": [False, True]}[direction]
 
 
-def _at(emitter: Emitter, operand: MLOperand, number: int) -> MLOperand:
+def _at(emitter: NodeBuilder, operand: MLOperand, number: int) -> MLOperand:
     """operand[number]."""
     g = surface(emitter)
     rest = operand.shape[1:]
@@ -258,12 +258,12 @@ def _at(emitter: Emitter, operand: MLOperand, number: int) -> MLOperand:
     return g.reshape(operand, rest)
 
 
-def _maybe(emitter: Emitter, operand: MLOperand | None, number: int) -> MLOperand | None:
+def _maybe(emitter: NodeBuilder, operand: MLOperand | None, number: int) -> MLOperand | None:
     return None if operand is None else _at(emitter, operand, number)
 
 
 def _initial(
-    emitter: Emitter, given: MLOperand | None, number: int, input: MLOperand, hidden_size: int
+    emitter: NodeBuilder, given: MLOperand | None, number: int, input: MLOperand, hidden_size: int
 ) -> MLOperand:
     if given is not None:
         return _at(emitter, given, number)
@@ -292,14 +292,14 @@ def _run(cell: _Cell, projected: Sequence[MLOperand], backward: bool) -> list[ML
     return states[::-1] if backward else states
 
 
-def _stacked(emitter: Emitter, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
+def _stacked(emitter: NodeBuilder, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
     """[batch, hidden] each, with dimensions put in front and joined along one of them."""
     g = surface(emitter)
     ones = [1] * (rank - 2)
     return joined(emitter, [g.reshape(part, [*ones, *part.shape]) for part in parts], axis)
 
 
-def joined(emitter: Emitter, parts: Sequence[MLOperand], axis: int) -> MLOperand:
+def joined(emitter: NodeBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
     """A concatenation of any number of operands."""
     g = surface(emitter)
     while len(parts) > 1:
@@ -309,7 +309,7 @@ def joined(emitter: Emitter, parts: Sequence[MLOperand], axis: int) -> MLOperand
 
 
 def _sequence(
-    emitter: Emitter, sequences: Sequence[Sequence[MLOperand]], wanted: bool
+    emitter: NodeBuilder, sequences: Sequence[Sequence[MLOperand]], wanted: bool
 ) -> list[MLOperand]:
     """[steps, directions, batch, hidden], if asked for."""
     if not wanted:

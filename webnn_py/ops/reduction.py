@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_py.dtypes import ANY, FLOATS
+from webnn_py.core.dtypes import ANY, FLOATS
+from webnn_py.core.shapes import check_axes, reduced
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, Reduce, declare, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import check_axes, reduced
 
 SUMMED = ("float32", "float16", "int32", "uint32", "int64", "uint64")
 

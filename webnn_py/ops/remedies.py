@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.messages import shown, suggestion
+from webnn_py.core.messages import shown, suggestion
 
 AXES = ("axis", "axes", "permutation")
 

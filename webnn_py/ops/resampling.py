@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from webnn_py.errors import ValidationError
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+from webnn_py.core.shapes import check_axes, check_list
 from webnn_py.ir import Descriptor
-from webnn_py.messages import shown
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.shapes import check_axes, check_list
 
 InterpolationMode = Literal["nearest-neighbor", "linear"]
 

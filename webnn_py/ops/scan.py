@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from webnn_py.dtypes import ANY, DTYPES, DataType
-from webnn_py.errors import ValidationError
+from webnn_py.core.dtypes import ANY, DTYPES, DataType
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_RANK, check_axis, reduced
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.ops.reduction import SUMMED
-from webnn_py.shapes import MAX_RANK, check_axis, reduced
 
 POSITIONS = ("int32", "int64")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from webnn_py.errors import ValidationError
-from webnn_py.shapes import MAX_DIMENSION
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.shapes import MAX_DIMENSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_py.dtypes import PACKED_4BIT
+from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from webnn_py.courtesy import offering
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.ir import Descriptor, Graph, Node, Value, make_graph
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.recorder import Recorder
 
 
-class Rewriter(Recorder):
+class Rewriter(GraphBuilder):
     """Copies a graph; a rule may put something else in a node's place."""
 
     def __init__(self, graph: Graph) -> None:
@@ -61,7 +61,7 @@ class Rewriter(Recorder):
         A node that makes a graph output is kept too, where an input or constant would replace it.
         """
         results = {value for _, value in self.graph.outputs}
-        for node in offering(self.graph.nodes):
+        for node in checkpoints(self.graph.nodes):
             made = rule(self, node)
             if made is not None and not results.isdisjoint(node.outputs):
                 made = made if all(map(self.producer_of, made)) else None

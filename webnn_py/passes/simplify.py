@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from webnn_py.convert import MLNumber
-from webnn_py.dtypes import DTYPES
+from webnn_py.core.convert import MLNumber
+from webnn_py.core.dtypes import DTYPES
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter

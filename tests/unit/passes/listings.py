@@ -8,7 +8,7 @@ from textwrap import dedent
 import numpy as np
 
 from webnn_py import MLGraphBuilder, MLOperand, ml
-from webnn_py.backends.reference import evaluate
+from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
 from webnn_py.passes import Target
 from webnn_py.passes.pipeline import Pass, verify_types

@@ -15,7 +15,7 @@ from tests.unit.passes.listings import (
     results,
 )
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.dtypes import ANY, DTYPES
+from webnn_py.core.dtypes import ANY, DTYPES
 from webnn_py.ops import numeric
 from webnn_py.passes.simplify import _cast_at_once, simplify
 

@@ -1,0 +1,1 @@
+"""What users call: contexts, builders, graphs, tensors and the three modes."""

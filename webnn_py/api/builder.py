@@ -1,0 +1,257 @@
+"""MLGraphBuilder: records operators and builds a graph from them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from webnn_py.core import convert, dtypes
+from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
+from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
+from webnn_py.ops.declare import Operator
+from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.operand import MLOperand
+
+if TYPE_CHECKING:
+    from webnn_py.api.context import MLContext
+    from webnn_py.api.graph import MLGraph
+
+
+class MLOperandDescriptor(Suggesting):
+    """Data type and shape of an operand. It cannot be changed.
+
+    Args:
+        data_type: One of float32, float16, int32, uint32, int64, uint64, int8, uint8; for constants
+            also int4 and uint4.
+        shape: The dimensions; empty for a scalar.
+    """
+
+    __slots__ = ("_data_type", "_shape")
+
+    def __init__(self, data_type: str, shape: Sequence[int] = ()) -> None:
+        self._data_type: str = dtypes.check(data_type)
+        self._shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
+
+    @property
+    def data_type(self) -> str:
+        """The data type's name."""
+        return self._data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions, a tuple; empty for a scalar."""
+        return self._shape
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MLOperandDescriptor):
+            return NotImplemented
+        return (self.data_type, self.shape) == (other.data_type, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.data_type, self.shape))
+
+    def __repr__(self) -> str:
+        return f"MLOperandDescriptor({self.data_type!r}, {list(self.shape)})"
+
+
+class BuildContext(ABC):
+    """What a builder asks of its context."""
+
+    @abstractmethod
+    def check_alive(self) -> None:
+        """Raise a ContextLostError if the context was destroyed or lost."""
+
+    @abstractmethod
+    def check_input(self, data_type: str) -> None:
+        """Raise a NotSupportedError if the engine cannot hold this data type at all."""
+
+    @abstractmethod
+    def constant_array(
+        self,
+        value: Any,
+        data_type: str | MLOperandDescriptor | None,
+        shape: Sequence[int] | None,
+    ) -> tuple[Array, str]:
+        """A private copy of a constant's contents, and its data type."""
+
+    @abstractmethod
+    def supported_types(self, op: Operator) -> Mapping[str, tuple[str, ...]]:
+        """Data types that an operator's operands may have here."""
+
+    @abstractmethod
+    def compile(self, graph: Graph) -> MLGraph:
+        """Optimize a graph and compile it for this context's engine."""
+
+    @abstractmethod
+    async def compile_async(self, graph: Graph) -> MLGraph:
+        """As `compile`, without blocking the event loop."""
+
+
+class MLGraphBuilder(Suggesting, GraphBuilder):
+    """Records a graph of operators and builds it, once.
+
+    Args:
+        context: Where the graph will run.
+
+    Source: WebNN 2026, "MLGraphBuilder interface".
+    """
+
+    def __init__(self, context: MLContext) -> None:
+        super().__init__()
+        if not isinstance(context, BuildContext):
+            raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
+        context.check_alive()
+        self._context = context
+        self._has_built = False
+
+    def input(
+        self,
+        name: str,
+        data_type: str | MLOperandDescriptor,
+        shape: Sequence[int] | None = None,
+    ) -> MLOperand:
+        """A named operand that is given at each execution.
+
+        Args:
+            name: Not empty, and not used before.
+            data_type: The data type's name, or a whole MLOperandDescriptor.
+            shape: The dimensions, each at least 1.
+
+        Raises:
+            ValidationError: The name, data type or shape is not valid.
+            InvalidStateError: The builder has built.
+        """
+        self.check_open()
+        if not isinstance(name, str) or not name:
+            raise ValidationError(f"input: name {shown(name)} is not a string with characters")
+        name = convert.string(name, "name")
+        title = f"input {shown(name)}"
+        if any(value.name == name for value in self._inputs):
+            raise ValidationError(f"{title}: there is an input of this name already")
+        try:
+            descriptor = _descriptor(data_type, shape)
+            if descriptor.data_type in dtypes.PACKED_4BIT:
+                raise ValidationError(f"data type {descriptor.data_type} is for constants only")
+            check_dimensions(descriptor.shape, descriptor.data_type)
+            self._context.check_input(descriptor.data_type)
+        except MLError as error:
+            raise type(error)(f"{title}: {error}") from error.__cause__
+        value = Value(descriptor.data_type, descriptor.shape, name)
+        self._inputs.append(value)
+        return MLOperand(self, value)
+
+    def constant(
+        self,
+        value: Any,
+        data_type: str | MLOperandDescriptor | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> MLOperand:
+        """An operand whose contents are known now; they are copied.
+
+        Args:
+            value: A NumPy array, a number, bytes or anything with the buffer protocol or
+                `__dlpack__`, or a constant MLTensor.
+            data_type: The array's own if not given; a number or raw bytes need it.
+            shape: The array's own if not given.
+
+        Raises:
+            ValidationError: The contents do not fit data type and shape.
+            InvalidStateError: The builder has built.
+        """
+        self.check_open()
+        try:
+            array, name = self._context.constant_array(value, data_type, shape)
+            check_dimensions(array.shape, name)
+        except MLError as error:
+            raise type(error)(f"constant: {error}") from error.__cause__
+        return self.add_constant(array, name)
+
+    def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
+        """Compile the graph up to `outputs`; blocks until the engine is ready.
+
+        Args:
+            outputs: Names and operands of the results; an input or constant needs an `identity`.
+
+        Raises:
+            ValidationError: No outputs, an empty name, or an operand that cannot be an output.
+            InvalidStateError: The builder has built before.
+            OperationError: The engine or device could not compile the graph.
+        """
+        return self._context.compile(self._finish(outputs))
+
+    async def build_async(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
+        """As `build_sync`, on the context's worker: the event loop is never blocked."""
+        graph = self._finish(outputs)
+        return await self._context.compile_async(graph)
+
+    def check_open(self) -> None:
+        """Raise an InvalidStateError if the builder has built or its context is gone."""
+        if self._has_built:
+            raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
+        self._context.check_alive()
+
+    def check_supported(
+        self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
+    ) -> None:
+        """Raise a NotSupportedError if the context cannot run this operator on these types."""
+        types = self._context.supported_types(op)
+        given = {name: operand for name, operand in operands.items() if operand is not None}
+        if op.output_types and not isinstance(op.output_types, str):
+            given["output"] = outputs[0]
+        for name, operand in given.items():
+            first = operand[0] if isinstance(operand, list) else operand
+            if first.data_type not in types[name]:
+                raise NotSupportedError(
+                    f"operand {name!r}: this context does not support {first.data_type} here;"
+                    f" it supports {', '.join(types[name])} (see op_support_limits())"
+                )
+
+    def _finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
+        self.check_open()
+        if isinstance(outputs, MLOperand):
+            raise ValidationError('build: outputs: got an MLOperand; name it: {"name": operand}')
+        given = convert.mapping(outputs, "build: outputs")
+        if not given:
+            raise ValidationError("build: outputs: got an empty mapping, expected an operand")
+        made = {value for node in self._nodes for value in node.outputs}
+        pairs: list[tuple[str, Value]] = []
+        for name, operand in given.items():
+            if not isinstance(name, str) or not name:
+                raise ValidationError(
+                    f"build: output name {shown(name)} is not a string with characters"
+                )
+            name = convert.string(name, "name")
+            value = self.check_operand(operand, f"build output {name}").value
+            if value not in made:
+                raise ValidationError(
+                    f"build: output {shown(name)} is an input or a constant; put identity() between"
+                )
+            pairs.append((name, value))
+        self._has_built = True
+        nodes = _reachable(self._nodes, [value for _, value in pairs])
+        used = {value for node in nodes for value in node.operands}
+        inputs = [value for value in self._inputs if value in used]
+        constants = {v: a for v, a in self._constants.items() if v in used}
+        self._nodes, self._constants = [], {}
+        return make_graph(inputs, constants, nodes, pairs)
+
+
+def _descriptor(
+    data_type: str | MLOperandDescriptor, shape: Sequence[int] | None
+) -> MLOperandDescriptor:
+    if isinstance(data_type, MLOperandDescriptor):
+        return data_type
+    return MLOperandDescriptor(data_type, () if shape is None else shape)
+
+
+def _reachable(nodes: Sequence[Node], targets: Sequence[Value]) -> list[Node]:
+    wanted = set(targets)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if any(output in wanted for output in node.outputs):
+            wanted.update(node.operands)
+            kept.append(node)
+    return kept[::-1]

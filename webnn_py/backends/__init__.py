@@ -1,1 +1,0 @@
-"""Engines that run graphs; each offers what `webnn_py.backends.base` asks for."""

@@ -1,0 +1,1 @@
+"""Leaf facts: data types, errors, shapes, messages, conversions, threads."""

@@ -1,0 +1,216 @@
+"""Conversion of option values by their annotation, as Web IDL would do it.
+
+Integers follow [EnforceRange] unsigned long: a fraction is cut off, what is not finite or not in
+0..2**32-1 is refused. Nothing else is converted silently.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Annotated, Any
+
+import numpy as np
+
+from webnn_py.core import dtypes
+from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.messages import said, shown, type_name
+
+MAX_UNSIGNED = 2**32 - 1
+MAX_ITEMS = 2**16
+"""Members of a list at most: no list of the specification may be longer, and some never end."""
+
+MLNumber = int | float
+"""A number for a tensor of any data type: integers keep all 64 bits."""
+
+
+Signed = Annotated[int, "signed long"]
+"""Annotation of an option that is a signed long."""
+
+
+def unsigned(value: object, what: str) -> int:
+    """One [EnforceRange] unsigned long."""
+    number = _truncated(_number(value, what))
+    if number is None or not 0 <= number <= MAX_UNSIGNED:
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected an integer in 0..{MAX_UNSIGNED}"
+        )
+    return number
+
+
+def signed(value: object, what: str) -> int:
+    """One [EnforceRange] long."""
+    number = _truncated(_number(value, what))
+    if number is None or not -(2**31) <= number < 2**31:
+        raise ValidationError(f"{what}: got {shown(value)}, expected an integer of 32 bits")
+    return number
+
+
+def double(value: object, what: str) -> float:
+    """A finite double."""
+    number = _as_float(_number(value, what))
+    if not math.isfinite(number):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a finite number")
+    return number
+
+
+def number(value: object, what: str) -> int | float:
+    """An MLNumber: an integer of any size, or a float that may be infinite or NaN."""
+    return _number(value, what)
+
+
+def boolean(value: object, what: str) -> bool:
+    """A bool, and nothing that merely looks like one."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValidationError(f"{what}: got {shown(value)}, expected True or False")
+
+
+def unsigned_list(value: object, what: str) -> tuple[int, ...]:
+    """A sequence of unsigned longs."""
+    return tuple(unsigned(item, what) for item in items(value, what))
+
+
+def double_list(value: object, what: str) -> tuple[float, ...]:
+    """A sequence of finite doubles."""
+    return tuple(double(item, what) for item in items(value, what))
+
+
+def string(value: object, what: str) -> str:
+    """A string, without what a subclass adds to it."""
+    if not isinstance(value, str):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a string")
+    return str.__str__(value)
+
+
+def label(value: object, what: str = "option 'label'") -> str:
+    """A string that any encoding can hold: half of a surrogate pair is escaped."""
+    text = string(value, what)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def mapping(value: object, what: str, error: type[MLError] = ValidationError) -> Mapping[Any, Any]:
+    """A mapping as a dictionary.
+
+    Raises:
+        ValidationError: It is none, or cannot be read (or `error`).
+    """
+    if type(value) is dict:
+        return value
+    if not isinstance(value, Mapping):
+        raise error(f"{what}: got {type_name(value)}, expected a mapping by name")
+    try:
+        return dict(value)
+    except Exception as cause:  # whatever its own methods raise
+        raise error(f"{what}: the mapping cannot be read: {said(cause)}") from cause
+
+
+def string_list(value: object, what: str) -> tuple[str, ...]:
+    """A sequence of strings."""
+    return tuple(string(item, what) for item in items(value, what))
+
+
+def _number(value: object, what: str) -> int | float:
+    if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, numbers.Real):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a number")
+    try:
+        return int(value) if isinstance(value, numbers.Integral) else _as_float(value)
+    except Exception as error:  # whatever its own methods raise
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected a number: {said(error)}"
+        ) from error
+
+
+def _as_float(value: Any) -> float:
+    """The nearest float; infinity for what is larger than any, as an integer can be."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _truncated(number: int | float) -> int | None:
+    """Without its fraction; None where there is no such integer."""
+    return None if isinstance(number, float) and not math.isfinite(number) else math.trunc(number)
+
+
+def items(value: object, what: str) -> list[Any]:
+    """The members of a list, tuple, array or other iterable in order; not of strings."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, bytearray, Mapping, Set)):
+        raise ValidationError(f"{what}: got {shown(value)}, expected a list")
+    try:
+        members = list(itertools.islice(value, MAX_ITEMS + 1))
+    except Exception as error:  # an array of rank 0, or whatever an iterator raises
+        raise ValidationError(
+            f"{what}: got {shown(value)}, expected a list: {said(error)}"
+        ) from error
+    if len(members) > MAX_ITEMS:
+        raise ValidationError(f"{what}: got more than {MAX_ITEMS} members")
+    return members
+
+
+def one_of(value: object, choices: Sequence[str], what: str) -> str:
+    """One of some strings."""
+    if isinstance(value, str) and (text := str.__str__(value)) in choices:
+        return text
+    expected = ", ".join(repr(choice) for choice in choices)
+    raise ValidationError(f"{what}: got {shown(value)}, expected one of {expected}")
+
+
+def _one_of(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
+    return lambda value, what: one_of(value, choices, what)
+
+
+def _list_of(convert: Callable[[object, str], Any]) -> Callable[[object, str], Any]:
+    return lambda value, what: tuple(convert(item, what) for item in items(value, what))
+
+
+_BY_TYPE: dict[Any, Callable[[object, str], Any]] = {
+    int: unsigned,
+    Signed: signed,
+    float: double,
+    bool: boolean,
+    str: string,
+    MLNumber: number,
+    Sequence[int]: unsigned_list,
+    Sequence[float]: double_list,
+    Sequence[str]: string_list,
+}
+
+
+def converter(annotation: Any, what: str) -> Callable[[object], Any]:
+    """The conversion that an annotation stands for.
+
+    `X | None` lets None through; `int | Sequence[int]` takes a number or a list.
+    """
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union) and annotation != MLNumber:
+        members = typing.get_args(annotation)
+        rest = [m for m in members if m is not type(None)]
+        if set(rest) == {int, float}:
+            inner = converter(MLNumber, what)
+        elif len(rest) == 1:
+            inner = converter(rest[0], what)
+        else:
+            (single,) = (m for m in rest if typing.get_origin(m) is None)
+            (many,) = (m for m in rest if typing.get_origin(m) is not None)
+            one, several = converter(single, what), converter(many, what)
+
+            def inner(value: object) -> Any:
+                return one(value) if isinstance(value, numbers.Real) else several(value)
+
+        if len(rest) == len(members):
+            return inner
+        return lambda value: None if value is None else inner(value)
+    if annotation == dtypes.DataType:
+        return dtypes.check
+    if typing.get_origin(annotation) is typing.Literal:
+        convert = _one_of(typing.get_args(annotation))
+    elif typing.get_origin(next(iter(typing.get_args(annotation)), None)) is typing.Literal:
+        convert = _list_of(_one_of(typing.get_args(typing.get_args(annotation)[0])))
+    else:
+        convert = _BY_TYPE[annotation]
+    return lambda value: convert(value, what)

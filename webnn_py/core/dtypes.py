@@ -1,0 +1,168 @@
+"""Data types: the facts about each, in one table.
+
+Source: WebNN 2026, "MLOperandDataType"; int4 and uint4 are an extension for quantised constants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+
+DataType = Literal[
+    "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "int4", "uint4"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DTypeInfo:
+    """One data type.
+
+    Attributes:
+        name: WebNN's name.
+        kind: "f" (float), "i" (signed) or "u" (unsigned).
+        bits: Size of one element in bits.
+        numpy: The NumPy type that holds it on the host (int4 and uint4: one element a byte).
+    """
+
+    name: str
+    kind: Literal["f", "i", "u"]
+    bits: int
+    numpy: np.dtype[Any]
+
+    @property
+    def min(self) -> float | int:
+        """Lowest value."""
+        if self.kind == "f":
+            return float(np.finfo(self.numpy).min)
+        return -(1 << (self.bits - 1)) if self.kind == "i" else 0
+
+    @property
+    def max(self) -> float | int:
+        """Highest value."""
+        if self.kind == "f":
+            return float(np.finfo(self.numpy).max)
+        return (1 << (self.bits - (self.kind == "i"))) - 1
+
+
+def _info(name: str, kind: Literal["f", "i", "u"], bits: int, numpy: Any) -> DTypeInfo:
+    return DTypeInfo(name, kind, bits, np.dtype(numpy))
+
+
+DTYPES: dict[str, DTypeInfo] = {
+    info.name: info
+    for info in (
+        _info("float32", "f", 32, np.float32),
+        _info("float16", "f", 16, np.float16),
+        _info("int32", "i", 32, np.int32),
+        _info("uint32", "u", 32, np.uint32),
+        _info("int64", "i", 64, np.int64),
+        _info("uint64", "u", 64, np.uint64),
+        _info("int8", "i", 8, np.int8),
+        _info("uint8", "u", 8, np.uint8),
+        _info("int4", "i", 4, np.int8),
+        _info("uint4", "u", 4, np.uint8),
+    )
+}
+
+PACKED_4BIT = ("int4", "uint4")
+ANY: tuple[str, ...] = tuple(name for name in DTYPES if name not in PACKED_4BIT)
+FLOATS: tuple[str, ...] = tuple(name for name in ANY if DTYPES[name].kind == "f")
+_BY_NUMPY = {DTYPES[name].numpy: name for name in ANY}
+_OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
+"""What to convert NumPy's other types to, by their kind."""
+
+
+def from_numpy(dtype: Any) -> str:
+    """WebNN's name of a NumPy dtype.
+
+    Raises:
+        ValidationError: WebNN has no such type; nothing is converted silently.
+    """
+    key = np.dtype(dtype)
+    name = _BY_NUMPY.get(key.newbyteorder("=") if key.isnative else key)
+    if name is None:
+        near = _BY_NUMPY.get(key.newbyteorder("="), _OF_KIND.get(key.kind))
+        raise ValidationError(
+            f"data type {key} is not one of WebNN's ({', '.join(ANY)}); convert it first"
+            + (f": .astype(np.{near})" if near else "")
+        )
+    return name
+
+
+def check(name: object) -> DataType:
+    """Return `name` if it is a data type, else raise a ValidationError."""
+    if not isinstance(name, str) or (text := str.__str__(name)) not in DTYPES:
+        raise ValidationError(f"data type {shown(name)} is not one of {', '.join(DTYPES)}")
+    return text  # type: ignore[return-value]
+
+
+def byte_length(name: str, shape: Sequence[int]) -> int:
+    """Bytes of a tensor; two 4-bit elements share a byte, an odd last one has it alone."""
+    return (math.prod(shape) * DTYPES[name].bits + 7) // 8
+
+
+def cast_number(value: int | float, name: str) -> int | float:
+    """A number as the data type holds it: integers are clamped and rounded to even, floats rounded.
+
+    Source: WebNN 2026, "Casting".
+    """
+    info = DTYPES[name]
+    if info.kind == "f":
+        with np.errstate(over="ignore"):
+            try:
+                return float(info.numpy.type(value))
+            except OverflowError:
+                return math.inf if value > 0 else -math.inf
+    if isinstance(value, float) and math.isnan(value):
+        return 0
+    clamped = min(max(value, int(info.min)), int(info.max))
+    return clamped if isinstance(clamped, int) else round(clamped)
+
+
+def exact_number(value: int | float, name: str) -> int | float:
+    """A number as the data type holds it, where that is the same number but for a float's rounding.
+
+    Raises:
+        ValidationError: The data type does not reach so far, or has no fractions.
+    """
+    info = DTYPES[name]
+    if info.kind == "f":
+        held = cast_number(value, name)
+        if math.isinf(held) and held != value:
+            raise ValidationError(
+                f"{shown(value)} is out of the range of {name}, {info.min:.6g} to {info.max:.6g}"
+            )
+        return held
+    if isinstance(value, float) and not value.is_integer():
+        raise ValidationError(
+            f"{shown(value)} is no integer, as {name} needs; round it first, or choose a float type"
+        )
+    if not info.min <= value <= info.max:
+        raise ValidationError(
+            f"{shown(value)} is out of the range of {name}, {info.min} to {info.max}"
+        )
+    return int(value)
+
+
+def unpack_4bit(data: np.ndarray[Any, Any], name: str, count: int) -> np.ndarray[Any, Any]:
+    """Packed bytes (low nibble first) to one element a byte."""
+    raw = data.reshape(-1).view(np.uint8)
+    nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:count]
+    if name == "uint4":
+        return nibbles
+    return (nibbles.astype(np.int8) ^ 8) - 8
+
+
+def pack_4bit(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """One element a byte to packed bytes, low nibble first."""
+    raw = data.reshape(-1).view(np.uint8) & 0xF
+    if raw.size % 2:
+        raw = np.append(raw, np.uint8(0))
+    return raw[0::2] | (raw[1::2] << 4)

@@ -1,0 +1,67 @@
+"""The order of work on a CPU context: one worker thread, tensors in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core import dtypes
+from webnn_py.core.completion import Completion, Parts
+from webnn_py.core.errors import OperationError
+from webnn_py.engines.base import Executable, HostExecutable, Queue
+from webnn_py.ir import Array, Descriptor
+from webnn_py.ordering.schedule import Executor, Run
+
+ALIGNMENT = 64
+"""Bytes; what XLA asks of memory that it does not copy."""
+
+
+class HostQueue(Queue):
+    """Operations run one after the other on the context's worker."""
+
+    def __init__(self, worker: Callable[[Run], None]) -> None:
+        super().__init__(Executor(worker))
+
+    def allocate(self, descriptor: Descriptor) -> Array:
+        """A zeroed array, aligned for any engine and for those it is shared with."""
+        dtype = dtypes.DTYPES[descriptor.data_type].numpy
+        size = descriptor.size * dtype.itemsize
+        try:
+            raw = np.zeros(size + ALIGNMENT, np.uint8)
+            begin = -raw.__array_interface__["data"][0] % ALIGNMENT
+            return raw[begin : begin + size].view(dtype).reshape(descriptor.shape)
+        except MemoryError as error:
+            raise OperationError(f"allocating {descriptor}: {error}") from error
+
+    def target(self, storage: Any) -> Array:
+        """The tensor's array, which others may have memory in."""
+        array: Array = storage
+        return array
+
+    def write(self, storage: Any, array: Array) -> Run:
+        """Copy into the tensor's array."""
+        return lambda: np.copyto(storage, array)
+
+    def read(self, storage: Any, target: Array, done: Completion[None], parts: Parts) -> Run:
+        """Copy out of the tensor's array."""
+
+        def run() -> None:
+            with parts.begin() as wanted:
+                if wanted:
+                    np.copyto(target, storage)
+            done.set_result(None)
+
+        return run
+
+    def dispatch(
+        self,
+        executable: Executable,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        key: Hashable = None,
+    ) -> Run:
+        """Run on the tensors' arrays themselves."""
+        assert isinstance(executable, HostExecutable)
+        return lambda: executable.run(inputs, outputs)

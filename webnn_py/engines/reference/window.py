@@ -1,0 +1,219 @@
+"""Sliding windows in NumPy: convolution and pooling."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core import dtypes
+from webnn_py.ops import numeric
+from webnn_py.ops.convolution import transposed_sizes, window_sizes
+from webnn_py.ops.windows import Windows, sliding
+
+Array = np.ndarray[Any, Any]
+TILE_BYTES = 4 << 20
+"""About what temporaries take: to free larger ones holds the interpreter for milliseconds."""
+
+
+def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Have a large batch computed in parts; the batch comes first in every layout."""
+
+    @functools.wraps(function)
+    def in_parts(input: Array, **options: Any) -> Array:
+        deep = max(1, TILE_BYTES // (input[0].size * np.dtype(np.float64).itemsize))
+        if deep >= len(input):
+            return function(input, **options)
+        data_type = dtypes.from_numpy(input.dtype)
+        starts = range(0, len(input), deep)
+        parts = (function(input[start : start + deep], **options) for start in starts)
+        return np.concatenate([numeric.cast(part, data_type) for part in parts])
+
+    return in_parts
+
+
+def _windows(x: Array, along: Sequence[Windows], fill: float) -> Array:
+    """[n, c, h, w] with padding as [n, c, out_h, out_w, kh, kw]: a view, of a copy if need be.
+
+    The copy holds all that windows slide over or, where that is less, what each of them meets.
+    """
+    steps = [(windows.stride, windows.dilation) for windows in along]
+    slid: dict[int, Windows] = {}
+    for axis, windows in enumerate(along, start=2):
+        if windows.count * windows.taps >= windows.span:
+            slid[axis] = windows
+        else:
+            x = _gathered(x, axis, windows, fill)
+            steps[axis - 2] = windows.taps, 1
+    x = _padded(x, slid, fill)
+    n, c, *own = x.strides
+    shape = (*x.shape[:2], *(w.count for w in along), *(w.taps for w in along))
+    strides = [[stride * step[i] for stride, step in zip(own, steps, strict=True)] for i in (0, 1)]
+    return np.lib.stride_tricks.as_strided(
+        x, shape, (n, c, *strides[0], *strides[1]), writeable=False
+    )
+
+
+def _padded(x: Array, slid: Mapping[int, Windows], fill: float) -> Array:
+    """The array with all that windows slide over along these of its dimensions."""
+    sizes, places = list(x.shape), [slice(None)] * x.ndim
+    for axis, windows in slid.items():
+        sizes[axis] = max(windows.span, windows.padding + windows.size)
+        places[axis] = slice(windows.padding, windows.padding + windows.size)
+    if sizes == list(x.shape):
+        return x
+    wide = np.full(sizes, fill, x.dtype)
+    wide[tuple(places)] = x
+    return wide
+
+
+def _gathered(x: Array, axis: int, windows: Windows, fill: float) -> Array:
+    """The array with what each window along a dimension meets, window by window."""
+    first = np.arange(windows.count)[:, np.newaxis] * windows.stride - windows.padding
+    places = (first + np.arange(windows.taps) * windows.dilation).reshape(-1)
+    inside = (places >= 0) & (places < windows.size)
+    taken = np.take(x, np.clip(places, 0, windows.size - 1), axis)
+    shape = [1] * x.ndim
+    shape[axis] = places.size
+    result: Array = np.where(inside.reshape(shape), taken, taken.dtype.type(fill))
+    return result
+
+
+def _permuted(x: Array, layout: str, wanted: str) -> Array:
+    return np.transpose(x, [layout.index(letter) for letter in wanted])
+
+
+def _tiles(windows: Array) -> Iterator[slice]:
+    """Parts of the rows whose windows, laid out, take `TILE_BYTES`."""
+    rows = windows.shape[2]
+    high = max(1, TILE_BYTES * rows // windows.nbytes)
+    for top in range(0, rows, high):
+        yield slice(top, top + high)
+
+
+@_by_samples
+def conv2d(
+    input: Array,
+    filter: Array,
+    bias: Array | None,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    input_layout: str,
+    filter_layout: str,
+) -> Array:
+    """2-D convolution as one matrix product a group."""
+    x = _permuted(input, input_layout, "nchw").astype(np.float64)
+    taps = _permuted(filter, filter_layout, "oihw").astype(np.float64)
+    how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
+    sizes = [math.floor(size) for size in window_sizes(*how)]
+    windows = _windows(x, sliding(*how, sizes), 0.0)
+    result = np.empty((x.shape[0], *sizes, taps.shape[0]))
+    outs, ins = taps.shape[0] // groups, taps.shape[1]
+    for group in range(groups):
+        kernel = taps[group * outs : (group + 1) * outs]
+        part = windows[:, group * ins : (group + 1) * ins]
+        for rows in _tiles(part):
+            product = np.tensordot(part[:, :, rows], kernel, axes=((1, 4, 5), (1, 2, 3)))
+            result[:, rows, :, group * outs : (group + 1) * outs] = product
+    if bias is not None:
+        result = result + bias.astype(np.float64)
+    return _permuted(result, "nhwc", input_layout)
+
+
+@_by_samples
+def conv_transpose2d(
+    input: Array,
+    filter: Array,
+    bias: Array | None,
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+    output_sizes: Sequence[int] | None,
+    groups: int,
+    input_layout: str,
+    filter_layout: str,
+) -> Array:
+    """2-D transposed convolution: each tap adds the input to a strided part of the output."""
+    x = _permuted(input, input_layout, "nchw").astype(np.float64)
+    taps = _permuted(filter, filter_layout, "iohw").astype(np.float64)
+    n, c, h, w = x.shape
+    _, o, *window = taps.shape
+    if c % groups:
+        raise ValueError(f"{c} input channels do not divide into {groups} groups")
+    least = transposed_sizes((h, w), window, padding, strides, dilations)
+    added = [size + extra for size, extra in zip(least, output_padding, strict=True)]
+    sizes = added if output_sizes is None else output_sizes
+    result = np.zeros((n, groups, o, *sizes))
+    parts = x.reshape(n, groups, c // groups, h, w)
+    kernels = taps.reshape(groups, c // groups, o, *window)
+    along = sliding(sizes, window, padding, strides, dilations, (h, w))
+    for place in np.ndindex(*window):
+        tap = kernels[..., place[0], place[1]]
+        (rows, to_rows), (columns, to_columns) = map(_met, along, place)
+        part = parts[..., rows, columns]
+        result[..., to_rows, to_columns] += np.einsum("ngchw,gco->ngohw", part, tap, optimize=True)
+    result = result.reshape(n, -1, *sizes)
+    if bias is not None:
+        result = result + bias.astype(np.float64).reshape(-1, 1, 1)
+    return _permuted(result, "nchw", input_layout)
+
+
+def _met(windows: Windows, tap: int) -> tuple[slice, slice]:
+    """The windows of which a tap meets the tensor, and where it does."""
+    behind = windows.padding - tap * windows.dilation
+    first = max(0, -(-behind // windows.stride))
+    last = min(windows.count - 1, (windows.size - 1 + behind) // windows.stride)
+    if last < first:
+        return slice(0), slice(0)
+    start, end = (i * windows.stride - behind for i in (first, last))
+    return slice(first, last + 1), slice(start, end + 1, windows.stride)
+
+
+def _pool(
+    input: Array,
+    window_dimensions: Sequence[int],
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    layout: str,
+    output_shape_rounding: str,
+    output_sizes: Sequence[int] | None,
+    fill: float,
+) -> tuple[Array, list[Windows]]:
+    """Windows of the input, and how they lie along height and width."""
+    x = _permuted(input, layout, "nchw")
+    how = (x.shape[2:], window_dimensions, padding, strides, dilations)
+    rounded = math.ceil if output_shape_rounding == "ceil" else math.floor
+    sizes = [rounded(size) for size in window_sizes(*how)] if output_sizes is None else output_sizes
+    along = [windows.cropped() for windows in sliding(*how, sizes)]
+    return _windows(x, along, fill), along
+
+
+@_by_samples
+def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
+    """Mean of each window's elements inside the input."""
+    windows, along = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
+    inside = _windows(np.ones((1, 1, *(w.size for w in along))), along, 0.0)
+    mean = windows.sum(axis=(4, 5)) / inside.sum(axis=(4, 5))
+    return _permuted(mean, "nchw", layout)
+
+
+@_by_samples
+def l2_pool2d(input: Array, layout: str, **options: Any) -> Array:
+    """Root of the sum of squares of each window."""
+    windows, _ = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
+    return _permuted(np.sqrt((windows * windows).sum(axis=(4, 5))), "nchw", layout)
+
+
+@_by_samples
+def max_pool2d(input: Array, layout: str, **options: Any) -> Array:
+    """Greatest element of each window."""
+    lowest = -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min
+    windows, _ = _pool(input, layout=layout, fill=lowest, **options)
+    return _permuted(windows.max(axis=(4, 5)), "nchw", layout)

@@ -1,0 +1,125 @@
+"""Index arithmetic: maps from one flat index to another, as short WGSL as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webnn_py.core import shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The flat index `offset + sum(coordinate[d] * stride[d])` over dimensions of these sizes.
+
+    Attributes:
+        sizes: Dimensions of the index space that is walked, row-major.
+        strides: Steps in the other space, in elements; may be 0 or negative.
+        offset: Where coordinate 0 lies.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def collapsed(self) -> Affine:
+        """The same map with as few dimensions as can be."""
+        merged: list[tuple[int, int]] = []
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            if size == 1:
+                continue
+            if merged and merged[-1][1] == stride * size:
+                merged[-1] = (merged[-1][0] * size, stride)
+            else:
+                merged.append((size, stride))
+        return Affine(tuple(s for s, _ in merged), tuple(t for _, t in merged), self.offset)
+
+    @property
+    def identity(self) -> bool:
+        """Whether it maps every index to itself."""
+        small = self.collapsed()
+        return small.offset == 0 and small.strides in ((), (1,))
+
+    def wgsl(self, index: str) -> str:
+        """The u32 expression for the flat index `index`."""
+        small = self.collapsed()
+        terms: list[str] = []
+        offset = small.offset
+        inner = shapes.strides(small.sizes)
+        for d, (size, stride) in enumerate(zip(small.sizes, small.strides, strict=True)):
+            if stride == 0:
+                continue
+            part = index if inner[d] == 1 else f"({index} / {inner[d]}u)"
+            if d > 0:
+                part = f"({part} % {size}u)"
+            if stride < 0:
+                part = f"({size - 1}u - {part})"
+                offset += stride * (size - 1)
+            step = abs(stride)
+            terms.append(part if step == 1 else f"{part} * {step}u")
+        if offset or not terms:
+            terms.append(f"{offset}u")
+        return " + ".join(terms)
+
+
+def broadcast_map(shape: Sequence[int], target: Sequence[int]) -> Affine:
+    """From an index of `target` to the element of `shape` that broadcasts there."""
+    own = shapes.strides(shape)
+    lead = len(target) - len(shape)
+    steps = [0] * lead + [
+        0 if size == 1 else stride for size, stride in zip(shape, own, strict=True)
+    ]
+    return Affine(tuple(target), tuple(steps))
+
+
+def transpose_map(shape: Sequence[int], permutation: Sequence[int]) -> Affine:
+    """From an index of the transposed tensor to the element of the original."""
+    own = shapes.strides(shape)
+    return Affine(
+        tuple(shape[axis] for axis in permutation), tuple(own[axis] for axis in permutation)
+    )
+
+
+def slice_map(
+    shape: Sequence[int], starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]
+) -> Affine:
+    """From an index of a slice (of output sizes `sizes`) to the element it comes from."""
+    own = shapes.strides(shape)
+    offset = sum(start * stride for start, stride in zip(starts, own, strict=True))
+    moved = tuple(step * stride for step, stride in zip(steps, own, strict=True))
+    return Affine(tuple(sizes), moved, offset)
+
+
+def reverse_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
+    """From an index of the reversed tensor to the element of the original."""
+    own = shapes.strides(shape)
+    steps = tuple(-s if axis in axes else s for axis, s in enumerate(own))
+    offset = sum((shape[axis] - 1) * own[axis] for axis in axes)
+    return Affine(tuple(shape), steps, offset)
+
+
+def subset_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
+    """From an index over only the dimensions `axes` (in their order) to the flat index."""
+    own = shapes.strides(shape)
+    return Affine(tuple(shape[axis] for axis in axes), tuple(own[axis] for axis in axes))
+
+
+def coordinate(shape: Sequence[int], axis: int, index: str) -> str:
+    """The coordinate along `axis` of the flat index `index`."""
+    if shape[axis] == 1:
+        return "0u"
+    inner = shapes.strides(shape)[axis]
+    part = index if inner == 1 else f"({index} / {inner}u)"
+    outermost = all(size == 1 for size in shape[:axis])
+    return part if outermost else f"({part} % {shape[axis]}u)"
+
+
+def repeated_map(shape: Sequence[int], outer: Sequence[int], inner: Sequence[int]) -> Affine:
+    """From an index of a tensor in which each dimension is repeated to the element there.
+
+    The whole dimension is repeated `outer` times, each of its elements `inner` times in a row.
+    """
+    own = shapes.strides(shape)
+    sizes = [part for parts in zip(outer, shape, inner, strict=True) for part in parts]
+    steps = [step for stride in own for step in (0, stride, 0)]
+    return Affine(tuple(sizes), tuple(steps))

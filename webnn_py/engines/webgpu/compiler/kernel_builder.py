@@ -1,0 +1,369 @@
+"""Writing one kernel: bindings, functions, and bodies in which values are loaded or computed.
+
+A kernel computes one root value. Values that lie in buffers are bound; every other value on the way
+is computed where it is read, by the lowering of its node, one `let` a value and index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from webnn_py.core.cooperation import checkpoint
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.engines.webgpu.compiler import prelude
+from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
+from webnn_py.engines.webgpu.compiler.storage import Features, Storage, parts_of, storage_of
+from webnn_py.ir import Graph, Node, Value
+
+MOST_COPIES = 16
+"""Copies of a loop's body that are written out to keep the loop short."""
+
+Lowering = Callable[["Body", Node, int, str], str]
+"""Writes what computes the element at a flat index of a node's n-th output; returns its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one binding shows of a value's buffer; the whole, unless it exceeds the limit.
+
+    Attributes:
+        value: The value.
+        offset: Bytes from the tensor's beginning.
+        size: Bytes.
+    """
+
+    value: Value
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A finished kernel.
+
+    Attributes:
+        name: For labels and listings.
+        code: WGSL, with the entry point `main`.
+        reads: The parts of values bound, in the order of their bindings from 0.
+        writes: The part of the value bound after them.
+        workgroups: The dispatch.
+        times: How often it is dispatched in a row. It may count in what it writes.
+        numbers: Words of a uniform buffer bound behind the rest, if there are any.
+    """
+
+    name: str
+    code: str
+    reads: tuple[Part, ...]
+    writes: Part
+    workgroups: tuple[int, int, int]
+    times: int = 1
+    numbers: tuple[int, ...] = ()
+
+
+class KernelBuilder:
+    """One kernel under construction.
+
+    Args:
+        graph: The whole graph.
+        producers: The node that makes each value.
+        stored: Whether a value lies in a buffer.
+        lowerings: By operator, what computes one element.
+        features: The device.
+        root: The value that the kernel writes. It may be a scratch value, which no node makes and
+            only the kernels of one root know.
+
+    Attributes:
+        scratch: By a node's output, the scratch value from which its lowering computes.
+        vector_out: The root is written as vec4s.
+        atomic_out: The root is written by atomic functions.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        producers: Mapping[Value, Node],
+        stored: Callable[[Value], bool],
+        lowerings: Callable[[Node], Lowering],
+        features: Features,
+        root: Value,
+    ) -> None:
+        self.graph = graph
+        self.features = features
+        self.root = root
+        self.producers = producers
+        self.functions: list[str] = []
+        self.scratch: dict[Value, Value] = {}
+        self._stored = stored
+        self._lowerings = lowerings
+        self._bound: dict[Value, str] = {}
+        self._vectors: dict[Value, str] = {}
+        self.vector_out = False
+        self.atomic_out = False
+
+    def storage(self, value: Value) -> Storage:
+        """How a value lies and is computed with."""
+        return storage_of(value.data_type, self.features)
+
+    def lowering(self, node: Node) -> Lowering:
+        """What computes one element of a node."""
+        return self._lowerings(node)
+
+    def is_stored(self, value: Value) -> bool:
+        """Whether the value is read from a buffer."""
+        return value is not self.root and self._stored(value)
+
+    def parts(self, value: Value) -> list[Part]:
+        """The bindings that a value needs."""
+        size = self.storage(value).buffer_bytes(value.size)
+        return [Part(value, *part) for part in parts_of(size, self.features.binding_bytes)]
+
+    def is_whole(self, value: Value) -> bool:
+        """Whether one binding shows all of a value."""
+        return len(self.parts(value)) == 1
+
+    def buffer(self, value: Value) -> str:
+        """The name of the buffer that holds a value, which is bound as a whole."""
+        assert self.is_whole(value)
+        if value not in self._bound:
+            self._bound[value] = f"in{len(self._bound)}"
+        return self._bound[value]
+
+    def element(self, value: Value) -> Callable[[str], str]:
+        """The expression of an array element of a stored value, by its place."""
+        if self.is_whole(value):
+            return f"{self.buffer(value)}[{{}}]".format
+        if value not in self._bound:
+            self._bound[value] = f"in{len(self._bound)}"
+            self.functions.insert(0, self._part_loader(value, self._bound[value]))
+        return f"load_{self._bound[value]}({{}})".format
+
+    def vector(self, value: Value) -> Callable[[str], str] | None:
+        """As `element`, for vec4s of consecutive elements, where the value lies so."""
+        storage = self.storage(value)
+        if not self.is_whole(value) or value.size % 4 or storage.element not in ("f32", "f16"):
+            return None
+        if value not in self._vectors:
+            self._vectors[value] = f"vec{len(self._vectors)}"
+        return f"{self._vectors[value]}[{{}}]".format
+
+    def _part_loader(self, value: Value, name: str) -> str:
+        storage = self.storage(value)
+        lines = [f"fn load_{name}(i: u32) -> {storage.element} {{"]
+        for number, part in enumerate(self.parts(value)):
+            first, count = part.offset // storage.word_bytes, part.size // storage.word_bytes
+            place = f"i - {first}u" if first else "i"
+            lines.append(f"  if (i < {first + count}u) {{ return {name}_{number}[{place}]; }}")
+        return "\n".join([*lines, f"  return {storage.element}();", "}"])
+
+    def scalar(self, value: Value) -> float | int | None:
+        """The number of a constant of one element, else None."""
+        array = self.graph.constants.get(value)
+        return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
+
+    def function(self, name: str, parameters: str, result: str, body: Body) -> None:
+        """Add a function made of a finished body."""
+        head = f"fn {name}({parameters})" + (f" -> {result}" if result else "")
+        self.functions.append(head + " {\n" + "\n".join(body.lines) + "\n}")
+
+    def finish(
+        self, name: str, main: str, workgroups: Sequence[int], writes: Part | None = None
+    ) -> Kernel:
+        """Put bindings, helper functions and the entry point together."""
+        reads = [
+            (part, buffer if self.is_whole(value) else f"{buffer}_{number}")
+            for value, buffer in self._bound.items()
+            for number, part in enumerate(self.parts(value))
+        ]
+        reads += [(self.parts(value)[0], name) for value, name in self._vectors.items()]
+        text = "\n".join([*reachable(self.functions, main), main])
+        words = set(re.findall(r"\w+", text))
+        reads = [(part, name) for part, name in reads if name in words]
+        bindings = [
+            f"@group(0) @binding({i}) var<storage, read> {name}:"
+            f" array<{self._array_element(part.value, name in self._vectors.values())}>;"
+            for i, (part, name) in enumerate(reads)
+        ]
+        bindings.append(
+            f"@group(0) @binding({len(bindings)}) var<storage, read_write> out0:"
+            f" array<{self._written_element()}>;"
+        )
+        code = "\n".join([*bindings, prelude.used(text) + text]) + "\n"
+        if re.search(r"\bf16\b", code):
+            code = "enable f16;\n" + code
+        rounds = rounds_of(code)
+        if rounds > MOST_ROUNDS:
+            raise NotSupportedError(
+                f"{name}: one element of {self.root} takes {rounds} rounds of a loop in the kernel"
+                f" {name!r}, more than the {MOST_ROUNDS} that every driver makes; use a smaller"
+                " window, or the CPU"
+            )
+        x, y, z = workgroups
+        target = self.parts(self.root)[0] if writes is None else writes
+        return Kernel(name, code, tuple(part for part, _ in reads), target, (x, y, z))
+
+    def _written_element(self) -> str:
+        element = self._array_element(self.root, self.vector_out)
+        return f"atomic<{element}>" if self.atomic_out else element
+
+    def _array_element(self, value: Value, vector: bool) -> str:
+        element = self.storage(value).element
+        return f"vec4<{element}>" if vector else element
+
+
+class Make(Protocol):
+    """Begins the emission of one of the kernels of a root: it writes the root or a scratch value.
+
+    What such a kernel writes, those after it load like any stored value. It is not zeroed.
+    """
+
+    def __call__(self, writes: Value | None = None) -> KernelBuilder:
+        """An emission of a kernel that writes this value; the root if none is given."""
+        ...
+
+
+class Body:
+    """The statements of one function.
+
+    Values already computed are remembered by value and index; what is written inside a loop or
+    branch is forgotten at its end.
+    """
+
+    def __init__(self, emission: KernelBuilder) -> None:
+        self.emission = emission
+        self.lines: list[str] = []
+        self._indent = 1
+        self._count = 0
+        self._around = 1  # rounds of the loops around
+        self._known: list[dict[tuple[Value, str], str]] = [{}]
+
+    def line(self, text: str) -> None:
+        """Add a statement."""
+        self.lines.append("  " * self._indent + text)
+
+    def fresh(self, hint: str = "t") -> str:
+        """A new name."""
+        self._count += 1
+        return f"{hint}{self._count}"
+
+    def let(self, expression: str, hint: str = "t") -> str:
+        """Name an expression, unless it is a name or number already."""
+        if re.fullmatch(r"\w+", expression):
+            return expression
+        name = self.fresh(hint)
+        self.line(f"let {name} = {expression};")
+        return name
+
+    def var(self, kind: str, value: str, hint: str = "acc") -> str:
+        """A variable."""
+        name = self.fresh(hint)
+        self.line(f"var {name}: {kind} = {value};")
+        return name
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """A nested block: `head { ... }`."""
+        self.line(head + " {")
+        self._indent += 1
+        self._known.append({})
+        yield
+        self._known.pop()
+        self._indent -= 1
+        self.line("}")
+
+    @contextlib.contextmanager
+    def loop(self, count: int, hint: str = "r") -> Iterator[str]:
+        """A loop over 0..count-1; gives the counter's name. A loop of one is no loop.
+
+        Where it would make too many rounds, its body is written out several times.
+        """
+        if count == 1:
+            yield "0u"
+            return
+        name = self.fresh(hint)
+        copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
+        around, self._around = self._around, self._around * -(-count // copies)
+        if copies == 1:
+            with self.block(f"for (var {name} = 0u; {name} < {count}u; {name}++)"):
+                yield name
+        else:
+            first = self.fresh("first")
+            head = f"for (var {first} = 0u; {first} < {count}u; {first} += {copies}u)"
+            with self.block(head):
+                begin = len(self.lines)
+                with self.block(""):
+                    self.line(f"let {name} = {first};")
+                    yield name
+                _, _, *body, end = self.lines[begin:]
+                for copy in range(1, copies):
+                    guard = f"if ({first} + {copy}u < {count}u)" if count % copies else ""
+                    self.line(guard + " {")
+                    self.lines += [f"  {'  ' * self._indent}let {name} = {first} + {copy}u;"]
+                    self.lines += [*body, end]
+        self._around = around
+
+    def preset(self, value: Value, index: str, name: str) -> None:
+        """Say that a value's element at `index` is known as `name`."""
+        self._known[-1][value, index] = name
+
+    def load(self, value: Value, index: str) -> str:
+        """The name of a value's element at a flat index, read or computed."""
+        scalar = self.emission.scalar(value)
+        storage = self.emission.storage(value)
+        # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
+        # not finite or cannot be converted.
+        at = self.let(index, "i") if scalar is None else ""
+        for known in reversed(self._known):
+            if (value, at) in known:
+                return known[value, at]
+        if scalar is not None:
+            name = self.fresh("c")
+            self.line(f"let {name} = {storage.literal(scalar)};")
+        elif value in self.emission.producers and not self.emission.is_stored(value):
+            checkpoint()
+            node = self.emission.producers[value]
+            output = node.outputs.index(value)
+            name = self.let(self.emission.lowering(node)(self, node, output, at), "v")
+        else:
+            name = self.let(storage.load(self.emission.element(value), at), "v")
+        self._known[-1][value, at] = name
+        return name
+
+    def store(self, index: str, value: str) -> None:
+        """Write the root's element at a flat index; only where one element is one array element."""
+        storage = self.emission.storage(self.emission.root)
+        assert storage.per_word == 1
+        self.line(f"out0[{index}] = {storage.pack([value])};")
+
+
+def reachable(functions: Sequence[str], main: str) -> list[str]:
+    """The functions that the entry point calls, directly or not; hooks may go unused."""
+    names = {re.match(r"fn (\w+)", function).group(1): function for function in functions}  # type: ignore[union-attr]
+    wanted: set[str] = set()
+    frontier = [main]
+    while frontier:
+        called = set(re.findall(r"\b(\w+)\(", frontier.pop())) & names.keys() - wanted
+        wanted |= called
+        frontier += [names[name].partition("{")[2] for name in called]
+    return [function for name, function in names.items() if name in wanted]
+
+
+def extreme(storage: Storage, which: str) -> str:
+    """The literal of a data type's lowest ("min") or highest ("max") value, infinities included."""
+    if storage.compute == "f32":
+        return storage.literal(-np.inf if which == "min" else np.inf)
+    info = np.iinfo(storage.data_type)
+    return storage.literal(int(getattr(info, which)))
+
+
+def grid(count: int, limit: int) -> tuple[int, int, int]:
+    """Workgroups of a linear dispatch, folded over y where x alone does not reach."""
+    if count <= limit:
+        return (count, 1, 1)
+    rows = -(-count // limit)
+    return (-(-count // rows), rows, 1)

@@ -1,0 +1,46 @@
+"""Kernels: one stored value each, by the template that fits its loop."""
+
+from __future__ import annotations
+
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Make
+from webnn_py.engines.webgpu.compiler.kernels import (
+    arg_kernel,
+    conv_direct,
+    conv_kernel,
+    gather,
+    matmul_kernel,
+    reduce_kernel,
+    scan_kernel,
+    scatter_kernel,
+    sequence_kernel,
+)
+from webnn_py.ir import Node
+
+_TEMPLATES = (
+    matmul_kernel.emit,
+    conv_direct.emit,
+    conv_kernel.emit,
+    reduce_kernel.emit,
+    arg_kernel.emit,
+    scan_kernel.emit,
+)
+"""Tried in order for a kernel with a loop; each may decline with None."""
+
+
+def emit(make: Make, anchor: Node | None) -> list[Kernel]:
+    """The kernels that write an emission's root: one, or one for each part of a large root.
+
+    Scattering and sequences take several.
+    """
+    emission = make()
+    parts = emission.parts(emission.root)
+    for several in (scatter_kernel.emit, sequence_kernel.emit):
+        kernels = None if anchor is None else several(make, anchor)
+        if kernels is not None:
+            return kernels
+    if anchor is not None and len(parts) == 1:
+        for template in _TEMPLATES:
+            kernel = template(make(), anchor)
+            if kernel is not None:
+                return [kernel]
+    return [gather.emit(make(), anchor, part) for part in parts]

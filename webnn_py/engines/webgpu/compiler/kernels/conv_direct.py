@@ -1,0 +1,151 @@
+"""2-D convolutions for software adapters: registers and straight loads, no tiles, no barriers.
+
+An invocation computes four neighbouring pixels of a few output channels. The channels are the same
+for a whole workgroup, so the weights are loaded once for all its invocations; a loaded pixel serves
+every channel and every tap that it lies under.
+"""
+
+from __future__ import annotations
+
+from webnn_py.core.shapes import MAX_DIMENSION
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
+from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
+from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
+from webnn_py.engines.webgpu.compiler.rounds import LONG
+from webnn_py.ir import Node, Value
+from webnn_py.ops.convolution import dims
+
+STRIP = 4
+MOST_CHANNELS = 4
+WORKGROUP = 64
+WIDEST = 16
+"""Taps of a row, which are all written out, up to which the kernel stays small."""
+
+
+def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+    """A convolution with its epilogue, on software adapters."""
+    root = emission.storage(emission.root)
+    if anchor.op != "conv2d" or root.per_word != 1 or emission.features.kind != "cpu":
+        return None
+    conv = Convolution(emission, anchor)
+    if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
+        return None
+    if not (_is_buffer(emission, conv.data) and _is_buffer(emission, conv.filter)):
+        return None
+    reach = (STRIP - 1) * anchor.attrs["strides"][1] + (conv.kw - 1) * anchor.attrs["dilations"][1]
+    if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
+        return None
+    strips = -(-conv.width // STRIP) * conv.height
+    rows = conv.batch * (conv.per_group * conv.groups) // _channels(conv)
+    groups = (-(-strips // WORKGROUP), rows, 1)
+    if max(groups) > emission.features.grid:
+        return None
+    emission.vector_out = (
+        conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
+    )
+    emit_tail(emission, anchor, conv.add_bias if conv.bias is not None else None)
+    main = _main(emission, conv)
+    return emission.finish("conv2d", main, groups)
+
+
+def _is_buffer(emission: KernelBuilder, value: Value) -> bool:
+    return value not in emission.producers or emission.is_stored(value)
+
+
+def _channels(conv: Convolution) -> int:
+    """Output channels of an invocation: a divisor of the group's."""
+    return max(n for n in range(1, MOST_CHANNELS + 1) if conv.per_group % n == 0)
+
+
+def _main(emission: KernelBuilder, conv: Convolution) -> str:
+    channels = _channels(conv)
+    blocks = conv.per_group * conv.groups // channels
+    across = -(-conv.width // STRIP)
+    lines = [
+        f"@compute @workgroup_size({WORKGROUP})",
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>,"
+        " @builtin(local_invocation_index) lid: u32) {",
+        f"  let q = wid.x * {WORKGROUP}u + lid;",
+        f"  if (q >= {across * conv.height}u) {{ return; }}",
+        f"  let oy = q / {across}u;",
+        f"  let ox = (q % {across}u) * {STRIP}u;",
+        f"  let n = wid.y / {blocks}u;",
+        f"  let o = (wid.y % {blocks}u) * {channels}u;",
+        f"  let first = (o / {conv.per_group}u) * {conv.ins}u;",
+        *(f"  var acc{r} = vec4<f32>(0.0);" for r in range(channels)),
+        f"  for (var k = 0u; k < {conv.ins}u; k++) {{",
+    ]
+    # Only the row of taps is unrolled: larger code costs software drivers minutes to compile.
+    lines.append(f"    for (var ky = 0u; ky < {conv.kh}u; ky++) {{")
+    lines += [*_row(emission, conv, channels), "    }"]
+    lines += ["  }", *_stores(emission, conv, channels), "}"]
+    return "\n".join(lines)
+
+
+def _row(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
+    """One row of taps: load the pixels under it once, then multiply and add."""
+    attrs = conv.node.attrs
+    stride, dilation = attrs["strides"][1], attrs["dilations"][1]
+    offsets = sorted({p * stride + x * dilation for p in range(STRIP) for x in range(conv.kw)})
+    lines = [f"      {line}" for line in _pixels(emission, conv, offsets)]
+    weights = emission.storage(conv.filter)
+    at = emission.element(conv.filter)
+    for x in range(conv.kw):
+        lanes = ", ".join(f"s{p * stride + x * dilation}" for p in range(STRIP))
+        lines.append(f"      let v{x} = vec4<f32>({lanes});")
+        for r in range(channels):
+            place = {"o": f"(o + {r}u)", "i": "k", "h": "ky", "w": f"{x}u"}
+            index = flat(conv.filter_layout, conv.filter, place)
+            weight = weights.load(at, index)
+            lines.append(f"      acc{r} += {weight} * v{x};")
+    return lines
+
+
+def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> list[str]:
+    """Names s<offset> for the pixels of one input row, zeros outside."""
+    attrs = conv.node.attrs
+    height, width = dims(conv.data.shape, conv.layout, "hw")
+    top, left = attrs["padding"][0], attrs["padding"][2]
+    lines = [f"let iy = i32(oy * {attrs['strides'][0]}u + ky * {attrs['dilations'][0]}u) - {top};"]
+    safe_row = top == 0 and always_inside(conv.node, 0, height)
+    row = "u32(iy)" if safe_row else f"u32(clamp(iy, 0, {height - 1}))"
+    lines.append(f"let row = {row};")
+    last = (-(-conv.width // STRIP) * STRIP - 1) * attrs["strides"][1]
+    last += (conv.kw - 1) * attrs["dilations"][1] - left
+    safe_column = left == 0 and last < width
+    checks = [] if safe_row else [f"(u32(iy) < {height}u)"]
+    storage = emission.storage(conv.data)
+    for offset in offsets:
+        name = f"s{offset}"
+        if safe_column:
+            column, inside = f"ox * {attrs['strides'][1]}u + {offset}u", checks
+        else:
+            lines.append(f"let x{offset} = i32(ox * {attrs['strides'][1]}u) + {offset - left};")
+            column = f"u32(clamp(x{offset}, 0, {width - 1}))"
+            inside = [*checks, f"(u32(x{offset}) < {width}u)"]
+        place = {"n": "n", "c": "(first + k)", "h": "row", "w": f"({column})"}
+        index = f"({flat(conv.layout, conv.data, place)})"
+        value = storage.load(emission.element(conv.data), index)
+        if inside:
+            # Not &&: SwiftShader needs minutes for the branches of a few dozen of them.
+            value = f"select(0.0, {value}, {' & '.join(inside)})"
+        lines.append(f"let {name} = {value};")
+    return lines
+
+
+def _stores(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
+    lines: list[str] = []
+    for r in range(channels):
+        place = {"n": "n", "c": f"(o + {r}u)", "h": "oy", "w": "ox"}
+        if emission.vector_out:
+            lines.append(f"  put4({flat(conv.layout, conv.node.output, place)}, acc{r});")
+            continue
+        for p in range(STRIP):
+            index = flat(conv.layout, conv.node.output, place | {"w": f"(ox + {p}u)"})
+            store = f"put({index}, acc{r}.{'xyzw'[p]});"
+            always = conv.width % STRIP == 0 or p == 0
+            lines.append(
+                f"  {store}" if always else f"  if (ox + {p}u < {conv.width}u) {{ {store} }}"
+            )
+    return lines

@@ -1,0 +1,63 @@
+"""The kernel for everything: one invocation computes the elements of one array element."""
+
+from __future__ import annotations
+
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Part, grid
+from webnn_py.engines.webgpu.compiler.storage import Storage
+from webnn_py.ir import Node
+
+WORKGROUP = 64
+
+
+def emit(emission: KernelBuilder, anchor: Node | None, part: Part) -> Kernel:
+    """Compute each element of a part of the root by its lowering."""
+    root = emission.root
+    storage = emission.storage(root)
+    body = Body(emission)
+    result = body.load(root, "i")
+    body.line(f"return {result};")
+    emission.function("value", "i: u32", storage.compute, body)
+    words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
+    words = min(words, -(-part.size // storage.word_bytes))
+    first = part.offset // storage.word_bytes
+    groups = grid(-(-words // WORKGROUP), emission.features.grid)
+    word = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0] * WORKGROUP}u"
+    lines = [
+        f"@compute @workgroup_size({WORKGROUP})",
+        "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
+        f"  let w = {word};",
+        f"  if (w >= {words}u) {{ return; }}",
+    ]
+    place = f"(w + {first}u)" if first else "w"
+    if storage.per_word == 1:
+        lines.append(f"  out0[w] = {storage.pack([f'value({place})'])};")
+    else:
+        parts = []
+        for lane in range(storage.per_word):
+            index = f"{place} * {storage.per_word}u + {lane}u"
+            if root.size % storage.per_word:
+                index = f"min({index}, {root.size - 1}u)"
+            lines.append(f"  let e{lane} = value({index});")
+            parts.append(f"e{lane}")
+        own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
+        lines += _packed(storage, parts, words - 1, own)
+    name = anchor.op if anchor is not None else emission.producers[root].op
+    return emission.finish(name, "\n".join([*lines, "}"]), groups, part)
+
+
+def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:
+    """The store of a word; of the last one just the first `own` elements, unless that is 0.
+
+    What lies behind the root may be the user's.
+    """
+    if not own:
+        return [f"  out0[w] = {storage.pack(parts)};"]
+    mask = (1 << own * 32 // storage.per_word) - 1
+    return [
+        f"  let word = {storage.pack(parts)};",
+        f"  if (w == {last}u) {{",
+        f"    out0[w] = (word & {mask}u) | (out0[w] & {mask ^ 0xFFFFFFFF}u);",
+        "    return;",
+        "  }",
+        "  out0[w] = word;",
+    ]

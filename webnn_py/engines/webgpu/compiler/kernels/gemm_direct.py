@@ -1,0 +1,170 @@
+"""Matrix multiplication without shared memory: each invocation keeps a block in registers.
+
+Nothing waits on a barrier, which is what software adapters need, and many tiny products fit into
+one workgroup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
+    Guards,
+    entry_point,
+    fold_grid,
+    load_functions,
+    multiply_add,
+    name_batch,
+    store_functions,
+    store_values,
+)
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.rounds import LONG
+
+MOST_STEPS = 16
+"""Steps along k that are written out in one round of a long loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectTile:
+    """The block of one invocation and how invocations share the product.
+
+    Attributes:
+        rows: Rows of the block.
+        cols: Columns of the block.
+        lanes: Invocations in a workgroup.
+        spread: With "columns" the invocations of a workgroup share their rows, so that what they
+            load of A is the same for all of them; with "blocks" they take consecutive blocks of
+            the whole batch.
+    """
+
+    rows: int
+    cols: int
+    lanes: int
+    spread: str = "columns"
+
+
+def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileKernel:
+    """Emits the kernel that multiplies block by block, straight from the operands."""
+    wide_cols = problem.b_major == "n" and problem.b4 is not None and tile.cols % 4 == 0
+    width = 4 if wide_cols else 1
+    # Reading k four at a time pays where it makes one load of four; A is cheap when it is shared.
+    along_k = problem.b_major == "k" and problem.b4 is not None
+    a_along_k = problem.a_major == "k" and problem.a4 is not None and tile.spread == "blocks"
+    step = 4 if problem.k % 4 == 0 and (along_k or a_along_k) else 1
+    plan = _Plan(problem, tile, width, step, a_along_k, along_k)
+    span = tile.cols * (tile.lanes if tile.spread == "columns" else 1)
+    guards = Guards(bool(problem.m % tile.rows), bool(problem.n % span), False)
+    if tile.spread == "columns":
+        grid = fold_grid(-(-problem.n // span), -(-problem.m // tile.rows), problem.batch, limits)
+        place = [*grid.prologue, *name_batch(problem), f"let row = gemm_row * {tile.rows}u;"]
+        for j in range(tile.cols // width):
+            first = f"gemm_col * {span // width}u + {j * tile.lanes}u + lid"
+            place.append(f"let col{j} = ({first}) * {width}u;")
+    else:
+        across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
+        total = across * down * problem.batch
+        if total > 0xFFFFFFFF - tile.lanes:
+            raise ValueError(f"{total} blocks cannot be counted in 32 bits")
+        grid = fold_grid(-(-total // tile.lanes), 1, 1, limits)
+        place = [
+            *grid.prologue,
+            f"let block = gemm_col * {tile.lanes}u + lid;",
+            f"if (block >= {total}u) {{ return; }}",
+            f"let batch = block / {across * down}u;" if problem.batch > 1 else "const batch = 0u;",
+            f"let row = block / {across}u % {down}u * {tile.rows}u;",
+            f"let first_col = block % {across}u * {tile.cols}u;",
+        ]
+        place += [f"let col{j} = first_col + {j * width}u;" for j in range(tile.cols // width)]
+    lines = load_functions(problem, guards, a_wide=a_along_k, b_wide=along_k or wide_cols)
+    lines += store_functions(problem, wide=wide_cols)
+    lines += entry_point(tile.lanes, [*place, *plan.product(), *plan.stores(guards)])
+    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one invocation computes."""
+
+    problem: GemmProblem
+    tile: DirectTile
+    width: int
+    step: int
+    a_along_k: bool
+    b_along_k: bool
+
+    def product(self) -> list[str]:
+        """Accumulators and the loop over k."""
+        problem, rows, groups = self.problem, self.tile.rows, self.tile.cols // self.width
+        type_ = problem.vec4 if self.width == 4 else problem.compute
+        lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
+        # Written out more than once where the loop would make too many rounds.
+        rounds = problem.k // self.step
+        steps = min(-(-rounds // LONG), MOST_STEPS)
+        if steps == 1:
+            lines.append(f"for (var k = 0u; k < {problem.k}u; k += {self.step}u) {{")
+            return [*lines, *self._one_step(), "}"]
+        stride = steps * self.step
+        lines.append(f"for (var first = 0u; first < {problem.k}u; first += {stride}u) {{")
+        for n in range(steps):
+            k = f"first + {n * self.step}u"
+            guard = f"if ({k} < {problem.k}u)" if rounds % steps else ""
+            lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
+        return [*lines, "}"]
+
+    def _one_step(self) -> list[str]:
+        rows, groups = self.tile.rows, self.tile.cols // self.width
+        lines: list[str] = []
+        for i in range(rows):
+            if self.a_along_k and self.step == 4:
+                lines.append(f"  let a{i} = gemm_a4(batch, row + {i}u, k);")
+        for j in range(groups):
+            if self.b_along_k and self.step == 4:
+                lines.append(f"  let b{j} = gemm_b4(batch, k, col{j});")
+        for s in range(self.step):
+            lines += [f"  {line}" for line in self._one_k(s)]
+        return lines
+
+    def _one_k(self, s: int) -> list[str]:
+        rows, groups = self.tile.rows, self.tile.cols // self.width
+        k, lane = (f"k + {s}u" if s else "k"), "xyzw"[s]
+        lines, left, right = [], [], []
+        for i in range(rows):
+            if self.a_along_k and self.step == 4:
+                left.append(f"a{i}.{lane}")
+            else:
+                lines.append(f"let a{i}_{s} = gemm_a(batch, row + {i}u, {k});")
+                left.append(f"a{i}_{s}")
+        for j in range(groups):
+            if self.b_along_k and self.step == 4:
+                right.append(f"b{j}.{lane}")
+            else:
+                suffix = "4" if self.width == 4 else ""
+                lines.append(f"let b{j}_{s} = gemm_b{suffix}(batch, {k}, col{j});")
+                right.append(f"b{j}_{s}")
+        for i in range(rows):
+            for j in range(groups):
+                lines.append(
+                    multiply_add(self.problem, f"acc{i}_{j}", left[i], right[j], self.width)
+                )
+        return lines
+
+    def stores(self, guards: Guards) -> list[str]:
+        """The writes of the block."""
+        lines = []
+        for i in range(self.tile.rows):
+            row = f"row + {i}u"
+            block = []
+            for j in range(self.tile.cols // self.width):
+                block += store_values(
+                    self.problem,
+                    row,
+                    f"col{j}",
+                    f"acc{i}_{j}",
+                    wide=self.width == 4,
+                    guard=guards.n,
+                )
+            if guards.m and i:
+                block = [f"if ({row} < {self.problem.m}u) {{", *block, "}"]
+            lines += block
+        return lines

@@ -1,0 +1,188 @@
+"""WGSL pieces every matrix multiplication template uses: guarded loads, stores, the grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Which indices may lie outside the matrices when a load function is called."""
+
+    m: bool
+    n: bool
+    k: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Workgroups, and the statements that name this one's place in the grid."""
+
+    workgroups: tuple[int, int, int]
+    prologue: tuple[str, ...]
+
+
+def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
+    """Lays `batch` grids of `rows` by `columns` workgroups out within the device's limits.
+
+    The prologue defines the u32 values `gemm_col`, `gemm_row` and `gemm_batch`.
+    """
+    most = limits.max_workgroups_per_dim
+    if max(columns, rows, batch) <= most:
+        names = ("let gemm_col = wid.x;", "let gemm_row = wid.y;", "let gemm_batch = wid.z;")
+        return Grid((columns, rows, batch), names)
+    total = columns * rows * batch
+    if total > 0xFFFFFFFF:
+        raise ValueError(f"{total} workgroups cannot be counted in 32 bits")
+    x = min(total, most)
+    y = min(-(-total // x), most)
+    z = -(-total // (x * y))
+    if z > most:
+        raise ValueError(f"{total} workgroups exceed a grid of {most} in each dimension")
+    return Grid(
+        (x, y, z),
+        (
+            f"let gemm_index = wid.x + {x}u * (wid.y + {y}u * wid.z);",
+            f"if (gemm_index >= {total}u) {{ return; }}",
+            f"let gemm_col = gemm_index % {columns}u;",
+            f"let gemm_row = gemm_index / {columns}u % {rows}u;",
+            f"let gemm_batch = gemm_index / {columns * rows}u;",
+        ),
+    )
+
+
+def name_batch(problem: GemmProblem) -> list[str]:
+    """The statement that names the batch index.
+
+    The only product of a batch of one is a constant, so that nothing is computed from it.
+    """
+    return ["let batch = gemm_batch;" if problem.batch > 1 else "const batch = 0u;"]
+
+
+def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
+    """The compute entry point around the statements of `body`."""
+    return [
+        f"@compute @workgroup_size({workgroup_size})",
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
+        "        @builtin(local_invocation_index) lid: u32) {",
+        *(f"  {line}" for line in body),
+        "}",
+    ]
+
+
+def load_functions(
+    problem: GemmProblem, guards: Guards, *, a_wide: bool, b_wide: bool
+) -> list[str]:
+    """Functions that load one element, or with `*_wide` a vec4, of each operand.
+
+    They are named `gemm_a`, `gemm_b`, `gemm_a4` and `gemm_b4`. Outside the matrix along k they
+    return zeros, so that a ragged last step adds nothing; rows and columns outside are clamped,
+    because what they contribute to is never stored.
+    """
+    lines: list[str] = []
+    a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
+    b_name = _Operand("b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k")
+    for operand, hook, hook4, wide in (
+        (a_name, problem.a, problem.a4, a_wide),
+        (b_name, problem.b, problem.b4, b_wide),
+    ):
+        if wide and hook4 is not None:
+            lines += operand.function(problem, hook4, 4)
+            continue
+        lines += operand.function(problem, hook, 1)
+        if wide:
+            lines += operand.composed(problem)
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One side of the product, as the load functions see it."""
+
+    name: str
+    free: str
+    extent: int
+    guard_free: bool
+    depth: int
+    guard_k: bool
+    along_k: bool
+
+    def _signature(self, result: str, width: int, free: str, k: str) -> str:
+        order = (free, k) if self.name == "a" else (k, free)
+        suffix = "4" if width == 4 else ""
+        parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
+        return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
+
+    def _arguments(self, free: str, k: str) -> tuple[str, str, str]:
+        return ("batch", free, k) if self.name == "a" else ("batch", k, free)
+
+    def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
+        """A guarded call of the hook."""
+        result = problem.compute if width == 1 else problem.vec4
+        free = f"{self.free}_in" if self.guard_free else self.free
+        k = "k_in" if self.guard_k else "k"
+        lines = [self._signature(result, width, free, k)]
+        if self.guard_free:
+            last = self.extent - (width if not self.along_k else 1)
+            lines.append(f"  let {self.free} = min({free}, {last}u);")
+        value = hook(*self._arguments(self.free, "k"))
+        if self.guard_k:
+            last = self.depth - (width if self.along_k else 1)
+            lines.append(f"  let k = min(k_in, {last}u);")
+            lines.append(f"  return select({result}(), {value}, k_in < {self.depth}u);")
+        else:
+            lines.append(f"  return {value};")
+        return [*lines, "}"]
+
+    def composed(self, problem: GemmProblem) -> list[str]:
+        """A vec4 of four single loads."""
+        calls = []
+        for i in range(4):
+            free = self.free if self.along_k or not i else f"{self.free} + {i}u"
+            k = f"k + {i}u" if self.along_k and i else "k"
+            calls.append(f"gemm_{self.name}({', '.join(self._arguments(free, k))})")
+        return [
+            self._signature(problem.vec4, 4, self.free, "k"),
+            f"  return {problem.vec4}({', '.join(calls)});",
+            "}",
+        ]
+
+
+def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
+    """The function `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, unguarded."""
+    if wide and problem.store4 is not None:
+        name, hook, type_ = "gemm_store4", problem.store4, problem.vec4
+    else:
+        name, hook, type_ = "gemm_store", problem.store, problem.compute
+    return [
+        f"fn {name}(batch: u32, row: u32, col: u32, value: {type_}) {{",
+        # A block of its own: the hook may declare names, these parameters' names included.
+        f"  {{ {hook('batch', 'row', 'col', 'value')} }}",
+        "}",
+    ]
+
+
+def store_values(
+    problem: GemmProblem, row: str, col: str, value: str, *, wide: bool, guard: bool
+) -> list[str]:
+    """Statements that write one element of a row, or with `wide` four consecutive ones."""
+    if wide and problem.store4 is not None:
+        call = f"gemm_store4(batch, {row}, {col}, {value});"
+        return [f"if ({col} < {problem.n}u) {{ {call} }}" if guard else call]
+    lines = []
+    for i in range(4 if wide else 1):
+        at = f"{col} + {i}u" if i else col
+        element = f"{value}.{'xyzw'[i]}" if wide else value
+        call = f"gemm_store(batch, {row}, {at}, {element});"
+        lines.append(f"if ({at} < {problem.n}u) {{ {call} }}" if guard else call)
+    return lines
+
+
+def multiply_add(problem: GemmProblem, target: str, scalar: str, vector: str, width: int) -> str:
+    """The statement `target += scalar * vector` for a target of `width` elements."""
+    if not problem.is_float:
+        return f"{target} += {scalar} * {vector};"
+    factor = f"{problem.vec4}({scalar})" if width == 4 else scalar
+    return f"{target} = fma({factor}, {vector}, {target});"

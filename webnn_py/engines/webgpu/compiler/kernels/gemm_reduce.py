@@ -1,0 +1,141 @@
+"""Products with few rows (a vector times a matrix): the invocations of a workgroup share k.
+
+Such a product is bound by reading B once. Each invocation sums a slice of k for one column, or
+four, of every row, and a tree in shared memory adds the slices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
+    Guards,
+    entry_point,
+    fold_grid,
+    load_functions,
+    multiply_add,
+    name_batch,
+    store_functions,
+    store_values,
+)
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTile:
+    """How a workgroup is divided: `columns` groups of columns times `slices` of k.
+
+    Both are powers of two. Each invocation reads `unroll` times in a row before it loops.
+    """
+
+    columns: int
+    slices: int
+    unroll: int = 4
+
+
+def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileKernel:
+    """Emits the kernel for a product with few rows."""
+    wide = problem.b_major == "n" and problem.b4 is not None
+    along_k = problem.b_major == "k" and problem.b4 is not None
+    step = 4 if along_k else 1
+    width = 4 if wide else 1
+    chunk = tile.slices * step * tile.unroll
+    guards = Guards(False, bool(problem.n % (tile.columns * width)), bool(problem.k % chunk))
+    grid = fold_grid(-(-problem.n // (tile.columns * width)), 1, problem.batch, limits)
+    # Consecutive invocations read what is consecutive in B.
+    if problem.b_major == "k":
+        stride = 1
+        place = [f"let slice = lid % {tile.slices}u;", f"let column = lid / {tile.slices}u;"]
+    else:
+        stride = tile.columns
+        place = [f"let slice = lid / {tile.columns}u;", f"let column = lid % {tile.columns}u;"]
+    place.append(f"let col = (gemm_col * {tile.columns}u + column) * {width}u;")
+    a_wide = along_k and problem.a_major == "k" and problem.a4 is not None
+    sums = _sums(problem, tile, wide=wide, along_k=along_k, a_wide=a_wide)
+    result = problem.vec4 if wide else problem.compute
+    fits = limits.max_workgroup_storage // (tile.columns * tile.slices * problem.element_bytes)
+    rows_at_once = max(1, min(problem.m, fits // width))
+    lines = [
+        f"var<workgroup> gemm_partial: array<array<{result}, {tile.columns * tile.slices}>, "
+        f"{rows_at_once}>;",
+        *load_functions(problem, guards, a_wide=a_wide, b_wide=wide or along_k),
+        *store_functions(problem, wide=wide),
+    ]
+    body = [*grid.prologue, *name_batch(problem), *place, *sums]
+    for first in range(0, problem.m, rows_at_once):
+        rows = range(first, min(first + rows_at_once, problem.m))
+        body += _tree(tile, rows, stride)
+        stores = [
+            line
+            for i in rows
+            for line in store_values(
+                problem,
+                f"{i}u",
+                "col",
+                f"gemm_partial[{i - first}][lid]",
+                wide=wide,
+                guard=guards.n,
+            )
+        ]
+        body += ["if (slice == 0u) {", *stores, "}"]
+        if rows.stop < problem.m:
+            body.append("workgroupBarrier();")
+    lines += entry_point(tile.columns * tile.slices, body)
+    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+
+
+def _sums(
+    problem: GemmProblem, tile: ReduceTile, *, wide: bool, along_k: bool, a_wide: bool
+) -> list[str]:
+    """One invocation's share of each row, in `acc0`, `acc1` and so on."""
+    step = 4 if along_k else 1
+    type_ = problem.vec4 if wide or along_k else problem.compute
+    suffix = "4" if wide or along_k else ""
+    chunk = tile.slices * step * tile.unroll
+    lines = [f"var acc{i} = {type_}();" for i in range(problem.m)]
+    lines.append(f"for (var first = 0u; first < {problem.k}u; first += {chunk}u) {{")
+    for u in range(tile.unroll):
+        lines.append(f"  let k{u} = first + ({u * tile.slices}u + slice) * {step}u;")
+        lines.append(f"  let b{u} = gemm_b{suffix}(batch, k{u}, col);")
+    for u in range(tile.unroll):
+        for i in range(problem.m):
+            acc, row = f"acc{i}", f"{i}u"
+            if not along_k:
+                value = f"gemm_a(batch, {row}, k{u})"
+                width = 4 if wide else 1
+                lines.append("  " + multiply_add(problem, acc, value, f"b{u}", width))
+                continue
+            if a_wide:
+                value = f"gemm_a4(batch, {row}, k{u})"
+            else:
+                parts = ", ".join(f"gemm_a(batch, {row}, k{u} + {s}u)" for s in range(4))
+                value = f"{problem.vec4}({parts})"
+            lines.append(
+                f"  {acc} = fma({value}, b{u}, {acc});"
+                if problem.is_float
+                else f"  {acc} += {value} * b{u};"
+            )
+    lines.append("}")
+    if along_k:
+        lines += [
+            f"let sum{i} = (acc{i}.x + acc{i}.y) + (acc{i}.z + acc{i}.w);" for i in range(problem.m)
+        ]
+    else:
+        lines += [f"let sum{i} = acc{i};" for i in range(problem.m)]
+    return lines
+
+
+def _tree(tile: ReduceTile, rows: range, stride: int) -> list[str]:
+    """Adds the slices of some rows, leaving the totals in slice 0."""
+    lines = [f"gemm_partial[{i - rows.start}][lid] = sum{i};" for i in rows]
+    lines.append("workgroupBarrier();")
+    half = tile.slices // 2
+    while half:
+        lines.append(f"if (slice < {half}u) {{")
+        lines += [
+            f"  gemm_partial[{i}][lid] += gemm_partial[{i}][lid + {half * stride}u];"
+            for i in range(len(rows))
+        ]
+        lines += ["}", "workgroupBarrier();"]
+        half //= 2
+    return lines

@@ -1,0 +1,423 @@
+"""Matrix multiplication through tiles in shared memory, for graphics hardware.
+
+A workgroup multiplies a `rows` by `depth` tile of A with a `depth` by `cols` tile of B, again and
+again along k. Both tiles lie in shared memory with k as the outer index; an invocation reads vec4s
+of both and adds their outer product to its block of C in registers. Everything is unrolled into
+named vec4s: arrays in registers that are indexed in loops spill.
+
+Shared arrays are nested, with constant outer indices, so that the bounds checks a WebGPU
+implementation adds to the one variable index are the same for every read, and fold into one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
+    Guards,
+    entry_point,
+    fold_grid,
+    load_functions,
+    multiply_add,
+    name_batch,
+    store_functions,
+    store_values,
+)
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+
+LANES = 8
+"""How many of 32 consecutive invocations lie side by side; the other 4 rows of them lie below.
+
+So they read the fewest different vec4s, and each read is one access to shared memory.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """The shape of a tiled kernel.
+
+    Attributes:
+        rows: Rows of C a workgroup computes.
+        cols: Columns of C a workgroup computes.
+        depth: Extent of the shared tiles along k, a multiple of 4.
+        block_rows: Rows of C an invocation computes, a multiple of 4.
+        block_cols: Columns of C an invocation computes, a multiple of 4.
+        slices: Groups of invocations that share the tile and split its depth between them.
+        merge: Slices added at a time in the end, each of which takes shared memory.
+    """
+
+    rows: int
+    cols: int
+    depth: int
+    block_rows: int = 8
+    block_cols: int = 8
+    slices: int = 1
+    merge: int = 1
+
+    @property
+    def across(self) -> int:
+        """Invocations side by side along the columns."""
+        return self.cols // self.block_cols
+
+    @property
+    def down(self) -> int:
+        """Invocations below one another along the rows."""
+        return self.rows // self.block_rows
+
+    @property
+    def team(self) -> int:
+        """Invocations of one slice."""
+        return self.across * self.down
+
+    @property
+    def invocations(self) -> int:
+        """Invocations of a workgroup."""
+        return self.team * self.slices
+
+    def storage(self, problem: GemmProblem) -> int:
+        """Bytes of shared memory."""
+        copies = _copies(problem)
+        elements = (self.rows * copies + self.cols) * self.depth
+        if self.slices > 1:
+            elements += self.rows * self.cols * self.merge
+        return elements * problem.element_bytes
+
+
+def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
+    """Emits the kernel that multiplies through shared tiles."""
+    emitter = _Emitter(problem, tile)
+    guards = Guards(
+        bool(problem.m % tile.rows), bool(problem.n % tile.cols), bool(problem.k % tile.depth)
+    )
+    across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
+    grid = fold_grid(across, down, problem.batch, limits)
+    lines = [
+        *emitter.declarations(),
+        *load_functions(problem, guards, a_wide=True, b_wide=True),
+        *store_functions(problem, wide=True),
+    ]
+    body = [
+        *grid.prologue,
+        *name_batch(problem),
+        *emitter.place(),
+        *emitter.accumulators(),
+        *emitter.loop(),
+        *emitter.add_slices(),
+        *emitter.stores(guards),
+    ]
+    lines += entry_point(tile.invocations, body)
+    return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+
+
+def _copies(problem: GemmProblem) -> int:
+    """How often each element of A lies in its shared tile.
+
+    Halves are multiplied in pairs. Repeating one element in both halves of a register takes as
+    long as a multiplication, unless it comes so from memory.
+    """
+    return 2 if problem.compute == "f16" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One operand's tile: how it is loaded and read.
+
+    Attributes:
+        name: "a" or "b".
+        extent: Rows of A's, columns of B's tile.
+        block: Rows or columns of one invocation.
+        threads: Invocations along the extent.
+        copies: How often each element is stored.
+        unit: Consecutive elements that an invocation reads together.
+        turned: Whether memory is contiguous along k, so that vec4s must be transposed.
+        first: The first invocation that loads.
+        loaders: How many invocations load.
+    """
+
+    name: str
+    extent: int
+    block: int
+    threads: int
+    copies: int
+    unit: int
+    turned: bool
+    first: int
+    loaders: int
+
+    @property
+    def parts(self) -> int:
+        """Vec4s of a unit."""
+        return self.unit * self.copies // 4
+
+    @property
+    def lane(self) -> str:
+        """The name of an invocation's place along the extent."""
+        return "lane_row" if self.name == "a" else "lane_col"
+
+    def at(self, index: int) -> tuple[int, int]:
+        """Unit of an invocation's block and place in it of the block's element `index`."""
+        return divmod(index, self.unit)
+
+
+class _Emitter:
+    """Writes the parts of one tiled kernel."""
+
+    def __init__(self, problem: GemmProblem, tile: SharedTile) -> None:
+        self.problem = problem
+        self.tile = tile
+        a_turned, b_turned = problem.a_major == "k", problem.b_major == "k"
+        n = tile.invocations
+        # Transposing takes 4x4 elements an invocation. Where one part of the workgroup can load
+        # all of A and another all of B, none idles.
+        shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
+        self.split = sum(shares) <= n and (a_turned or b_turned)
+        ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
+        copies = _copies(problem)
+        wide = min(16 // problem.element_bytes, tile.block_cols)
+        self.sides = (
+            _Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
+            _Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1]),
+        )
+
+    def declarations(self) -> list[str]:
+        """The shared arrays: [slice][k of the slice][unit][vec4 of the unit]."""
+        tile, vec4 = self.tile, self.problem.vec4
+        lines = []
+        for side in self.sides:
+            row = f"array<array<{vec4}, {side.parts}>, {side.extent // side.unit}>"
+            slices = f"array<array<{row}, {tile.depth // tile.slices}>, {tile.slices}>"
+            lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
+        if tile.slices > 1:
+            block = tile.block_rows * tile.block_cols // 4
+            partial = f"array<array<{vec4}, {tile.team * tile.merge}>, {block}>"
+            lines.append(f"var<workgroup> gemm_partial: {partial};")
+        return lines
+
+    def place(self) -> list[str]:
+        """This invocation's place in the workgroup and the tile."""
+        tile = self.tile
+        lines = []
+        lid = "lid"
+        if tile.slices > 1:
+            lines += [f"let slice = lid / {tile.team}u;", f"let member = lid % {tile.team}u;"]
+            lid = "member"
+        high = 32 // LANES
+        if tile.across % LANES == 0 and tile.down % high == 0:
+            warps = tile.across // LANES
+            lines += [
+                f"let lane_col = {lid} / 32u % {warps}u * {LANES}u + {lid} % {LANES}u;",
+                f"let lane_row = {lid} / {32 * warps}u * {high}u + {lid} % 32u / {LANES}u;",
+            ]
+        else:
+            lines += [
+                f"let lane_col = {lid} % {tile.across}u;",
+                f"let lane_row = {lid} / {tile.across}u;",
+            ]
+        return [
+            *lines,
+            f"let row0 = gemm_row * {tile.rows}u;",
+            f"let col0 = gemm_col * {tile.cols}u;",
+        ]
+
+    # Loading
+
+    def _registers(self, side: _Side) -> list[list[str]]:
+        """Names of the vec4s an invocation loads, a list for each of its tasks.
+
+        A task is a block of 4x4 elements that is transposed, or one vec4 where none need be.
+        """
+        prefix = "load" if self.split else f"load_{side.name}"
+        each = 4 if side.turned else 1
+        tasks = -(-self._tasks(side) // side.loaders)
+        return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
+
+    def _tasks(self, side: _Side) -> int:
+        return side.extent * self.tile.depth // (16 if side.turned else 4)
+
+    def _task(self, side: _Side, task: int) -> tuple[str, str, str]:
+        """A task's vec4 along the extent, its k, and a condition if not all have the task."""
+        offset = f"lid - {side.first}u" if side.first else "lid"
+        at = f"({offset} + {task * side.loaders}u)" if task else f"({offset})"
+        ragged = (task + 1) * side.loaders > self._tasks(side)
+        guard = f"{at} < {self._tasks(side)}u" if ragged else ""
+        if side.turned:
+            quads = self.tile.depth // 4
+            return f"({at} / {quads}u)", f"({at} % {quads}u * 4u)", guard
+        across = side.extent // 4
+        return f"({at} % {across}u)", f"({at} / {across}u)", guard
+
+    def _divide(self, phases: list[list[str]]) -> list[str]:
+        """The two sides' code, one after the other or each for its part of the workgroup."""
+        if not self.split:
+            return [*phases[0], *phases[1]]
+        first, second = self.sides
+        rest = second.first + second.loaders
+        condition = f"if (lid < {rest}u) " if rest < self.tile.invocations else ""
+        return [
+            f"if (lid < {first.loaders}u) {{",
+            *phases[0],
+            f"}} else {condition}{{",
+            *phases[1],
+            "}",
+        ]
+
+    def load(self, k: str) -> list[str]:
+        """Statements that load this invocation's share of the tiles at `k` into registers."""
+        phases = []
+        for side in self.sides:
+            lines: list[str] = []
+            for task, names in enumerate(self._registers(side)):
+                free, depth, guard = self._task(side, task)
+                block = []
+                for i, name in enumerate(names):
+                    along = f"{free} * 4u + {i}u" if side.turned else f"{free} * 4u"
+                    if side.name == "a":
+                        call = f"gemm_a4(batch, row0 + {along}, {k} + {depth})"
+                    else:
+                        call = f"gemm_b4(batch, {k} + {depth}, col0 + {along})"
+                    block.append(f"{name} = {call};")
+                lines += [f"if ({guard}) {{", *block, "}"] if guard else block
+            phases.append(lines)
+        return self._divide(phases)
+
+    def share(self) -> list[str]:
+        """Statements that write the loaded registers into shared memory."""
+        phases = []
+        for side in self.sides:
+            lines: list[str] = []
+            for task, names in enumerate(self._registers(side)):
+                free, depth, guard = self._task(side, task)
+                block = [f"let to = {free};", f"let to_k = {depth};"]
+                for i in range(len(names)):
+                    values = self._values(side, names, i)
+                    block += self._write(side, f"to_k + {i}u" if i else "to_k", values)
+                lines += [f"if ({guard}) {{" if guard else "{", *block, "}"]
+            phases.append(lines)
+        return self._divide(phases)
+
+    def _values(self, side: _Side, names: list[str], i: int) -> list[str]:
+        """The vec4s to write for the i-th k of a task."""
+        if not side.turned and side.copies == 1:
+            return names
+        if side.turned:
+            elements = [f"{name}.{'xyzw'[i]}" for name in names]
+        else:
+            elements = [f"{names[0]}.{lane}" for lane in "xyzw"]
+        copied = [element for element in elements for _ in range(side.copies)]
+        return [
+            f"{self.problem.vec4}({', '.join(copied[first : first + 4])})"
+            for first in range(0, len(copied), 4)
+        ]
+
+    def _write(self, side: _Side, k: str, values: list[str]) -> list[str]:
+        """Writes four consecutive elements, vec4 `to` along the extent, to shared memory."""
+        own = self.tile.depth // self.tile.slices
+        place = f"[({k}) / {own}u][({k}) % {own}u]" if self.tile.slices > 1 else f"[0][{k}]"
+        array = f"gemm_tile_{side.name}{place}"
+        if side.unit == 4:
+            return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
+        return [f"{array}[to / {side.parts}u][to % {side.parts}u] = {values[0]};"]
+
+    # Multiplying
+
+    def accumulators(self) -> list[str]:
+        """The block of C and the registers for loading, all zero."""
+        vec4 = self.problem.vec4
+        names = {n: None for side in self.sides for task in self._registers(side) for n in task}
+        return [
+            *(f"var {name} = {vec4}();" for name in self._block()),
+            *(f"var {name}: {vec4};" for name in names),
+        ]
+
+    def _block(self) -> list[str]:
+        tile = self.tile
+        return [f"acc{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)]
+
+    def multiply(self) -> list[str]:
+        """Statements that add this slice's part of the shared tiles' product."""
+        tile = self.tile
+        outer = "slice" if tile.slices > 1 else "0"
+        lines = []
+        for k in range(tile.depth // tile.slices):
+            lines.append("{")
+            for side in self.sides:
+                for unit in range(side.block // side.unit):
+                    at = f"{side.lane} + {unit * side.threads}u"
+                    lines += [
+                        f"let {side.name}{unit}_{part} = "
+                        f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
+                        for part in range(side.parts)
+                    ]
+            for i in range(tile.block_rows):
+                for j in range(tile.block_cols // 4):
+                    lines.append(self._multiply_add(i, j))
+            lines.append("}")
+        return lines
+
+    def _multiply_add(self, i: int, j: int) -> str:
+        a, b = self.sides
+        unit, within = a.at(i)
+        part, first = divmod(within * a.copies, 4)
+        left = f"a{unit}_{part}.{'xyzw'[first]}"
+        unit, within = b.at(4 * j)
+        right = f"b{unit}_{within // 4}"
+        if a.copies == 1:
+            return multiply_add(self.problem, f"acc{i}_{j}", left, right, 4)
+        pair = "xyxy" if first == 0 else "zwzw"
+        return f"acc{i}_{j} = fma({left[:-1]}{pair}, {right}, acc{i}_{j});"
+
+    def loop(self) -> list[str]:
+        """The walk along k; the next tiles travel while these are multiplied."""
+        k, depth = self.problem.k, self.tile.depth
+        following = f"k0 + {depth}u"
+        lines = [*self.load("0u"), f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{"]
+        lines += [*self.share(), "workgroupBarrier();"]
+        if k > depth:
+            lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
+        return [*lines, *self.multiply(), "workgroupBarrier();", "}"]
+
+    # Finishing
+
+    def add_slices(self) -> list[str]:
+        """Adds the slices' blocks, `merge` at a time, leaving the sum in slice 0."""
+        tile = self.tile
+        lines: list[str] = []
+        left = tile.slices
+        while left > 1:
+            count = min(left // 2, tile.merge)
+            first, middle = left - 2 * count, left - count
+            lines.append(f"if (slice >= {middle}u && slice < {left}u) {{")
+            lines += [
+                f"  gemm_partial[{i}][lid - {middle * tile.team}u] = {name};"
+                for i, name in enumerate(self._block())
+            ]
+            lines += ["}", "workgroupBarrier();"]
+            lines.append(f"if (slice >= {first}u && slice < {middle}u) {{")
+            lines += [
+                f"  {name} += gemm_partial[{i}][lid - {first * tile.team}u];"
+                for i, name in enumerate(self._block())
+            ]
+            lines += ["}", "workgroupBarrier();"]
+            left -= count
+        return lines
+
+    def stores(self, guards: Guards) -> list[str]:
+        """The writes of the block."""
+        tile = self.tile
+        lines: list[str] = []
+        for i in range(tile.block_rows):
+            row = f"row0 + {self._offset(self.sides[0], i)}"
+            block = []
+            for j in range(tile.block_cols // 4):
+                col = f"col0 + {self._offset(self.sides[1], 4 * j)}"
+                block += store_values(
+                    self.problem, row, col, f"acc{i}_{j}", wide=True, guard=guards.n
+                )
+            if guards.m:
+                block = [f"if ({row} < {self.problem.m}u) {{", *block, "}"]
+            lines += block
+        return ["if (slice == 0u) {", *lines, "}"] if tile.slices > 1 else lines
+
+    def _offset(self, side: _Side, index: int) -> str:
+        unit, within = side.at(index)
+        return f"({side.lane} + {unit * side.threads}u) * {side.unit}u + {within}u"

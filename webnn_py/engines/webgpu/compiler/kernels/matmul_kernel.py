@@ -1,0 +1,133 @@
+"""Matrix products through the tiled template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.operand_view import Strided, loader, resolve
+from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
+from webnn_py.ir import Node, Value
+
+Hook = Callable[[str, str, str], str]
+
+
+def gemm_limits(emission: KernelBuilder) -> Limits:
+    """The device's limits, as the template asks for them."""
+    features = emission.features
+    return Limits(features.workgroup_bytes, features.invocations, features.grid)
+
+
+class Operand:
+    """A matrix operand [..., rows, columns] and its hooks.
+
+    Args:
+        emission: The kernel.
+        value: The operand.
+        name: Of the loader function, where the operand is no strided memory.
+        batch: The product's batch dimensions.
+    """
+
+    def __init__(
+        self, emission: KernelBuilder, value: Value, name: str, batch: tuple[int, ...]
+    ) -> None:
+        self._emission = emission
+        self._value = value
+        self._name = name
+        self._batch = batch
+        self._strided = resolve(emission, value)
+        if self._strided is None:
+            loader(emission, name, value)
+
+    def index(self, batch: str, row: str, column: str) -> str:
+        """The place of an element, in the buffer or of the loader."""
+        rows, columns = self._value.shape[-2:]
+        if self._strided is None:
+            base = broadcast_map(self._value.shape[:-2], self._batch).wgsl(batch)
+            return f"(({base}) * {rows}u + {row}) * {columns}u + {column}"
+        step_row, step_column = self._strided.strides[-2:]
+        terms = [f"{row} * {step_row}u", f"{column} * {step_column}u"]
+        base = self._base(self._strided).wgsl(batch)
+        return " + ".join([*terms, *([] if base == "0u" else [base])])
+
+    def _base(self, strided: Strided) -> Affine:
+        dims = self._value.shape[:-2]
+        lead = len(self._batch) - len(dims)
+        steps = (0,) * lead + tuple(
+            0 if size == 1 else step for size, step in zip(dims, strided.strides[:-2], strict=True)
+        )
+        return Affine(self._batch, steps, strided.offset)
+
+    def load(self, batch: str, row: str, column: str) -> str:
+        """One element."""
+        place = self.index(batch, row, column)
+        if self._strided is None:
+            return f"{self._name}({place})"
+        stored = self._strided.stored
+        return self._emission.storage(stored).load(self._emission.element(stored), f"({place})")
+
+    def vectors(self) -> tuple[Hook, Literal["row", "column"]] | None:
+        """Loads of four elements along the contiguous dimension, if memory and sizes allow."""
+        strided = self._strided
+        if strided is None or min(strided.strides) < 0 or strided.offset % 4:
+            return None
+        along: Literal["row", "column"] = "column" if strided.strides[-1] == 1 else "row"
+        axis = -1 if along == "column" else -2
+        others = [
+            step for i, step in enumerate(strided.strides) if i - len(strided.strides) != axis
+        ]
+        if strided.strides[axis] != 1 or self._value.shape[axis] % 4:
+            return None
+        if any(step % 4 for step in others):
+            return None
+        at = self._emission.vector(strided.stored)
+        if at is None:
+            return None
+        wide = self._emission.storage(strided.stored).element == "f32"
+
+        def load(batch: str, row: str, column: str) -> str:
+            element = at(f"({self.index(batch, row, column)}) >> 2u")
+            return element if wide else f"vec4<f32>({element})"
+
+        return load, along
+
+
+def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+    """A product of matrices with its epilogue."""
+    root = emission.storage(emission.root)
+    if anchor.op != "matmul" or root.per_word != 1:
+        return None
+    a_value, b_value = anchor.operands
+    batch = anchor.output.shape[:-2]
+    m, n = anchor.output.shape[-2:]
+    a = Operand(emission, a_value, "load_a", batch)
+    b = Operand(emission, b_value, "load_b", batch)
+    a_vectors, b_vectors = a.vectors(), b.vectors()
+    emission.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
+    emit_tail(emission, anchor)
+
+    def place(batch: str, row: str, column: str) -> str:
+        return f"({batch} * {m}u + {row}) * {n}u + {column}"
+
+    problem = GemmProblem(
+        m=m,
+        n=n,
+        k=a_value.shape[-1],
+        batch=anchor.output.size // (m * n),
+        compute="f32",
+        a=a.load,
+        b=b.load,
+        a4=a_vectors[0] if a_vectors else None,
+        b4=b_vectors[0] if b_vectors else None,
+        a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
+        b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
+        store=lambda batch, row, col, value: f"put({place(batch, row, col)}, {value});",
+        store4=(lambda batch, row, col, value: f"put4({place(batch, row, col)}, {value});")
+        if emission.vector_out
+        else None,
+    )
+    tile = emit_gemm(problem, gemm_limits(emission), emission.features.kind)
+    return emission.finish("matmul", tile.code, tile.workgroups)

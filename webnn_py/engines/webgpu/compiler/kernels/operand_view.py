@@ -1,0 +1,59 @@
+"""Operands of structured kernels as strided memory: views resolved to the buffer beneath."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.core import shapes
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
+from webnn_py.ir import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A value as elements of a stored one.
+
+    Attributes:
+        stored: The value in whose buffer the elements lie.
+        strides: Step of each dimension of the value, in elements of the buffer.
+        offset: Place of the first element.
+    """
+
+    stored: Value
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    def is_row_major(self, value: Value) -> bool:
+        """Whether the elements lie as if the value itself were stored."""
+        return self.offset == 0 and self.strides == shapes.strides(value.shape)
+
+
+def resolve(emission: KernelBuilder, value: Value) -> Strided | None:
+    """The strided memory of a value; None where it is computed or no single stride fits."""
+    if emission.scalar(value) is not None:
+        return None
+    if value not in emission.producers or emission.is_stored(value):
+        return Strided(value, shapes.strides(value.shape))
+    node = emission.producers[value]
+    if node.op not in VIEWS:
+        return None
+    operand = next(node.operands)
+    inner = resolve(emission, operand)
+    if inner is None or not inner.is_row_major(operand):
+        return None
+    if node.op == "reshape":
+        return Strided(inner.stored, shapes.strides(value.shape))
+    view = VIEWS[node.op](node, node.outputs.index(value))
+    # A tile has more than one stride a dimension; a reverse has negative ones.
+    if view.sizes != value.shape or any(step < 0 for step in view.strides):
+        return None
+    return Strided(inner.stored, view.strides, view.offset)
+
+
+def loader(emission: KernelBuilder, name: str, value: Value) -> None:
+    """A function `name(i)` that gives a value's element at a flat index, whatever it takes."""
+    body = Body(emission)
+    result = body.load(value, "i")
+    body.line(f"return {result};")
+    emission.function(name, "i: u32", emission.storage(value).compute, body)

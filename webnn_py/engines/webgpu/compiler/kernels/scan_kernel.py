@@ -1,0 +1,75 @@
+"""Running sums: a workgroup for each line, a run of neighbours for each of its threads."""
+
+from __future__ import annotations
+
+from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, grid
+from webnn_py.engines.webgpu.compiler.lower.scan import line_of
+from webnn_py.engines.webgpu.compiler.rounds import at_most
+from webnn_py.ir import Node
+
+FEWEST = 64
+"""Elements in a line from which a workgroup pays; below, each element sums for itself."""
+
+
+def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+    """Threads sum their runs, then the sums of runs, and go through their runs once more."""
+    if anchor.op != "cumulative_sum" or emission.storage(emission.root).per_word != 1:
+        return None
+    operand = next(anchor.operands)
+    count = operand.shape[anchor.attrs["axis"]]
+    if count < FEWEST:
+        return None
+    storage = emission.storage(operand)
+    threads = 64 if count < 1024 else min(256, emission.features.invocations)
+    run = -(-count // threads)
+    body = Body(emission)
+    base, step = line_of(body, operand, anchor.attrs["axis"], "i")
+    place = f"{count - 1}u - r" if anchor.attrs["reversed"] else "r"
+    body.line(f"return {base} + ({place}) * {step}u;")
+    emission.function("place", "i: u32, r: u32", "u32", body)
+    load = Body(emission)
+    load.line(f"return {load.load(operand, 'at')};")
+    emission.function("element", "at: u32", storage.compute, load)
+    put = Body(emission)
+    put.preset(anchor.output, "at", "total")
+    put.store("at", put.load(emission.root, "at"))
+    emission.function("put", f"at: u32, total: {storage.compute}", "", put)
+    lines = operand.size // count
+    groups = grid(lines, emission.features.grid)
+    group = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0]}u"
+
+    def plus(a: str, b: str) -> str:
+        return express("{a} + {b}", storage, a=a, b=b)
+
+    zero = storage.literal(0)
+    more = f"total = {plus('total', 'element(at)')};"
+    steps = ["put(at, total);", more] if anchor.attrs["exclusive"] else [more, "put(at, total);"]
+    main = f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
+@compute @workgroup_size({threads})
+fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
+  let i = min({group}, {lines - 1}u);
+  let first = min(t * {run}u, {count}u);
+  let last = min(first + {run}u, {count}u);
+  var total = {zero};
+  for (var r = first; r < last {at_most(run)}; r++) {{
+    let at = place(i, r);
+    {more}
+  }}
+  sums[t] = total;
+  workgroupBarrier();
+  for (var s = 1u; s < {threads}u; s = s << 1u) {{
+    var before = {zero};
+    if (t >= s) {{ before = sums[t - s]; }}
+    workgroupBarrier();
+    sums[t] = {plus("sums[t]", "before")};
+    workgroupBarrier();
+  }}
+  total = {zero};
+  if (t > 0u) {{ total = sums[t - 1u]; }}
+  for (var r = first; r < last {at_most(run)}; r++) {{
+    let at = place(i, r);
+    {" ".join(steps)}
+  }}
+}}"""
+    return emission.finish(anchor.op, main, groups)

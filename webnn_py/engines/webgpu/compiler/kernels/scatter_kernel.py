@@ -1,0 +1,85 @@
+"""Scattering in three steps: who writes where is cleared, found, and followed by each element.
+
+The updates leave their numbers at the places they point to, and the highest number stays: the last
+update wins, whatever the order in which invocations run.
+"""
+
+from __future__ import annotations
+
+from webnn_py.engines.webgpu.compiler.kernel_builder import (
+    Body,
+    Kernel,
+    KernelBuilder,
+    Make,
+    Part,
+    grid,
+)
+from webnn_py.engines.webgpu.compiler.kernels import gather
+from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
+from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.ir import Node, Value
+
+WORKGROUP = 64
+
+
+def emit(make: Make, anchor: Node) -> list[Kernel] | None:
+    """The kernels of a node that scatters, with what is fused behind it; else None."""
+    scatter = scatter_of(anchor)
+    if scatter is None:
+        return None
+    winners = Value("uint32", (scatter.targets(anchor.output.size),), "winners")
+    kernels: list[Kernel] = []
+    for part in make(winners).parts(winners):
+        kernels += [
+            _clear(make(winners), anchor, part),
+            _find(make(winners), anchor, scatter, part),
+        ]
+    for part in make().parts(make().root):
+        emission = make()
+        emission.scratch[anchor.output] = winners
+        kernels.append(gather.emit(emission, anchor, part))
+    return kernels
+
+
+def _words(emission: KernelBuilder, part: Part) -> tuple[int, int]:
+    """The first element in a part, and how many there are."""
+    word_bytes = storage_of(part.value.data_type, emission.features).word_bytes
+    return part.offset // word_bytes, part.size // word_bytes
+
+
+def _clear(emission: KernelBuilder, anchor: Node, part: Part) -> Kernel:
+    """Nobody has won yet."""
+    body = Body(emission)
+    body.line("out0[i] = 0u;")
+    return _each(emission, body, anchor, part, _words(emission, part)[1])
+
+
+def _find(emission: KernelBuilder, anchor: Node, scatter: Scatter, part: Part) -> Kernel:
+    """Each update leaves its number, counted from 1, where it points to."""
+    *_, updates = anchor.operands
+    emission.atomic_out = True
+    body = Body(emission)
+    count = scatter.count if scatter.whole else updates.size
+    line, number, behind = ("0u", "i", "0u")
+    if not scatter.whole:
+        line, number, behind = scatter.divided(body, "i", scatter.count, count)
+    place = scatter.pointed(body, line, number, behind)
+    target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
+    first, size = _words(emission, part)
+    target = body.let(f"{target} - {first}u" if first else target, "target")
+    with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
+        body.line(f"atomicMax(&out0[{target}], {number} + 1u);")
+    return _each(emission, body, anchor, part, count)
+
+
+def _each(emission: KernelBuilder, body: Body, anchor: Node, part: Part, count: int) -> Kernel:
+    """A kernel that runs the body with each number `i` below the count."""
+    emission.function("write", "i: u32", "", body)
+    groups = grid(-(-count // WORKGROUP), emission.features.grid)
+    place = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0] * WORKGROUP}u"
+    main = f"""@compute @workgroup_size({WORKGROUP})
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
+  let i = {place};
+  if (i < {count}u) {{ write(i); }}
+}}"""
+    return emission.finish(anchor.op, main, groups, part)

@@ -1,0 +1,247 @@
+"""The steps of a recurrent network: one kernel, run again and again over one buffer of states.
+
+A unit is one element of the hidden state of one sequence. A run takes every unit through a step: it
+reads the hidden state of the step before and writes the unit's own part of the next, so that runs
+depend on each other but units do not. How many runs there were, each unit counts in the buffer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
+from webnn_py.engines.webgpu.compiler.sequences import STEPS, Steps
+from webnn_py.ir import Node
+from webnn_py.ops.declare import REGISTRY
+
+WORKGROUP = 64
+LANES = {"gpu": 16, "cpu": 1}
+"""Invocations that share the sums of a unit, by kind of device."""
+
+
+def emit(make: Make, anchor: Node) -> list[Kernel] | None:
+    """The kernels of a node of STEPS, the second to be run many times; None for other nodes."""
+    if anchor.op != STEPS:
+        return None
+    return [_initial(make(), anchor), _Step(make(), anchor).kernel()]
+
+
+def _initial(emission: KernelBuilder, node: Node) -> Kernel:
+    """Each unit's state before the first step."""
+    what: Steps = node.attrs["what"]
+    units = node.output.size // node.output.shape[0]
+    *_, hidden, cell = node.inputs
+    given = {"initial": hidden, "cell": cell}
+    body = Body(emission)
+    for name, slot in what.slots.items():
+        value = given.get(name)
+        element = "0.0" if value is None else body.load(value, "i")
+        body.line(f"out0[{slot * units}u + i] = {element};")
+    emission.function("begin", "i: u32", "", body)
+    groups = grid(-(-units // WORKGROUP), emission.features.grid)
+    main = f"""@compute @workgroup_size({WORKGROUP})
+fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
+  let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP}u + t;
+  if (i < {units}u) {{ begin(i); }}
+}}"""
+    return emission.finish(what.name, main, groups)
+
+
+class _Step:
+    """A run of all units."""
+
+    def __init__(self, emission: KernelBuilder, node: Node) -> None:
+        self.emission = emission
+        self.what: Steps = node.attrs["what"]
+        self.projected, self.recurrent, self.recurrent_bias, self.peephole, *_ = node.inputs
+        _, _, self.batches, self.hidden = node.output.shape
+        self.units = node.output.size // node.output.shape[0]
+        self.gates = len(self.what.layout)
+
+    def kernel(self) -> Kernel:
+        """Sums over the hidden state, and what follows from them, by phases of a step."""
+        what, hidden = self.what, self.hidden
+        phases: list[tuple[str, str, Callable[[Body], None]]] = [
+            ("before(i, step)", what.layout, self._lstm if what.has_cell else self._gru)
+        ]
+        if what.resets_before:
+            reset = f"{what.slots['reset'] * self.units}u + i / {hidden}u * {hidden}u"
+            phases = [("before(i, step)", "zr", self._reset), (reset, "n", self._new)]
+        self._places()
+        for number, (source, letters, after) in enumerate(phases):
+            self._sums(f"sums{number}", source, letters)
+            body = Body(self.emission)
+            body.line("let s = slot_of(i, step);")
+            body.line(f"let direction = i / {self.batches * hidden}u;")
+            body.line(f"let unit = i % {hidden}u;")
+            after(body)
+            self.emission.function(f"after{number}", "i: u32, step: u32, sums: vec4<f32>", "", body)
+        kernel = self._main(len(phases))
+        return dataclasses.replace(kernel, times=what.steps * len(phases))
+
+    def _place(self, slot: str) -> str:
+        """The unit's state in a slot."""
+        return f"out0[{self.what.slots[slot] * self.units}u + i]"
+
+    def _places(self) -> None:
+        """Functions: the slot of a step, and where the states of its sequence before it begin."""
+        last = f"{self.what.steps - 1}u - step"
+        directions = {
+            (False,): "step",
+            (True,): last,
+            (False, True): f"select(step, {last}, i >= {self.units // 2}u)",
+        }
+        initial = self.what.slots["initial"]
+        self.emission.functions += [
+            f"fn slot_of(i: u32, step: u32) -> u32 {{ return {directions[self.what.backward]}; }}",
+            f"""fn before(i: u32, step: u32) -> u32 {{
+  let slot = select(slot_of(i, step - 1u), {initial}u, step == 0u);
+  return slot * {self.units}u + i / {self.hidden}u * {self.hidden}u;
+}}""",
+        ]
+
+    def _sums(self, name: str, source: str, letters: str) -> None:
+        """A function: the states from `source` on by the rows of a unit's gates, in their order."""
+        assert self.recurrent is not None
+        emission, hidden = self.emission, self.hidden
+        lanes = LANES[emission.features.kind]
+        body = Body(emission)
+        base = body.let(source, "base")
+        first = body.let(
+            f"i / {self.batches * hidden}u * {self.gates * hidden}u + i % {hidden}u", "row"
+        )
+        rows = [
+            body.let(f"({first} + {self.what.layout.index(letter) * hidden}u) * {hidden}u", "row")
+            for letter in letters
+        ]
+        vectors = emission.vector(self.recurrent) if emission.is_stored(self.recurrent) else None
+        width = 4 if vectors is not None and hidden % 4 == 0 else 1
+        kind = "vec4<f32>" if width == 4 else "f32"
+        totals = [body.var(kind, f"{kind}()", "total") for _ in rows]
+        with body.block(f"for (var k = lane; k < {hidden // width}u; k += {lanes}u)"):
+            if vectors is not None and width == 4:
+                at = ", ".join(f"out0[{base} + k * 4u + {n}u]" for n in range(4))
+                state = body.let(f"vec4<f32>({at})", "state")
+                for total, row in zip(totals, rows, strict=True):
+                    body.line(f"{total} += {state} * vec4<f32>({vectors(f'({row} >> 2u) + k')});")
+            else:
+                state = body.let(f"out0[{base} + k]", "state")
+                for total, row in zip(totals, rows, strict=True):
+                    body.line(f"{total} += {state} * {body.load(self.recurrent, f'{row} + k')};")
+        parts = [f"dot({total}, vec4<f32>(1.0))" if width == 4 else total for total in totals]
+        parts += ["0.0"] * (4 - len(parts))
+        body.line(f"return vec4<f32>({', '.join(parts)});")
+        emission.function(name, "i: u32, step: u32, lane: u32", "vec4<f32>", body)
+
+    def _main(self, phases: int) -> Kernel:
+        lanes = LANES[self.emission.features.kind]
+        per_group = WORKGROUP // lanes
+        groups = grid(-(-self.units // per_group), self.emission.features.grid)
+        lines = [
+            f"@compute @workgroup_size({WORKGROUP})",
+            "fn main(@builtin(workgroup_id) g: vec3<u32>,"
+            " @builtin(local_invocation_index) t: u32) {",
+            f"  let u = (g.x + g.y * {groups[0]}u) * {per_group}u + t / {lanes}u;",
+            f"  let i = min(u, {self.units - 1}u);",
+            f"  let run = u32({self._place('counter')});",
+            f"  let step = run / {phases}u;",
+            f"  let lane = t % {lanes}u;",
+        ]
+        if phases == 1:
+            lines.append("  var sums = sums0(i, step, lane);")
+        else:
+            lines += [
+                "  var sums: vec4<f32>;",
+                "  if (run % 2u == 0u) { sums = sums0(i, step, lane); }",
+                "  else { sums = sums1(i, step, lane); }",
+            ]
+        declared = ""
+        if lanes > 1:
+            declared = f"var<workgroup> shared_sums: array<vec4<f32>, {WORKGROUP}>;\n"
+            lines += [
+                "  shared_sums[t] = sums;",
+                "  workgroupBarrier();",
+                f"  for (var other = 1u; other < {lanes}u; other++) {{",
+                f"    sums += shared_sums[t - lane + (lane + other) % {lanes}u];",
+                "  }",
+            ]
+        lines.append(f"  if (u >= {self.units}u || lane != 0u) {{ return; }}")
+        if phases == 1:
+            lines.append("  after0(i, step, sums);")
+        else:
+            lines.append(
+                "  if (run % 2u == 0u) { after0(i, step, sums); } else { after1(i, step, sums); }"
+            )
+        lines += [f"  {self._place('counter')} = f32(run + 1u);", "}"]
+        return self.emission.finish(self.what.name, declared + "\n".join(lines), groups)
+
+    # What follows from the sums
+
+    def _input(self, body: Body, letter: str) -> str:
+        """A gate's part of the projected input of the step."""
+        assert self.projected is not None
+        width = self.gates * self.hidden
+        batch = f"i / {self.hidden}u % {self.batches}u"
+        row = f"((direction * {self.what.steps}u + s) * {self.batches}u + {batch})"
+        first = self.what.layout.index(letter) * self.hidden
+        return body.load(self.projected, f"{row} * {width}u + {first}u + unit")
+
+    def _remembered(self, body: Body, letter: str, number: int) -> str:
+        """A gate's sum, plus its recurrent bias."""
+        total = f"sums[{number}]"
+        if self.recurrent_bias is None:
+            return total
+        first = self.what.layout.index(letter) * self.hidden
+        place = f"direction * {self.gates * self.hidden}u + {first}u + unit"
+        return f"{total} + {body.load(self.recurrent_bias, place)}"
+
+    def _activated(self, body: Body, number: int, value: str) -> str:
+        """An activation function applied."""
+        wgsl = REGISTRY[self.what.activations[number]].wgsl
+        assert wgsl is not None
+        template = wgsl if isinstance(wgsl, str) else wgsl["f"]
+        return body.let(template.format(input=body.let(value, "sum"), T="f32"))
+
+    def _hidden(self, body: Body) -> str:
+        """The unit's hidden state before the step."""
+        return body.let("out0[before(i, step) + unit]", "hidden")
+
+    def _lstm(self, body: Body) -> None:
+        cell = body.let(self._place("cell"), "cell")
+        gates: dict[str, str] = {}
+        for number, letter in enumerate(self.what.layout):
+            value = f"{self._input(body, letter)} + {self._remembered(body, letter, number)}"
+            if letter != "g" and self.peephole is not None:
+                first = "iof".index(letter) * self.hidden
+                place = f"direction * {3 * self.hidden}u + {first}u + unit"
+                value += f" + {cell} * {body.load(self.peephole, place)}"
+            gates[letter] = self._activated(body, 1 if letter == "g" else 0, value)
+        cell = body.let(f"{gates['f']} * {cell} + {gates['i']} * {gates['g']}", "cell")
+        body.line(f"{self._place('cell')} = {cell};")
+        body.line(f"out0[s * {self.units}u + i] = {gates['o']} * {self._activated(body, 2, cell)};")
+
+    def _gate(self, body: Body, letter: str, number: int) -> str:
+        value = f"{self._input(body, letter)} + {self._remembered(body, letter, number)}"
+        return self._activated(body, 0, value)
+
+    def _gru(self, body: Body) -> None:
+        z, r = (self._gate(body, letter, self.what.layout.index(letter)) for letter in "zr")
+        remembered = self._remembered(body, "n", self.what.layout.index("n"))
+        new = self._activated(body, 1, f"{self._input(body, 'n')} + {r} * ({remembered})")
+        self._mix(body, z, new)
+
+    def _reset(self, body: Body) -> None:
+        """The first of two phases: what is kept of the state, and the state reset."""
+        z, r = (self._gate(body, letter, number) for number, letter in enumerate("zr"))
+        body.line(f"{self._place('z')} = {z};")
+        body.line(f"{self._place('reset')} = {r} * {self._hidden(body)};")
+
+    def _new(self, body: Body) -> None:
+        """The second phase."""
+        new = f"{self._input(body, 'n')} + {self._remembered(body, 'n', 0)}"
+        self._mix(body, body.let(self._place("z")), self._activated(body, 1, new))
+
+    def _mix(self, body: Body, z: str, new: str) -> None:
+        hidden = self._hidden(body)
+        body.line(f"out0[s * {self.units}u + i] = {z} * {hidden} + {new} * (1.0 - {z});")

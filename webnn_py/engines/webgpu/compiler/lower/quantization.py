@@ -1,0 +1,39 @@
+"""Linear quantization, exact in every data type."""
+
+from __future__ import annotations
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.webgpu.compiler.affine import repeated_map
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body
+from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.ir import Node, Value
+
+
+def _block(body: Body, blocks: Value, whole: Value, index: str) -> str:
+    """The element of `blocks` for an element of the whole tensor."""
+    times = [size // count for size, count in zip(whole.shape, blocks.shape, strict=True)]
+    return body.load(blocks, repeated_map(blocks.shape, [1] * whole.rank, times).wgsl(index))
+
+
+@lowering("dequantize_linear", fuses=True)
+def dequantize_linear(body: Body, node: Node, output: int, index: str) -> str:
+    """(input - zero_point) * scale."""
+    operand, scale, zero_point = node.operands
+    compute = body.emission.storage(operand).compute
+    element, zero = body.load(operand, index), _block(body, zero_point, operand, index)
+    return f"wn_difference_{compute}({element}, {zero}) * {_block(body, scale, operand, index)}"
+
+
+@lowering("quantize_linear", fuses=True)
+def quantize_linear(body: Body, node: Node, output: int, index: str) -> str:
+    """round(input / scale) + zero_point, held in the data type's range."""
+    operand, scale, zero_point = node.operands
+    element, factor = body.load(operand, index), _block(body, scale, operand, index)
+    zero = _block(body, zero_point, operand, index)
+    rounded = body.let(f"round(wn_quotient({element}, {factor}))", "q")
+    compute = body.emission.storage(zero_point).compute
+    info = DTYPES[zero_point.data_type]
+    if info.bits == 32:
+        return f"wn_quantized_{compute}({rounded}, {zero})"
+    low, high = (f"{compute}({bound})" for bound in (info.min, info.max))
+    return f"clamp(wn_saturate_{compute}({rounded} + f32({zero})), {low}, {high})"

@@ -1,0 +1,71 @@
+"""Reductions, element by element: one loop over what is reduced."""
+
+from __future__ import annotations
+
+import math
+
+from webnn_py.engines.webgpu.compiler.affine import subset_map
+from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
+from webnn_py.engines.webgpu.compiler.storage import Storage
+from webnn_py.ir import Node, Value
+from webnn_py.ops.declare import REGISTRY, Reduce
+
+
+def rule_of(node: Node) -> Reduce:
+    """The reduction's expressions."""
+    rule = REGISTRY[node.op].reduce
+    assert rule is not None
+    return rule
+
+
+def initial(rule: Reduce, storage: Storage) -> str:
+    """The neutral element."""
+    if rule.init in ("min", "max"):
+        return extreme(storage, rule.init)
+    return storage.literal(int(rule.init))
+
+
+def axes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimensions that are kept, and those that are reduced, in order."""
+    operand = next(node.operands)
+    reduced = tuple(sorted(node.attrs["axes"]))
+    kept = tuple(axis for axis in range(operand.rank) if axis not in reduced)
+    return kept, reduced
+
+
+def count_of(node: Node) -> int:
+    """How many elements go into one result."""
+    operand: Value = next(node.operands)
+    return math.prod(operand.shape[axis] for axis in node.attrs["axes"])
+
+
+def combine(rule: Reduce, storage: Storage, a: str, b: str) -> str:
+    """Two accumulated values made one."""
+    return storage.wrap(express(rule.combine, storage, a=a, b=b))
+
+
+def step(rule: Reduce, storage: Storage, total: str, element: str) -> str:
+    """The accumulated value with one element more."""
+    mapped = express(rule.map, storage, x=element)
+    return combine(rule, storage, total, f"({mapped})")
+
+
+def finish(rule: Reduce, storage: Storage, total: str, count: int) -> str:
+    """The result from the accumulated value."""
+    return express(rule.finish, storage, x=total, n=storage.literal(count))
+
+
+def reduce(body: Body, node: Node, output: int, index: str) -> str:
+    """One result: a loop over the reduced dimensions."""
+    operand = next(node.operands)
+    rule = rule_of(node)
+    storage = body.emission.storage(node.output)
+    kept, reduced = axes_of(node)
+    base = body.let(subset_map(operand.shape, kept).wgsl(index), "base")
+    total = body.var(storage.compute, initial(rule, storage))
+    with body.loop(count_of(node)) as r:
+        at = subset_map(operand.shape, reduced).wgsl(r)
+        element = body.load(operand, f"{base} + {at}")
+        body.line(f"{total} = {step(rule, storage, total, element)};")
+    return finish(rule, storage, total, count_of(node))

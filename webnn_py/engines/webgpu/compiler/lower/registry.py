@@ -1,0 +1,57 @@
+"""The table of lowerings, and what partitioning must know of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from webnn_py.engines.webgpu.compiler.affine import Affine
+from webnn_py.engines.webgpu.compiler.kernel_builder import Lowering
+from webnn_py.ir import Node
+
+LOWERINGS: dict[str, Lowering] = {}
+VIEWS: dict[str, Callable[[Node, int], Affine]] = {}
+"""Operators whose output is their first operand read through an affine map."""
+
+LOOPING: set[str] = set()
+"""Operators with a loop for every element: their result is worth storing."""
+
+FUSES: set[str] = set()
+"""Operators that go element by element with operands of their output's shape."""
+
+READS: dict[str, Callable[[Node], int]] = {}
+"""Of operators that read an operand at several places for one element: at how many, at most."""
+
+
+def lowering(
+    name: str,
+    *,
+    loops: bool = False,
+    fuses: bool = False,
+    reads: Callable[[Node], int] | None = None,
+) -> Callable[[Lowering], Lowering]:
+    """Register what computes one element of an operator."""
+
+    def register(function: Lowering) -> Lowering:
+        LOWERINGS[name] = function
+        if reads:
+            READS[name] = reads
+        if loops:
+            LOOPING.add(name)
+        if fuses:
+            FUSES.add(name)
+        return function
+
+    return register
+
+
+def view(name: str) -> Callable[[Callable[[Node, int], Affine]], Callable[[Node, int], Affine]]:
+    """Register an operator that only reads its first operand elsewhere."""
+
+    def register(function: Callable[[Node, int], Affine]) -> Callable[[Node, int], Affine]:
+        VIEWS[name] = function
+        LOWERINGS[name] = lambda body, node, output, index: body.load(
+            next(node.operands), function(node, output).wgsl(index)
+        )
+        return function
+
+    return register

@@ -1,0 +1,68 @@
+"""Resampling of two dimensions, from coordinates in exact integer arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webnn_py.core import shapes
+from webnn_py.engines.webgpu.compiler.affine import coordinate
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body
+from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.ir import Node
+
+
+def _place(body: Body, node: Node, axis: int, index: str, minus: int) -> tuple[str, str]:
+    """Where the centre of an output element lies in the input: quotient and remainder.
+
+    In units of half an output element, of which `minus` are taken off first; what an element of
+    the input takes is twice the output's size.
+    """
+    old, new = next(node.operands).shape[axis], node.output.shape[axis]
+    # A product that exceeds a word needs two.
+    wide = "_wide" if 2 * old * new >= 1 << 32 else ""
+    own = coordinate(node.output.shape, axis, index)
+    name = body.let(f"wn_place{wide}({own}, {old}u, {new}u, {minus}u)", "p")
+    return f"{name}.x", f"{name}.y"
+
+
+def _flat(node: Node, places: Sequence[str]) -> str:
+    shape = next(node.operands).shape
+    steps = shapes.strides(shape)
+    terms = [f"{p} * {s}u" for p, s, n in zip(places, steps, shape, strict=True) if n > 1]
+    return " + ".join(terms) or "0u"
+
+
+@lowering("resample2d", reads=lambda node: 1 if node.attrs["mode"] == "nearest-neighbor" else 4)
+def resample2d(body: Body, node: Node, output: int, index: str) -> str:
+    """The nearest element, or the four around by their distances."""
+    shape = node.output.shape
+    changed = [a for a in node.attrs["axes"] if next(node.operands).shape[a] != shape[a]]
+    places = [body.let(coordinate(shape, axis, index), "c") for axis in range(len(shape))]
+    if node.attrs["mode"] == "nearest-neighbor":
+        for axis in changed:
+            places[axis], _ = _place(body, node, axis, index, 1)
+        return body.load(next(node.operands), _flat(node, places))
+    shares: dict[int, str] = {}
+    for axis in changed:
+        places[axis], rest = _place(body, node, axis, index, shape[axis])
+        shares[axis] = body.let(f"f32({rest}) / {2.0 * shape[axis]}", "share")
+    value = _interpolated(body, node, places, shares)
+    compute = body.emission.storage(node.output).compute
+    return value if compute == "f32" else f"{compute}(round({value}))"
+
+
+def _interpolated(body: Body, node: Node, places: Sequence[str], shares: dict[int, str]) -> str:
+    """Between the elements at `places` and those after them, along the axes in `shares`."""
+    operand = next(node.operands)
+    if not shares:
+        element = body.load(operand, _flat(node, places))
+        return element if body.emission.storage(operand).compute == "f32" else f"f32({element})"
+    axis, share = next(iter(sorted(shares.items())))
+    others = {a: s for a, s in shares.items() if a != axis}
+    after = list(places)
+    after[axis] = f"min({places[axis]} + 1u, {operand.shape[axis] - 1}u)"
+    below = body.let(_interpolated(body, node, places, others), "below")
+    above = body.let(_interpolated(body, node, after, others), "above")
+    # An infinite neighbour that has no share must not turn the result to NaN.
+    mixed = f"{below} * (1.0 - {share}) + {above} * {share}"
+    return body.let(f"select({mixed}, {below}, {share} == 0.0)", "mix")

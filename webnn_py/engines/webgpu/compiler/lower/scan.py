@@ -1,0 +1,74 @@
+"""Operators that run along one axis, element by element: a loop over the axis."""
+
+from __future__ import annotations
+
+import math
+
+from webnn_py.engines.webgpu.compiler import prelude
+from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body
+from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.engines.webgpu.compiler.rounds import at_most
+from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.ir import Node, Value
+
+BETTER = {"arg_max": "{a} > {b}", "arg_min": "{a} < {b}"}
+"""Whether an element takes the place of the best one so far."""
+
+
+def line_of(body: Body, operand: Value, axis: int, number: str) -> tuple[str, int]:
+    """Where the line of this number along the axis begins, and the step between its elements."""
+    size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
+    if inner == 1:
+        return body.let(f"{number} * {size}u", "base"), 1
+    return body.let(f"{number} / {inner}u * {size * inner}u + {number} % {inner}u", "base"), inner
+
+
+def is_better(body: Body, node: Node, a: str, b: str) -> str:
+    """The test of two elements."""
+    return express(BETTER[node.op], body.emission.storage(next(node.operands)), a=a, b=b)
+
+
+def as_position(body: Body, node: Node, place: str) -> str:
+    """A u32 in the data type of the node's output."""
+    features = body.emission.features
+    target = body.emission.storage(node.output)
+    return prelude.cast(storage_of("uint32", features), target, features.f16).format(input=place)
+
+
+def _position(body: Body, node: Node, output: int, index: str) -> str:
+    """The first place whose element is better than all before it."""
+    operand = next(node.operands)
+    axis = node.attrs["axis"]
+    base, step = line_of(body, operand, axis, index)
+    best = body.var(body.emission.storage(operand).compute, body.load(operand, base), "best")
+    place = body.var("u32", "0u", "place")
+    with body.loop(operand.shape[axis]) as r:
+        element = body.load(operand, f"{base} + {r} * {step}u")
+        with body.block(f"if ({is_better(body, node, element, best)})"):
+            body.line(f"{best} = {element};")
+            body.line(f"{place} = {r};")
+    return as_position(body, node, place)
+
+
+for _name in BETTER:
+    lowering(_name, loops=True)(_position)
+
+
+@lowering("cumulative_sum", loops=True)
+def cumulative_sum(body: Body, node: Node, output: int, index: str) -> str:
+    """The sum of the elements from the line's end up to this one."""
+    operand = next(node.operands)
+    axis, backward = node.attrs["axis"], node.attrs["reversed"]
+    size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
+    storage = body.emission.storage(node.output)
+    total = body.var(storage.compute, storage.literal(0))
+    place = body.let(f"{index} / {inner}u % {size}u", "c")
+    before = body.let(f"{size - 1}u - {place}" if backward else place, "before")
+    count = body.let(before if node.attrs["exclusive"] else f"{before} + 1u", "count")
+    step = "+" if backward else "-"
+    with body.block(f"for (var r = 0u; r < {count} {at_most(size)}; r++)"):
+        at = f"{index} {step} ({before} - r) * {inner}u"
+        element = body.load(operand, at)
+        body.line(f"{total} = {express('{a} + {b}', storage, a=total, b=element)};")
+    return total

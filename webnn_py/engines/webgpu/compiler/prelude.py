@@ -1,0 +1,208 @@
+"""WGSL functions that expressions may call; a kernel gets those it uses.
+
+They exist where WGSL's own are undefined (NaN, infinities, negative bases), overflow on the way to
+a finite result, or differ from driver to driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from webnn_py.engines.webgpu.compiler import elementary, floats, int64
+from webnn_py.engines.webgpu.compiler.rounds import rounds_of
+from webnn_py.engines.webgpu.compiler.storage import PAIR, Storage
+
+_OWN = {
+    "wn_bits": "fn wn_bits(b: u32) -> f32 { return bitcast<f32>(b); }",
+    "wn_flag": "fn wn_flag(x: bool) -> u32 { return select(0u, 1u, x); }",
+    "wn_pow_i32": """fn wn_pow_i32(a: i32, b: i32) -> i32 {
+  if (b < 0) { return select(select(0, select(1, -1, (b & 1) != 0), a == -1), 1, a == 1); }
+  return bitcast<i32>(wn_pow_u32(bitcast<u32>(a), u32(b)));
+}""",
+    "wn_pow_u32": """fn wn_pow_u32(a: u32, b: u32) -> u32 {
+  var r = 1u;
+  var base = a;
+  var n = b;
+  while (n != 0u /* at most 32 rounds */) {
+    if ((n & 1u) != 0u) { r = r * base; }
+    base = base * base;
+    n = n >> 1u;
+  }
+  return r;
+}""",
+    "wn_pow_i64": """fn wn_pow_i64(a: i64, b: i64) -> i64 {
+  if (b < 0li) {
+    return select(select(0li, select(1li, -1li, (b & 1li) != 0li), a == -1li), 1li, a == 1li);
+  }
+  return bitcast<i64>(wn_pow_u64(bitcast<u64>(a), bitcast<u64>(b)));
+}""",
+    "wn_pow_u64": """fn wn_pow_u64(a: u64, b: u64) -> u64 {
+  var r = 1lu;
+  var base = a;
+  var n = b;
+  while (n != 0lu /* at most 64 rounds */) {
+    if ((n & 1lu) != 0lu) { r = r * base; }
+    base = base * base;
+    n = n >> 1u;
+  }
+  return r;
+}""",
+    "wn_half_bits": """fn wn_half_bits(x: f32) -> u32 {
+  // float16, halves to the even one; pack2x16float may round or overflow otherwise.
+  let sign = (bitcast<u32>(x) >> 16u) & 0x8000u;
+  let size = bitcast<u32>(x) & 0x7fffffffu;
+  if (size > 0x7f800000u) { return sign | 0x7e00u; }
+  if (size >= 0x477ff000u) { return sign | 0x7c00u; }
+  if (size >= 0x38800000u) {
+    let moved = size - 0x38000000u;
+    return sign | ((moved + 0xfffu + ((moved >> 13u) & 1u)) >> 13u);
+  }
+  let shift = 126u - max(size >> 23u, 101u);
+  let digits = (size & 0x7fffffu) | 0x800000u;
+  let kept = digits >> shift;
+  let rest = digits & ((1u << shift) - 1u);
+  let half = 1u << (shift - 1u);
+  let above = rest > half || (rest == half && (kept & 1u) != 0u);
+  return sign | (kept + select(0u, 1u, above));
+}""",
+    "wn_saturate_i32": """fn wn_saturate_i32(x: f32) -> i32 {
+  if (wn_is_nan(x)) { return 0; }
+  if (x >= 2147483648.0) { return 2147483647; }
+  return i32(max(x, -2147483648.0));
+}""",
+    "wn_saturate_u32": """fn wn_saturate_u32(x: f32) -> u32 {
+  if (wn_is_nan(x)) { return 0u; }
+  if (x >= 4294967296.0) { return 4294967295u; }
+  return u32(max(x, 0.0));
+}""",
+    "wn_saturate_i64": """fn wn_saturate_i64(x: f32) -> i64 {
+  if (wn_is_nan(x)) { return 0li; }
+  if (x >= 9223372036854775808.0) { return 9223372036854775807li; }
+  if (x <= -9223372036854775808.0) { return -9223372036854775807li - 1li; }
+  return i64(x);
+}""",
+    "wn_saturate_u64": """fn wn_saturate_u64(x: f32) -> u64 {
+  if (wn_is_nan(x) || x <= 0.0) { return 0lu; }
+  if (x >= 18446744073709551616.0) { return 18446744073709551615lu; }
+  return u64(x);
+}""",
+    "wn_index_i32": """fn wn_index_i32(index: i32, size: u32) -> u32 {
+  let n = i32(size);
+  return u32(clamp(select(index, index + n, index < 0), 0, n - 1));
+}""",
+    "wn_index_u32": """fn wn_index_u32(index: u32, size: u32) -> u32 {
+  return min(index, size - 1u);
+}""",
+    "wn_index_i64": """fn wn_index_i64(index: i64, size: u32) -> u32 {
+  let n = i64(size);
+  return u32(clamp(select(index, index + n, index < 0li), 0li, n - 1li));
+}""",
+    "wn_index_pair": """fn wn_index_pair(index: vec2<u32>, size: u32) -> u32 {
+  if (index.y == 0u) { return min(index.x, size - 1u); }
+  if (index.y == 0xffffffffu && index.x >= 0u - size) { return index.x + size; }
+  return select(size - 1u, 0u, (index.y >> 31u) != 0u);
+}""",
+    "wn_difference_i32": """fn wn_difference_i32(a: i32, b: i32) -> f32 {
+  let d = a - b;
+  return select(f32(d), f32(a) - f32(b), ((a ^ b) & (a ^ d)) < 0);
+}""",
+    "wn_difference_u32": """fn wn_difference_u32(a: u32, b: u32) -> f32 {
+  return select(f32(a - b), -f32(b - a), a < b);
+}""",
+    "wn_quotient": """fn wn_quotient(a: f32, b: f32) -> f32 {
+  // A driver's division may be some units off, which would round halves to the wrong side.
+  let q = a / b;
+  let better = q + fma(-q, b, a) / b;
+  return select(q, better, abs(q) < 1e30 && abs(b) > 1e-30);
+}""",
+    "wn_quantized_i32": """fn wn_quantized_i32(rounded: f32, zero: i32) -> i32 {
+  if (wn_is_nan(rounded)) { return 0; }
+  let whole = wn_pair_saturate_i(clamp(rounded, -1e18, 1e18));
+  let sum = wn_pair_add(whole, wn_pair_extend(zero));
+  let low = bitcast<i32>(sum.x);
+  let outside = select(2147483647, -2147483647 - 1, (sum.y >> 31u) != 0u);
+  return select(outside, low, all(sum == wn_pair_extend(low)));
+}""",
+    "wn_quantized_u32": """fn wn_quantized_u32(rounded: f32, zero: u32) -> u32 {
+  if (wn_is_nan(rounded)) { return 0u; }
+  let whole = wn_pair_saturate_i(clamp(rounded, -1e18, 1e18));
+  let sum = wn_pair_add(whole, vec2<u32>(zero, 0u));
+  let outside = select(0xffffffffu, 0u, (sum.y >> 31u) != 0u);
+  return select(outside, sum.x, sum.y == 0u);
+}""",
+    "wn_place": """fn wn_place(i: u32, old: u32, new_size: u32, minus: u32) -> vec2<u32> {
+  let centre = (2u * i + 1u) * old;
+  let place = min(centre - min(centre, minus), (old - 1u) * (2u * new_size));
+  return vec2<u32>(place / (2u * new_size), place % (2u * new_size));
+}""",
+    "wn_place_wide": """fn wn_place_wide(i: u32, old: u32, new_size: u32, minus: u32) -> vec2<u32> {
+  let unit = 2u * new_size;
+  let centre = wn_pair_wide(2u * i + 1u, old);
+  let least = wn_pair_min_u(centre, vec2<u32>(minus, 0u));
+  let place = wn_pair_min_u(wn_pair_sub(centre, least), wn_pair_wide(old - 1u, unit));
+  let quotient = wn_pair_div_u(place, vec2<u32>(unit, 0u)).x;
+  return vec2<u32>(quotient, place.x - quotient * unit);
+}""",
+}
+
+_FUNCTIONS = _OWN | floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS
+
+
+def used(code: str) -> str:
+    """Definitions of the functions that `code` calls, callees first."""
+    wanted: list[str] = []
+
+    def visit(text: str) -> None:
+        for name in re.findall(r"\bwn_\w+", text):
+            if name in _FUNCTIONS and name not in wanted:
+                visit(_FUNCTIONS[name].split("{", 1)[1])
+                if name not in wanted:
+                    wanted.append(name)
+
+    visit(code)
+    return "".join(_FUNCTIONS[name] + "\n" for name in wanted)
+
+
+@functools.cache
+def rounds(expression: str) -> int:
+    """The most rounds of loops that the functions in an expression make."""
+    functions = used(expression)
+    return rounds_of(f"{functions}fn main() {{ {expression} }}") if functions else 0
+
+
+@functools.cache
+def cast(source: Storage, target: Storage, native_f16: bool) -> str:
+    """WGSL expression template that converts `{input}` between data types."""
+    if source.data_type == target.data_type:
+        return "{input}"
+    if target.compute == "f32":
+        wide = _as_f32(source, target)
+        if target.data_type == "float32":
+            return wide
+        if native_f16:
+            return f"f32(f16({wide}))"
+        return f"unpack2x16float(wn_half_bits({wide})).x"
+    if PAIR in (source.compute, target.compute):
+        return int64.cast(source, target)
+    if source.compute == "f32":
+        match target.data_type:
+            case "int8":
+                return "clamp(wn_saturate_i32({input}), -128, 127)"
+            case "uint8":
+                return "min(wn_saturate_u32({input}), 255u)"
+        return f"wn_saturate_{target.compute}({{input}})"
+    if target.compute in ("i64", "u64"):
+        # Extended by the source's own sign first; some compilers look at the target's.
+        own = "u64" if source.compute.startswith("u") else "i64"
+        return f"bitcast<{target.compute}>({own}({{input}}))"
+    return target.wrap(f"{target.compute}({{input}})")
+
+
+def _as_f32(source: Storage, target: Storage) -> str:
+    match source.compute:
+        case "f32":
+            return "{input}"
+        case "vec2<u32>":
+            return int64.cast(source, target)
+    return "f32({input})"

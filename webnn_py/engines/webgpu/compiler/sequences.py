@@ -1,0 +1,115 @@
+"""Recurrent networks as one product for all steps and a kernel that is run once a step.
+
+What a node of the operator `STEPS` makes is [slots, directions, batch, hidden] in float32: a slot
+for the hidden state of each step, in the order of the input, then those in `slots_of`. It lives
+from `legalize` to the kernels; nothing else knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.ir import Descriptor, Node
+from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.surface import narrow, wide
+from webnn_py.passes.rewrite import Rewriter
+
+STEPS = "recurrent_steps"
+"""Operands: the projected input [directions, steps * batch, gates * hidden] in float32, recurrent
+weight, recurrent bias, peephole weight, initial hidden and cell state; attributes: see `Steps`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The attributes of a node of STEPS.
+
+    Attributes:
+        steps: Their number.
+        layout: The letters of the gates in their order.
+        activations: Names, as the operator's own option.
+        backward: For each direction, whether it runs from the last step.
+        resets_before: Of a gru: the reset gate is applied before the product.
+    """
+
+    steps: int
+    layout: str
+    activations: tuple[str, ...]
+    backward: tuple[bool, ...]
+    resets_before: bool
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether there is a cell state, as an lstm has."""
+        return "o" in self.layout
+
+    @property
+    def name(self) -> str:
+        """The operator's."""
+        return "lstm" if self.has_cell else "gru"
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The slots behind those of the steps: initial state, what a step keeps, its counter."""
+        kept = ["cell"] if self.has_cell else ["z", "reset"] if self.resets_before else []
+        names = ["initial", *kept, "counter"]
+        return {name: self.steps + number for number, name in enumerate(names)}
+
+
+def is_sequence(node: Node, features: Features) -> bool:
+    """Whether `sequence` can take the place of a node: all its states fit into one binding."""
+    if node.op not in ("lstm", "gru"):
+        return False
+    steps, _, _ = next(node.operands).shape
+    return (steps + 4) * node.outputs[0].size * 4 <= features.binding_bytes
+
+
+def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
+    """What an lstm or a gru gives."""
+    given = rewriter.arguments(node)
+    x, weight, recurrent = given["input"], given["weight"], given["recurrent_weight"]
+    steps, batches, features = x.shape
+    directions, rows, hidden = recurrent.shape
+    flat = rewriter.reshape(x, [1, steps * batches, features])
+    product = rewriter.matmul(flat, rewriter.transpose(weight, permutation=[0, 2, 1]))
+    projected = wide(rewriter, product)
+    if given["bias"] is not None:
+        bias = rewriter.reshape(wide(rewriter, given["bias"]), [directions, 1, rows])
+        projected = rewriter.add(projected, bias)
+    what = Steps(
+        steps,
+        given["layout"],
+        tuple(given["activations"]),
+        {"forward": (False,), "backward": (True,), "both": (False, True)}[given["direction"]],
+        not given.get("reset_after", True),
+    )
+    names = ("recurrent_bias", "peephole_weight", "initial_hidden_state", "initial_cell_state")
+    operands = [projected, recurrent, *(given.get(name) for name in names)]
+    shape = (max(what.slots.values()) + 1, directions, batches, hidden)
+    (states,) = rewriter.emit(
+        STEPS, operands, {"what": what}, [Descriptor("float32", shape)], node.label
+    )
+    outputs = [_last(rewriter, states, what)]
+    if what.has_cell:
+        outputs.append(_slot(rewriter, states, what.slots["cell"]))
+    if given["return_sequence"]:
+        outputs.append(rewriter.slice(states, [0, 0, 0, 0], [steps, *shape[1:]]))
+    return [narrow(rewriter, output, x.data_type) for output in outputs]
+
+
+def _slot(rewriter: Rewriter, states: MLOperand, slot: int) -> MLOperand:
+    shape = states.shape[1:]
+    return rewriter.reshape(rewriter.slice(states, [slot, 0, 0, 0], [1, *shape]), shape)
+
+
+def _last(rewriter: Rewriter, states: MLOperand, what: Steps) -> MLOperand:
+    """The hidden state after the last step of each direction."""
+    slots = [0 if backward else what.steps - 1 for backward in what.backward]
+    if len(slots) == 1:
+        return _slot(rewriter, states, slots[0])
+    sizes: Sequence[int] = (1, 1, *states.shape[2:])
+    parts = [
+        rewriter.slice(states, [slot, number, 0, 0], sizes) for number, slot in enumerate(slots)
+    ]
+    return rewriter.reshape(rewriter.concat(parts, 1), states.shape[1:])

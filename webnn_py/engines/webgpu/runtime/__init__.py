@@ -1,0 +1,1 @@
+"""The runtime: a wgpu device, its queue, tensors and recordings."""

@@ -1,0 +1,225 @@
+"""What the user's commands use, noted while they are recorded.
+
+wgpu-native ends the process over a submission that is not valid: of command buffers that were
+submitted before, or that use a buffer or texture that is destroyed or mapped. wgpu-py keeps no
+trace of what a command buffer uses, nor of whether it was submitted. So a device with a context
+notes it: its class, its queue's and those of the encoders that it makes become subclasses of
+wgpu-py's own, which do the same and look at their arguments. Other devices are left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import wgpu
+from wgpu.backends.wgpu_native._ffi import lib
+
+from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.engines.webgpu.runtime.usable import check_usable
+
+RECORDERS = (
+    wgpu.GPUCommandEncoder,
+    wgpu.GPUComputePassEncoder,
+    wgpu.GPURenderPassEncoder,
+    wgpu.GPURenderBundleEncoder,
+)
+RECORDED = (wgpu.GPUCommandBuffer, wgpu.GPURenderBundle, wgpu.GPUBindGroup)
+MAKERS = ("create_command_encoder", "create_render_bundle_encoder", "create_bind_group")
+_LENDER = "_webnn_lender"
+_ON_LOAN = "_webnn_on_loan"
+_CLASSES: dict[tuple[Any, Any], Any] = {}
+_OBSERVING = threading.Lock()
+_USES = "_webnn_uses"
+
+
+class Initialization(Protocol):
+    """The preparation of a graph that commands carry."""
+
+    bound: Mapping[str, Any]
+
+    def take_effect(self) -> None:
+        """The commands were submitted."""
+
+
+class Uses:
+    """What commands use, from their recording to their submission.
+
+    Attributes:
+        graphs: The graphs that they initialize, by executable.
+        taken: A context has them, and will submit them.
+        submitted: They were submitted.
+    """
+
+    __slots__ = ("_parts", "_resources", "graphs", "submitted", "taken")
+
+    def __init__(self) -> None:
+        self._resources: dict[Any, None] = {}
+        self._parts: dict[Uses, None] = {}
+        self.graphs: dict[object, Initialization] = {}
+        self.taken = False
+        self.submitted = False
+
+    def note(self, value: Any) -> None:
+        """Note the GPU resources in an argument of a call."""
+        if isinstance(value, (wgpu.GPUBuffer, wgpu.GPUTexture)):
+            self._resources[getattr(value, _LENDER, value)] = None
+        elif isinstance(value, wgpu.GPUTextureView):
+            self._resources[value.texture] = None
+        elif isinstance(value, RECORDED):
+            self._parts[uses_of(value)] = None
+        elif isinstance(value, Mapping):
+            for member in value.values():
+                self.note(member)
+        elif isinstance(value, (list, tuple)):
+            for member in value:
+                self.note(member)
+
+    def resources(self) -> Iterator[Any]:
+        """Every buffer and texture."""
+        yield from self._resources
+        for part in self._parts:
+            yield from part.resources()
+
+    def check(self, what: str) -> None:
+        """Raise a ValidationError if a submission would not be valid."""
+        if self.submitted:
+            raise ValidationError(f"{what}: the GPUCommandBuffer was submitted before")
+        for resource in self.resources():
+            try:
+                check_usable(resource, f"{what} uses {resource.label or 'a resource'!r}")
+            except DataError as error:
+                raise ValidationError(str(error)) from None
+
+    def was_submitted(self) -> None:
+        """The commands were submitted; nothing of them is kept."""
+        self.submitted = True
+        graphs, self.graphs = self.graphs, {}
+        self._resources, self._parts = {}, {}
+        for initialization in graphs.values():
+            initialization.take_effect()
+
+
+def lend(buffer: Any) -> Any:
+    """Another GPUBuffer over the same memory, which a user may destroy until `take_back`."""
+    lib.wgpuBufferAddRef(buffer._internal)
+    kind = _class_like(buffer, _loan_methods)
+    lent = kind(
+        buffer.label, buffer._internal, buffer._device, buffer.size, buffer.usage, "unmapped"
+    )
+    setattr(lent, _LENDER, buffer)
+    setattr(lent, _ON_LOAN, True)
+    return lent
+
+
+def take_back(lent: Any) -> None:
+    """End a loan: the memory is not the user's to destroy any more."""
+    setattr(lent, _ON_LOAN, False)
+
+
+def uses_of(recorded: Any) -> Uses:
+    """What an encoder or what it made uses, as far as that was noted."""
+    found = getattr(recorded, _USES, None)
+    if found is None:
+        found = Uses()
+        setattr(recorded, _USES, found)
+    result: Uses = found
+    return result
+
+
+def observe(device: Any) -> None:
+    """Have a device note what its command buffers use; harmless twice."""
+    with _OBSERVING:
+        if not hasattr(type(device), _USES):
+            device.queue.__class__ = _class_like(device.queue, _queue_methods)
+            device.__class__ = _class_like(device, _device_methods)
+
+
+def observe_encoder(encoder: Any) -> Uses:
+    """Have an encoder note what its commands use from now on.
+
+    Returns:
+        Where it notes it.
+    """
+    if not hasattr(type(encoder), _USES):
+        encoder.__class__ = _class_like(encoder, _recorder_methods)
+    return uses_of(encoder)
+
+
+def unobserved(device: Any) -> Any:
+    """An observed device as wgpu-py has it; what it makes notes nothing."""
+    return super(type(device), device)
+
+
+def _class_like(made: Any, methods: Callable[[Any], dict[str, Any]]) -> Any:
+    """The subclass of an object's class that has these methods instead."""
+    base: Any = type(made)
+    found = _CLASSES.get((base, methods))
+    if found is None:
+        members = {_USES: None, "__module__": base.__module__, **methods(base)}
+        found = _CLASSES.setdefault((base, methods), type(base.__name__, (base,), members))
+    return found
+
+
+def _device_methods(base: Any) -> dict[str, Any]:
+    return {name: _noting(getattr(base, name), own=True) for name in MAKERS}
+
+
+def _queue_methods(base: Any) -> dict[str, Any]:
+    def submit(self: Any, command_buffers: Any) -> None:
+        commands = list(command_buffers)
+        base.submit(self, commands)
+        for command_buffer in commands:
+            uses_of(command_buffer).was_submitted()
+
+    return {"submit": functools.wraps(base.submit)(submit)}
+
+
+def _loan_methods(base: Any) -> dict[str, Any]:
+    def destroy(self: Any) -> None:
+        if getattr(self, _ON_LOAN):
+            base.destroy(self)
+
+    return {"destroy": functools.wraps(base.destroy)(destroy)}
+
+
+def _recorder_methods(base: Any) -> dict[str, Any]:
+    """The methods of an encoder that take or make GPU objects."""
+    found: dict[str, Any] = {}
+    for kind in base.__mro__:
+        for name, member in vars(kind).items():
+            if not name.startswith("__") and name != "_release" and _is_told(member):
+                found.setdefault(name, _noting(getattr(base, name)))
+    return found
+
+
+def _is_told(method: Any) -> bool:
+    """Whether a method's parameters or result may be GPU objects, as far as it says."""
+    if not isinstance(method, types.FunctionType):
+        return False
+    code = method.__code__
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    told = [method.__annotations__.get(name, "GPU") for name in names]
+    told.append(method.__annotations__.get("return", ""))
+    return any("GPU" in str(kind) or "structs." in str(kind) for kind in told)
+
+
+def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]:
+    """The same method, its resources noted: by the object, or by what it makes (`own`)."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = method(self, *args, **kwargs)
+        uses = Uses() if own else uses_of(self)
+        for value in (*args, *kwargs.values()):
+            uses.note(value)
+        if isinstance(made, (*RECORDERS, *RECORDED)):
+            setattr(made, _USES, uses)
+            if isinstance(made, RECORDERS):
+                observe_encoder(made)
+        return made
+
+    return call

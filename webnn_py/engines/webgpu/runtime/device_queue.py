@@ -1,0 +1,348 @@
+"""The order of work on a GPU context: recorded in batches, submitted at synchronisation points."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.completion import Completion, Parts
+from webnn_py.core.errors import DataError, ValidationError, consequence
+from webnn_py.engines.base import Executable, Queue
+from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
+from webnn_py.engines.webgpu.runtime.commands import lend, take_back, uses_of
+from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.executable import (
+    COPIES,
+    STORAGE,
+    WebGPUExecutable,
+    padded_bytes,
+)
+from webnn_py.engines.webgpu.runtime.usable import check_usable
+from webnn_py.ir import Array, Descriptor
+from webnn_py.memory.overlap import Span
+from webnn_py.ordering.schedule import Executor, Operation, Run, complete
+
+BATCH_OPERATIONS = 256
+"""Operations recorded before they are submitted without being asked."""
+BATCH_BYTES = 64 << 20
+"""Bytes to upload that wait in a batch before it is submitted without being asked."""
+
+
+class Batch:
+    """What is recorded and not yet submitted: one command encoder, one compute pass at a time."""
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+        self._encoder: Any = None
+        self._pass: Any = None
+        self.operations = 0
+        self.bytes = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is recorded."""
+        return self._encoder is None
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to submit."""
+        return self.operations >= BATCH_OPERATIONS or self.bytes >= BATCH_BYTES
+
+    def encoder(self) -> Any:
+        """The command encoder, with no pass open."""
+        if self._pass is not None:
+            compute, self._pass = self._pass, None
+            compute.end()
+        if self._encoder is None:
+            self._encoder = self._gpu.encoder("batch")
+        return self._encoder
+
+    def compute_pass(self) -> Any:
+        """The open compute pass; consecutive graphs share it."""
+        if self._pass is None:
+            self._pass = self.encoder().begin_compute_pass()
+        return self._pass
+
+    def submit(self) -> None:
+        """Submit and begin anew."""
+        if self._encoder is None:
+            return
+        try:
+            commands = self.encoder().finish()
+        finally:
+            self._encoder = self._pass = None
+            self.operations = self.bytes = 0
+        self._gpu.queue.submit([commands])
+
+
+class DeviceQueue(Queue):
+    """Operations are recorded on the calling thread, in the device queue's order."""
+
+    def __init__(self, gpu: Device, worker: Callable[[Run], None]) -> None:
+        super().__init__(
+            Executor(worker, self._signal, self.submit_recorded, gpu.handle, inline=True)
+        )
+        self.gpu = gpu
+        self._batch = Batch(gpu)
+        self._in_batch: list[Callable[[BaseException], None]] = []
+        self._lock = threading.RLock()
+        self._unreported: BaseException | None = None
+
+    def allocate(self, descriptor: Descriptor) -> Binding:
+        """A zeroed buffer."""
+        storage = storage_of(descriptor.data_type, self.gpu.features)
+        size = storage.buffer_bytes(descriptor.size)
+        return Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
+
+    def target(self, storage: Any) -> Span:
+        """The tensor's part of its buffer."""
+        binding: Binding = storage
+        return binding.span
+
+    def write(self, storage: Any, array: Array) -> Run:
+        """Through the queue where nothing is recorded before it, else through a copy."""
+        data = padded_bytes(array, storage.size)
+
+        def run() -> None:
+            with self._alone("writing a tensor"):
+                if self._batch.empty:
+                    self.gpu.queue.write_buffer(storage.buffer, storage.offset, data)
+                    return
+                source = self.gpu.handle.create_buffer_with_data(
+                    data=data, usage=wgpu.BufferUsage.COPY_SRC
+                )
+                self._batch.encoder().copy_buffer_to_buffer(
+                    source, 0, storage.buffer, storage.offset, storage.size
+                )
+                self._batch.operations += 1
+                self._batch.bytes += storage.size
+
+        return run
+
+    def read(self, storage: Any, target: Array, done: Completion[None], parts: Parts) -> Run:
+        """Submit what is recorded; the copy is mapped on the reading thread."""
+
+        def run() -> None:
+            with self._alone("reading a tensor"):
+                staging = self.gpu.staging.copy(self._batch.encoder(), storage)
+                self._submit_batch()
+            self.gpu.reader.submit(self._read, staging, target, done, parts)
+
+        return run
+
+    def _read(self, staging: Any, target: Array, done: Completion[None], parts: Parts) -> None:
+        try:
+            with self.loss(), device_errors("reading a tensor"):
+                self.gpu.staging.read([(staging, target)], parts)
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    def dispatch(
+        self,
+        executable: Executable,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        key: Hashable = None,
+    ) -> Run:
+        """Record into the open batch."""
+        assert isinstance(executable, WebGPUExecutable)
+        bound = executable.bound
+        places = {
+            value: bound[value.name] if value.name in bound else inputs[value.name]
+            for value in executable.graph.inputs
+        }
+        copies = [
+            (places.setdefault(value, outputs[name]), outputs[name])
+            for name, value in executable.graph.outputs
+        ]
+
+        copies = [(source, target) for source, target in copies if source is not target]
+        name = None if key is None or copies else (len(bound), key)
+
+        def run() -> None:
+            with self._alone("recording a graph"):
+                executable.encode(self._batch.compute_pass(), places, name)
+                for source, target in copies:
+                    copy_binding(self._batch.encoder(), source, target)
+                self._batch.operations += 1
+
+        return run
+
+    def repeat(self, executable: Executable, key: Hashable) -> Run | None:
+        """Record a program that is known: what most dispatches in a loop are."""
+        assert isinstance(executable, WebGPUExecutable)
+        program = executable.repeat((len(executable.bound), key))
+        if program is None:
+            return None
+
+        def run() -> None:  # `_record` has taken the lock
+            batch = self._batch
+            program.encode(batch.compute_pass())
+            batch.operations += 1
+
+        return run
+
+    def check_commands(self, commands: Sequence[Any]) -> None:
+        """Take the user's command buffers for one submission.
+
+        Raises:
+            ValidationError: Not command buffers of this device, submitted before, or they use what
+                is destroyed or mapped.
+            ContextLostError: The device is lost.
+        """
+        for index, given in enumerate(commands):
+            if not isinstance(given, wgpu.GPUCommandBuffer) or given._device is not self.gpu.handle:
+                raise ValidationError(
+                    f"submit: got {type(given).__name__}, expected a GPUCommandBuffer of this"
+                    " context's device"
+                )
+            if uses_of(given).taken or given in commands[:index]:
+                raise ValidationError(
+                    f"submit: command buffer {index}: the GPUCommandBuffer was submitted before"
+                )
+        with self.loss():
+            self._check_submission(commands)
+        for given in commands:
+            uses_of(given).taken = True
+
+    def _check_submission(self, commands: Sequence[Any]) -> None:
+        """Find out what would end the process in wgpu-native."""
+        with device_errors("submitting command buffers"):
+            self.gpu.encoder("whether the device lives")
+        for index, given in enumerate(commands):
+            uses_of(given).check(f"submit: command buffer {index}")
+
+    def submit_commands(self, commands: Sequence[Any]) -> Run:
+        """The user's command buffers after what is recorded."""
+
+        def run() -> None:
+            with self._alone("submitting command buffers"):
+                self._submit_batch()
+                self._check_submission(commands)
+                self.gpu.queue.submit(list(commands))
+
+        return run
+
+    def commands_failed(self, commands: Sequence[Any], error: BaseException) -> None:
+        """Command buffers were not submitted after all; they can be again."""
+        for given in commands:
+            uses_of(given).taken = False
+        self._unreported = error
+
+    def raise_failed(self) -> None:
+        """Raise an OperationError if command buffers were not submitted that were accepted."""
+        failed, self._unreported = self._unreported, None
+        if failed is not None:
+            raise consequence("a submission that had waited for a timeline", failed)
+
+    @contextlib.contextmanager
+    def lending(self, storage: Any) -> Iterator[Any]:
+        """A GPUBuffer over a tensor's memory, which can be destroyed until afterwards."""
+        lent = lend(storage.buffer)
+        try:
+            yield lent
+        finally:
+            take_back(lent)
+
+    def is_intact(self, storage: Any) -> bool:
+        """Whether the user has left a tensor's buffer alive."""
+        try:
+            check_usable(storage.buffer, "")
+        except DataError:
+            return False
+        return True
+
+    def submit(self, operation: Operation, ordered: bool = True) -> Run:
+        """As the base. What is recorded into a batch that is then refused fails, too."""
+        if not operation.slow:
+            operation.run = functools.partial(self._record, operation.run, operation.fail)
+        return super().submit(operation, ordered)
+
+    def _record(self, record: Run, fail: Callable[[BaseException], None]) -> None:
+        with self._alone("recording a graph"):
+            record()
+            if not self._batch.empty:
+                self._in_batch.append(fail)
+            if self._batch.full:
+                self._submit_batch()
+
+    def flush(self) -> list[Operation]:
+        """Submit what is recorded, and what can be recorded now."""
+        left = super().flush()
+        self.submit_recorded()
+        return left
+
+    def submit_recorded(self) -> None:
+        """Submit what is recorded."""
+        with self._alone("submitting recorded graphs"):
+            self._submit_batch()
+
+    def _submit_batch(self) -> None:
+        recorded, self._in_batch = self._in_batch, []
+        try:
+            with device_errors("submitting recorded graphs"):
+                self._batch.submit()
+        except BaseException as error:
+            for fail in recorded:
+                fail(error)
+            raise
+
+    def _signal(self, operation: Operation) -> None:
+        """Later work on this device need not wait; everyone else waits until it has run."""
+        with self._alone("submitting recorded graphs"):
+            fence = self.gpu.staging.fence(self._batch.encoder())
+            self._submit_batch()
+        for timeline, value in operation.signals:
+            timeline.promise(value, self.gpu.handle)
+        self.gpu.reader.submit(self._complete, fence, operation)
+
+    def _complete(self, fence: Any, operation: Operation) -> None:
+        try:
+            with self.loss(), device_errors("waiting for submitted work"):
+                self.gpu.staging.wait(fence)
+        except BaseException as error:
+            for timeline, value in operation.signals:
+                timeline.fail(value, error)
+        else:
+            complete(operation)
+
+    def close(self, error: BaseException) -> None:
+        """Fail what has not begun; drop what is recorded."""
+        super().close(error)
+        with self._lock:
+            self._batch = Batch(self.gpu)
+            self._in_batch.clear()
+
+    def _alone(self, what: str) -> _Alone:
+        """Nobody else records meanwhile; errors in our own words."""
+        return _Alone(self, self._lock, what)
+
+
+class _Alone:
+    """What `DeviceQueue._alone` gives; a class, as generators cost more than a recording does."""
+
+    __slots__ = ("_lock", "_queue", "_what")
+
+    def __init__(self, queue: DeviceQueue, lock: threading.RLock, what: str) -> None:
+        self._queue = queue
+        self._lock = lock
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        self._lock.release()
+        if error is not None:
+            with self._queue.loss(), device_errors(self._what):
+                raise error

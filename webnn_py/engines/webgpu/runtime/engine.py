@@ -1,0 +1,62 @@
+"""WebGPUEngine: what the device runs, and graphs compiled for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
+from webnn_py.engines.base import Engine, EngineLimits, Queue
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.lower import has_lowering
+from webnn_py.engines.webgpu.compiler.sequences import is_sequence
+from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.runtime.device import Device, find_adapter
+from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.ir import Graph, Node
+from webnn_py.ordering.schedule import Run
+
+
+class WebGPUEngine(Engine):
+    """Runs graphs in a wgpu device's queue."""
+
+    name = "webgpu"
+
+    def __init__(self, gpu: Device) -> None:
+        self.gpu = gpu
+        self.device = gpu.handle
+        self.accelerated = gpu.hardware
+
+    def limits(self) -> EngineLimits:
+        """The largest tensor is the largest buffer; it is bound in parts if need be."""
+        return EngineLimits(MAX_RANK, min(MAX_BYTE_LENGTH, self.gpu.max_buffer_bytes))
+
+    def has_kernel(self, node: Node) -> bool:
+        """Whether there is a lowering; composites without one are decomposed."""
+        return has_lowering(node.op) or is_sequence(node, self.gpu.features)
+
+    def destroy(self) -> None:
+        """Give back the memory kept for readback; the device is the user's or goes with us."""
+        self.gpu.staging.clear()
+
+    def queue(self, worker: Callable[[Run], None]) -> Queue:
+        """Recorded in batches, in the device queue's order."""
+        return DeviceQueue(self.gpu, worker)
+
+    def compile(self, graph: Graph) -> WebGPUExecutable:
+        """Generate kernels, make pipelines and buffers, upload constants."""
+        legal = legalize(graph, self.gpu.features)
+        return WebGPUExecutable(self.gpu, legal, share(kernels_of(legal, self.gpu.features)))
+
+
+def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:
+    """A backend on the user's device or a new one; None if only hardware will do and is not there.
+
+    Raises:
+        NotSupportedError: There is no adapter.
+    """
+    if hardware and find_adapter(power_preference, hardware=True) is None:
+        return None
+    return WebGPUEngine(Device(device, power_preference, hardware))

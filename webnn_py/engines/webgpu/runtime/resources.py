@@ -1,0 +1,323 @@
+"""What users bind: buffers, parts of buffers, textures, host arrays; checked, then placed."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import wgpu
+
+from webnn_py.api.tensor import MLTensor
+from webnn_py.core.errors import DataError
+from webnn_py.core.messages import named, shown
+from webnn_py.engines.webgpu.runtime import textures
+from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.executable import (
+    COPIES,
+    STORAGE,
+    WebGPUExecutable,
+    padded_bytes,
+)
+from webnn_py.engines.webgpu.runtime.tails import copy_exactly
+from webnn_py.engines.webgpu.runtime.usable import check_usable
+from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.memory import host
+from webnn_py.memory.overlap import Span, Target, check_apart
+
+Record = Callable[[Any], None]
+"""Records commands into a GPUCommandEncoder."""
+
+
+@dataclass(slots=True)
+class Dispatch:
+    """One run, placed: what to record before and after the graph's own kernels.
+
+    Attributes:
+        places: Where each input and output lies.
+        before: Uploads and texture conversions.
+        after: Copies and texture conversions of outputs.
+        private: Whether host inputs may change before they are uploaded, so that they are copied.
+        uploads: Buffers to be written before the commands run, and their contents.
+        downloads: Where host outputs lie when the commands have run, by name.
+        given: The user's buffers and textures, and what they are for.
+        written: Where the user's outputs go on the device, by name.
+    """
+
+    places: dict[Value, Binding] = field(default_factory=dict)
+    before: list[Record] = field(default_factory=list)
+    after: list[Record] = field(default_factory=list)
+    private: bool = False
+    uploads: list[tuple[Any, Array]] = field(default_factory=list)
+    downloads: dict[str, Binding] = field(default_factory=dict)
+    given: list[tuple[Any, str]] = field(default_factory=list)
+    written: dict[str, Target] = field(default_factory=dict)
+
+    def take(self, resource: Any, what: str) -> None:
+        """Use a resource of the user's."""
+        check_usable(resource, what)
+        self.given.append((resource, what))
+
+    def check_usable(self) -> None:
+        """Raise a DataError if the user's resources are not fit for a submission any more."""
+        for resource, what in self.given:
+            check_usable(resource, what)
+
+
+def is_texture(value: object) -> bool:
+    """A texture or a view of one."""
+    return isinstance(value, wgpu.GPUTexture) or is_view(value)
+
+
+def is_view(value: object) -> bool:
+    """A view of a texture."""
+    return isinstance(value, wgpu.GPUTextureView)
+
+
+def is_buffer(value: object) -> bool:
+    """A buffer or a binding of one."""
+    if isinstance(value, wgpu.GPUBuffer):
+        return True
+    try:
+        return isinstance(value, Mapping) and "buffer" in value
+    except Exception:  # whatever its own methods raise
+        return False
+
+
+def is_device_resource(value: object) -> bool:
+    """Anything that lies on a device."""
+    return is_buffer(value) or is_texture(value) or isinstance(value, MLTensor)
+
+
+def check_device(gpu: Device, resource: Any, what: str) -> None:
+    """Raise a DataError if a GPU object was made by another device."""
+    if resource._device is not gpu.handle:
+        raise DataError(f"{what}: the {type(resource).__name__} belongs to another GPUDevice")
+
+
+def buffer_binding(
+    gpu: Device, value: Any, descriptor: Descriptor, exact: int, what: str
+) -> Binding:
+    """The part of a buffer that a tensor of `exact` bytes takes: whole words.
+
+    Raises:
+        DataError: Not a buffer of this device, too small, or at an offset that cannot be bound.
+    """
+    given = value if isinstance(value, Mapping) else {"buffer": value}
+    unknown = [key for key in given if key not in ("buffer", "offset", "size")]
+    if unknown:
+        raise DataError(f"{what}: unknown keys {shown(unknown)} in the binding")
+    buffer = given["buffer"]
+    if not isinstance(buffer, wgpu.GPUBuffer):
+        raise DataError(f"{what}: got {type(buffer).__name__}, expected a GPUBuffer")
+    check_device(gpu, buffer, what)
+    offset = _bytes(given, "offset", 0, what)
+    available = _bytes(given, "size", buffer.size - offset, what)
+    size = -(-exact // 4) * 4
+    if offset % 4 or available < exact or offset + max(available, size) > buffer.size:
+        words = f" (and {size} to the buffer's end: whole words)" if size != exact else ""
+        raise DataError(
+            f"{what}: {max(available, 0)} bytes from offset {offset} of a buffer of {buffer.size},"
+            f" expected at least {exact}{words} from a multiple of 4 for {descriptor}"
+        )
+    return Binding(buffer, offset, size)
+
+
+def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
+    value = given.get(key)
+    if value is None:
+        return default
+    try:
+        count = operator.index(value)
+    except Exception:  # whatever its own methods raise
+        count = -1
+    if not 0 <= count < 2**64:
+        raise DataError(f"{what}: {key} {shown(value)} of the binding, expected a number of bytes")
+    return count
+
+
+def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
+    if not buffer.usage & usage:
+        raise DataError(f"{what}: the buffer's usage lacks {why}")
+
+
+def place(
+    executable: WebGPUExecutable,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    bound: Mapping[str, Binding],
+    own: Callable[[Value], Binding],
+    private: bool = False,
+) -> Dispatch:
+    """Check every resource and work out what to record.
+
+    Args:
+        executable: The compiled graph.
+        inputs: Resources by name, the names checked.
+        outputs: Resources by name; outputs that are not given are put into `own` buffers.
+        bound: Where the inputs lie that are constants.
+        own: A buffer for a value that the caller has none for.
+        private: Copy host inputs: they are read now and uploaded later.
+
+    Raises:
+        DataError: A resource does not fit; nothing was recorded.
+    """
+    run = Dispatch(private=private)
+    for value in executable.graph.inputs:
+        name = value.name
+        if name in bound:
+            run.places[value] = bound[name]
+            continue
+        what = named("input", name)
+        resource = host.split_dimensions(inputs[name], _public(value), what)
+        _place_input(executable, run, value, resource, what, own)
+    taken = {place.buffer for place in run.places.values()}
+    times = Counter(value for _, value in executable.graph.outputs)
+    for name, value in executable.graph.outputs:
+        if times[value] > 1 and value not in run.places:
+            run.places[value] = own(value)
+        _place_output(executable, run, name, value, outputs.get(name), own, taken)
+    check_apart(run.written)
+    return run
+
+
+def _public(value: Value) -> Descriptor:
+    return Descriptor(value.data_type, value.shape)
+
+
+def _place_input(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    value: Value,
+    resource: Any,
+    what: str,
+    own: Callable[[Value], Binding],
+) -> None:
+    gpu = executable.gpu
+    size = executable.bytes_of(value)
+    if isinstance(resource, MLTensor):
+        run.places[value] = _tensor_binding(gpu, resource, value, what)
+    elif is_texture(resource):
+        check_device(gpu, resource, what)
+        run.take(resource, what)
+        run.places[value] = target = own(value)
+        run.before.append(textures.load(gpu, resource, target.entry, value, what))
+    elif is_buffer(resource):
+        exact = executable.exact_bytes_of(value)
+        given = buffer_binding(gpu, resource, _public(value), exact, what)
+        run.take(given.buffer, what)
+        if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
+            run.places[value] = given
+            return
+        _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
+        run.places[value] = target = own(value)
+        run.before.append(_copy(gpu, given, target, target.size))
+    else:
+        contents = padded_bytes(host.input_array(resource, _public(value), what), size)
+        if run.private:
+            contents = host.private(contents, resource)
+        run.places[value] = target = own(value)
+        run.uploads.append((target.buffer, contents))
+
+
+def _place_output(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    name: str,
+    value: Value,
+    resource: Any,
+    own: Callable[[Value], Binding],
+    taken: set[Any],
+) -> None:
+    gpu = executable.gpu
+    what = named("output", name)
+    if isinstance(resource, MLTensor):
+        place = _tensor_binding(gpu, resource, value, what)
+        resource = {"buffer": place.buffer, "offset": place.offset, "size": place.size}
+    if is_texture(resource):
+        check_device(gpu, resource, what)
+        run.take(resource, what)
+        run.written[name] = Span(resource.texture if is_view(resource) else resource)
+        source = _computed(run, value, own)
+        run.after.append(textures.store(gpu, resource, source.entry, value, what))
+    elif is_buffer(resource):
+        exact = executable.exact_bytes_of(value)
+        given = buffer_binding(gpu, resource, _public(value), exact, what)
+        run.take(given.buffer, what)
+        run.written[name] = given.span
+        direct = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
+        if direct and value not in run.places and given.buffer not in taken:
+            run.places[value] = given
+            taken.add(given.buffer)
+            return
+        _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, "STORAGE (or COPY_DST)")
+        if exact % 4:
+            why = "COPY_SRC, to keep the bytes behind the result in its last word"
+            _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
+        run.after.append(_copy(gpu, _computed(run, value, own), given, exact))
+    else:
+        run.downloads[name] = _computed(run, value, own)
+
+
+def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
+    """Where an output lies before it is copied to the user."""
+    if value not in run.places:
+        run.places[value] = own(value)
+    return run.places[value]
+
+
+def _tensor_binding(gpu: Device, tensor: MLTensor, value: Value, what: str) -> Binding:
+    memory: Binding = tensor.memory(tensor.context, what, DataError)
+    if tensor.context.device is not gpu.handle:
+        raise DataError(f"{what}: the MLTensor belongs to a context on another device")
+    if tensor.constant:
+        raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
+    tensor.check_fits(value, what, DataError)
+    return memory
+
+
+def copy_input(
+    executable: WebGPUExecutable,
+    run: Dispatch,
+    value: Value,
+    resource: Any,
+    own: Callable[[Value], Binding],
+) -> None:
+    """Place an input in a buffer of its own, whatever it is given as."""
+    what = named("input", value.name)
+    plain = host.split_dimensions(resource, _public(value), what)
+    _place_input(executable, run, value, plain, what, own)
+    place = run.places[value]
+    if isinstance(plain, MLTensor) or (is_buffer(plain) and place.buffer is _buffer_of(plain)):
+        _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        run.places[value] = target = own(value)
+        run.before.append(_copy(executable.gpu, place, target, target.size))
+
+
+def _buffer_of(resource: Any) -> Any:
+    return resource["buffer"] if isinstance(resource, Mapping) else resource
+
+
+def _copy(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
+    """What records the copy of a tensor; of whole words, or of just `size` bytes."""
+    with device_errors("copying a tensor"):
+        copy = copy_exactly(gpu, source, target, size)
+
+    def record(encoder: Any) -> None:
+        with device_errors("copying a tensor"):
+            copy(encoder)
+
+    return record
+
+
+def fresh_buffers(executable: WebGPUExecutable) -> Callable[[Value], Binding]:
+    """New buffers, for recordings that may run at any time."""
+
+    def make(value: Value) -> Binding:
+        size = executable.bytes_of(value)
+        return Binding(executable.gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
+
+    return make

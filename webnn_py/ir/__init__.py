@@ -1,0 +1,31 @@
+"""The graph in memory: values, nodes, graphs; frozen, ordered, printable, verified."""
+
+from __future__ import annotations
+
+from webnn_py.ir.graph import (
+    Array,
+    Descriptor,
+    Graph,
+    Node,
+    Shape,
+    Value,
+    format_graph,
+    format_node,
+    make_graph,
+    titled,
+    verify,
+)
+
+__all__ = [
+    "Array",
+    "Descriptor",
+    "Graph",
+    "Node",
+    "Shape",
+    "Value",
+    "format_graph",
+    "format_node",
+    "make_graph",
+    "titled",
+    "verify",
+]

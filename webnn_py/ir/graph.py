@@ -1,0 +1,220 @@
+"""The graph in memory: values, nodes, graphs. Frozen, ordered, printable, verified.
+
+Knows nothing of particular operators: a node has a name, operands and attributes, and what these
+mean stands in `webnn_py.ops`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core import dtypes
+
+Shape = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """Data type and shape of a tensor. A scalar's shape is empty."""
+
+    data_type: str
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def byte_length(self) -> int:
+        """Size in bytes."""
+        return dtypes.byte_length(self.data_type, self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.data_type}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value(Descriptor):
+    """One tensor of a graph; identity is the object, the name is only for people."""
+
+    name: str = ""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def titled(op: str, label: str) -> str:
+    """An operator and its label, for messages; what is not printable is escaped."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)
+    return f"{op} [{shown}]" if shown else op
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator applied: `outputs = op(*inputs, **attrs)`.
+
+    Attributes:
+        op: The operator's Python name.
+        inputs: In the order of the operator's declaration; an optional operand not given is None.
+        attrs: Options, all of them, normalised (defaults filled in, lists as tuples).
+        outputs: One value, or several.
+        label: The user's label, for messages and traces.
+    """
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    attrs: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    label: str = ""
+
+    @property
+    def operands(self) -> Iterator[Value]:
+        """The operands that are there."""
+        return (value for value in self.inputs if value is not None)
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A whole graph in execution order.
+
+    Attributes:
+        inputs: Named values that the user gives.
+        constants: Values known at build.
+        nodes: In an order in which each operand stands before its use.
+        outputs: Name and value of what the user gets.
+    """
+
+    inputs: tuple[Value, ...]
+    constants: Mapping[Value, Array]
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, Value], ...]
+    _names: dict[Value, str] = field(default_factory=dict, repr=False)
+
+    def name_of(self, value: Value) -> str:
+        """A short name of a value, unique in this graph."""
+        if not self._names:
+            self._names.update(_assign_names(self))
+        return self._names[value]
+
+    def producers(self) -> dict[Value, Node]:
+        """The node that makes each value."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    def uses(self) -> dict[Value, int]:
+        """How often each value is read, being a graph output included."""
+        counts: dict[Value, int] = {}
+        for value in [v for n in self.nodes for v in n.operands] + [v for _, v in self.outputs]:
+            counts[value] = counts.get(value, 0) + 1
+        return counts
+
+    def replace(self, **changes: Any) -> Graph:
+        """A copy with other parts."""
+        parts = {
+            "inputs": self.inputs,
+            "constants": self.constants,
+            "nodes": self.nodes,
+            "outputs": self.outputs,
+        }
+        return make_graph(**(parts | changes))
+
+    def __str__(self) -> str:
+        return format_graph(self)
+
+
+def make_graph(
+    inputs: Iterable[Value],
+    constants: Mapping[Value, Array],
+    nodes: Iterable[Node],
+    outputs: Iterable[tuple[str, Value]],
+) -> Graph:
+    """Assemble a graph; nothing of the arguments is shared that could change later."""
+    return Graph(tuple(inputs), MappingProxyType(dict(constants)), tuple(nodes), tuple(outputs))
+
+
+def _assign_names(graph: Graph) -> dict[Value, str]:
+    names = {value: f"%{value.name}" for value in graph.inputs}
+    names |= {value: f"%c{i}" for i, value in enumerate(graph.constants)}
+    made = (output for node in graph.nodes for output in node.outputs)
+    return names | {value: f"%{i}" for i, value in enumerate(made)}
+
+
+def _format_attr(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_format_attr, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def format_node(node: Node, names: Mapping[Value, str]) -> str:
+    """One line: outputs, operator, operands, attributes, label."""
+    left = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in node.outputs)
+    arguments = [names[v] if v is not None else "_" for v in node.inputs]
+    while arguments and arguments[-1] == "_":
+        arguments.pop()
+    arguments += [f"{k}={_format_attr(v)}" for k, v in node.attrs.items() if v is not None]
+    label = f'  "{node.label}"' if node.label else ""
+    return f"{left} = {node.op}({', '.join(arguments)}){label}"
+
+
+def format_graph(graph: Graph) -> str:
+    """The readable listing: what `print(graph)` shows and golden tests compare."""
+    names = {v: graph.name_of(v) for v in _all_values(graph)}
+    heads = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in graph.inputs)
+    lines = [f"graph({heads}) {{"]
+    for value, array in graph.constants.items():
+        shown = f" = {array.reshape(-1)[0]}" if array.size == 1 else ""
+        lines.append(f"  {names[value]}: {Descriptor.__str__(value)} constant{shown}")
+    lines += [f"  {format_node(node, names)}" for node in graph.nodes]
+    results = ", ".join(f"{name}={names[value]}" for name, value in graph.outputs)
+    return "\n".join([*lines, f"  return {results}", "}"])
+
+
+def _all_values(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    yield from graph.constants
+    for node in graph.nodes:
+        yield from node.outputs
+
+
+def verify(graph: Graph) -> None:
+    """Check the structure: unique values, operands before use, constants that fit.
+
+    Raises:
+        AssertionError: A pass made a broken graph; this is never the user's fault.
+    """
+    known: set[Value] = set()
+    for value in (*graph.inputs, *graph.constants):
+        assert value not in known, f"{value} stands twice"
+        known.add(value)
+    for value, array in graph.constants.items():
+        assert array.shape == value.shape, f"constant {array.shape} for {value}"
+        assert array.dtype == dtypes.DTYPES[value.data_type].numpy, f"{array.dtype} for {value}"
+    for node in graph.nodes:
+        for operand in node.operands:
+            assert operand in known, f"{node.op} reads {operand} before it is made"
+        for output in node.outputs:
+            assert output not in known, f"{node.op} makes {output} twice"
+            known.add(output)
+    assert graph.outputs, "a graph needs an output"
+    for name, value in graph.outputs:
+        assert value in known, f"output {name} is not made"

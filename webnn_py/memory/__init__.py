@@ -1,0 +1,1 @@
+"""Memory: arrays that users give, what overlaps, which buffers values share."""

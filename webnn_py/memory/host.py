@@ -1,0 +1,290 @@
+"""Host memory that users give: arrays, buffers, DLPack; checked against a descriptor."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core import convert, dtypes
+from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of_memory
+from webnn_py.core.messages import said, shown, type_name
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.ir import Array, Descriptor
+
+KDL_CPU = 1
+
+
+def resource_of(value: Any, what: str = "a resource") -> Any:
+    """The resource of a plain one or of {"resource", "dimensions"}; a binding as a dictionary."""
+    if not isinstance(value, Mapping):
+        return value
+    given = convert.mapping(value, what, DataError)
+    return given.get("resource", given)
+
+
+def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
+    """The resource of a plain one or of {"resource", "dimensions"}, the dimensions checked."""
+    if not isinstance(value, Mapping):
+        return value
+    given = convert.mapping(value, what, DataError)
+    if "resource" not in given:
+        return given
+    unknown = [key for key in given if key not in ("resource", "dimensions")]
+    if unknown:
+        raise DataError(f"{what}: unknown keys {shown(unknown)} next to 'resource'")
+    try:
+        dimensions = convert.unsigned_list(given.get("dimensions", descriptor.shape), "dimensions")
+    except ValidationError as error:
+        raise DataError(f"{what}: {error}") from None
+    if dimensions != descriptor.shape:
+        raise DataError(
+            f"{what}: dimensions {shown(list(dimensions))}, expected {list(descriptor.shape)}"
+        )
+    return given["resource"]
+
+
+def array_of(value: Any) -> Array:
+    """An array over the memory of `value`; copies nothing.
+
+    Raises:
+        DataError: It is no array, has no buffer, and does not lie in CPU memory.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    try:
+        array = _shared(value)
+    except MLError:
+        raise
+    except Exception as error:  # whatever its own methods raise
+        raise DataError(
+            f"the memory of the {type_name(value)} cannot be taken: {said(error)}"
+        ) from error
+    if array is None:
+        raise DataError(
+            f"got {type_name(value)}, expected an array, a buffer or a DLPack tensor{_made(value)}"
+        )
+    return array
+
+
+def _shared(value: Any) -> Array | None:
+    """An array over an object's memory, by the protocol that it has."""
+    if hasattr(value, "__dlpack__"):
+        device = int(value.__dlpack_device__()[0])
+        if device != KDL_CPU:
+            raise DataError(f"got a tensor on DLPack device type {device}, expected the CPU (1)")
+        return np.from_dlpack(value)
+    if hasattr(value, "__array_interface__"):
+        return np.asarray(value)
+    try:
+        view = memoryview(value)
+    except TypeError:
+        return None
+    return np.asarray(view)
+
+
+def _made(value: object) -> str:
+    """How to make an array of it, as the end of a message."""
+    if isinstance(value, (list, tuple)):
+        return "; make one with np.array(…, np.float32)"
+    if isinstance(value, numbers.Real):
+        return "; make one with np.float32(…)"
+    return ""
+
+
+def _converted(array: Array, wanted: np.dtype[Any]) -> str:
+    """How to convert an array, as the end of a message."""
+    return "" if array.dtype.kind not in "fiub" else f"; convert it with .astype(np.{wanted.name})"
+
+
+def _typed(array: Array, raw: bool, descriptor: Descriptor, what: str) -> Array:
+    wanted = dtypes.DTYPES[descriptor.data_type].numpy
+    if raw and array.itemsize == 1:
+        if array.size == descriptor.byte_length:
+            return array.reshape(-1).view(wanted).reshape(descriptor.shape)
+        raise DataError(
+            f"{what}: {array.size} bytes, expected {descriptor.byte_length} for {descriptor}"
+        )
+    if array.dtype != wanted:
+        raise DataError(
+            f"{what}: data type {array.dtype}, expected {descriptor.data_type}"
+            f"{_converted(array, wanted)}"
+        )
+    if array.shape == descriptor.shape:
+        return array
+    if array.ndim == 1 and array.size == descriptor.size:
+        return array.reshape(descriptor.shape)
+    shape = ", ".join(map(str, descriptor.shape))
+    remedy = f"; change it with .reshape({shape})" if array.size == descriptor.size else ""
+    raise DataError(f"{what}: shape {list(array.shape)}, expected {list(descriptor.shape)}{remedy}")
+
+
+def _is_raw(value: object) -> bool:
+    """A flat buffer, which has a length but no shape of its own."""
+    try:
+        return isinstance(value, memoryview) or not hasattr(value, "shape")
+    except Exception:  # whatever its own methods raise
+        return False
+
+
+def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
+    """A C-contiguous array of just the descriptor's data type and shape.
+
+    Memory is shared with `value` unless it is strided or not aligned. An array has the operand's
+    shape, or is flat and has its number of elements; bytes have its number of bytes.
+
+    Raises:
+        DataError: Names what was got and expected.
+    """
+    resource = split_dimensions(value, descriptor, what)
+    try:
+        array = array_of(resource)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error.__cause__
+    typed = np.ascontiguousarray(_typed(array, _is_raw(resource), descriptor, what))
+    if not typed.flags.aligned:  # raw bytes may begin anywhere
+        typed = typed.copy()
+    return typed.reshape(descriptor.shape)
+
+
+def private(array: Array, value: Any) -> Array:
+    """The array that was made of `value`, or a copy where it lies in memory that may change.
+
+    Args:
+        array: From `input_array`, or made of that.
+        value: What was given.
+    """
+    resource = resource_of(value)
+    if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
+        return array
+    # Not array.copy(), which lets other threads run meanwhile: they keep an event loop waiting.
+    return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+
+
+def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
+    """A writable view of the output's shape over the user's memory.
+
+    A larger contiguous array is accepted; its first elements are the output.
+
+    Raises:
+        DataError: Too small, of another data type, read-only, or strided and of another shape.
+    """
+    try:
+        array = array_of(value)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error.__cause__
+    wanted = dtypes.DTYPES[descriptor.data_type].numpy
+    if not array.flags.writeable:
+        raise DataError(f"{what}: the array is read-only")
+    if _is_raw(value) and array.itemsize == 1 and array.dtype != wanted:
+        array = _bytes_as(array, wanted, what)
+    if array.dtype != wanted:
+        raise DataError(
+            f"{what}: data type {array.dtype}, expected {descriptor.data_type};"
+            f" make it with np.empty(…, np.{wanted.name})"
+        )
+    if array.size < descriptor.size:
+        raise DataError(
+            f"{what}: {array.size} elements, expected at least {descriptor.size}"
+            f" for shape {list(descriptor.shape)}"
+        )
+    if array.shape == descriptor.shape:
+        return array
+    if not array.flags.c_contiguous:
+        raise DataError(
+            f"{what}: a strided array of shape {list(array.shape)}, expected"
+            f" {list(descriptor.shape)} or contiguous memory"
+        )
+    return array.reshape(-1)[: descriptor.size].reshape(descriptor.shape)
+
+
+def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
+    """Writable bytes as so many elements as fit into them."""
+    if not array.flags.c_contiguous:
+        raise DataError(f"{what}: strided bytes, expected contiguous memory")
+    whole = array.size // wanted.itemsize * wanted.itemsize
+    return array.reshape(-1).view(np.uint8)[:whole].view(wanted)
+
+
+@telling_of_memory
+def constant_array(
+    value: Any, data_type: str | None, shape: Sequence[int] | None
+) -> tuple[Array, str]:
+    """A private copy of a constant's contents, and its data type.
+
+    Raises:
+        ValidationError: The contents do not fit data type and shape.
+    """
+    name: str | None = None if data_type is None else dtypes.check(data_type)
+    if _is_number(value, name):
+        return _number_constant(value, name, shape)
+    try:
+        array = array_of(value)
+    except DataError as error:
+        raise ValidationError(str(error)) from error.__cause__
+    if name is None:
+        name = dtypes.from_numpy(array.dtype)
+    sizes = array.shape if shape is None else convert.unsigned_list(shape, "shape")
+    check_dimensions(sizes, name)
+    descriptor = Descriptor(name, sizes)
+    if name in dtypes.PACKED_4BIT:
+        return _packed_constant(array, descriptor), name
+    wanted = dtypes.DTYPES[name].numpy
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if _is_raw(value) and flat.itemsize == 1:
+        if flat.nbytes != descriptor.byte_length:
+            raise ValidationError(
+                f"{flat.nbytes} bytes, expected {descriptor.byte_length} for {descriptor}"
+            )
+        flat = flat.view(wanted)
+    if flat.dtype != wanted:
+        raise ValidationError(
+            f"data type {array.dtype}, expected {name}{_converted(array, wanted)}"
+        )
+    if flat.size != descriptor.size:
+        raise ValidationError(
+            f"{flat.size} elements, expected {descriptor.size} for shape {list(sizes)}"
+        )
+    return np.array(flat.reshape(sizes), order="C", copy=True), name
+
+
+def _is_number(value: object, data_type: str | None) -> bool:
+    """Whether it is a plain number, and not an array without dimensions.
+
+    What NumPy computes Python's numbers with, float64 and int64, is one where a data type is named;
+    its other scalars have the data type that they have. Neither are bools numbers.
+    """
+    if not isinstance(value, np.generic):
+        return isinstance(value, numbers.Real)
+    if data_type is None:
+        return isinstance(value, (np.float64, np.bool_))
+    plain = isinstance(value, (np.float64, np.int64, np.bool_))
+    return plain or value.dtype == dtypes.DTYPES[data_type].numpy
+
+
+def _number_constant(
+    value: Any, data_type: str | None, shape: Sequence[int] | None
+) -> tuple[Array, str]:
+    number = convert.number(value, "value")
+    if data_type is None:
+        raise ValidationError("a number needs a data type: constant(3.0, 'float32')")
+    held = dtypes.exact_number(number, data_type)
+    sizes = () if shape is None else convert.unsigned_list(shape, "shape")
+    check_dimensions(sizes, data_type)
+    return np.full(sizes, held, dtype=dtypes.DTYPES[data_type].numpy), data_type
+
+
+def _packed_constant(array: Array, descriptor: Descriptor) -> Array:
+    """Packed bytes to one element a byte."""
+    if array.dtype.itemsize != 1:
+        raise ValidationError(f"data type {array.dtype}, expected bytes of packed nibbles")
+    if array.size == descriptor.byte_length:
+        unpacked = dtypes.unpack_4bit(
+            np.ascontiguousarray(array), descriptor.data_type, descriptor.size
+        )
+        return np.array(unpacked.reshape(descriptor.shape), order="C", copy=True)
+    raise ValidationError(
+        f"{array.size} bytes, expected {descriptor.byte_length} for {descriptor} (two to a byte)"
+    )

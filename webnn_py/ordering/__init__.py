@@ -1,0 +1,1 @@
+"""What comes before what: timelines, and the order of work on one context."""
