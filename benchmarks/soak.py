@@ -38,9 +38,9 @@ def build(context: MLContext) -> MLGraph:
 class Soak:
     """Requests by number: number n is about picture n % DIFFERENT."""
 
-    def __init__(self, graph: MLGraph) -> None:
+    def __init__(self, context: MLContext, graph: MLGraph) -> None:
         self._graph = graph
-        self._execution = MLAwaitedExecution(graph.context)
+        self._execution = MLAwaitedExecution(context)
         self._pictures = pictures(DIFFERENT)
         self._expected: list[np.ndarray] = []
         self._next = 0
@@ -83,7 +83,7 @@ class Soak:
 async def measure(device: str, concurrent: int, seconds: float) -> Figures:
     """Counts, throughput, latency and memory."""
     context = await ml.create_context_async(device_type=device)  # type: ignore[arg-type]
-    soak, memory = Soak(build(context)), psutil.Process().memory_info
+    soak, memory = Soak(context, build(context)), psutil.Process().memory_info
     await soak.prepare()
     before = await soak.run(1, seconds / 10)
     await soak.run(concurrent, seconds * WARM_UP)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from samples.digits import Images, build, held_out
-from webnn_py import MLExecution, MLGraph, ml
+from webnn_py import MLContext, MLExecution, MLGraph, ml
 
 
 class Figures(NamedTuple):
@@ -32,9 +32,11 @@ class Figures(NamedTuple):
     accuracy: float
 
 
-def classify(graph: MLGraph, images: Images, workers: int) -> tuple[Images, list[int]]:
+def classify(
+    context: MLContext, graph: MLGraph, images: Images, workers: int
+) -> tuple[Images, list[int]]:
     """Probabilities by image, and how many images each thread took."""
-    execution = MLExecution(graph.context)
+    execution = MLExecution(context)
     answers = np.empty((len(images), 10), np.float32)
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(len(images)):
@@ -59,7 +61,7 @@ def main(workers: int = 4) -> Figures:
     with ml.create_context_sync(device_type="cpu") as context:
         graph = build(context, 1)
         start = time.perf_counter()
-        answers, by_thread = classify(graph, images, workers)
+        answers, by_thread = classify(context, graph, images, workers)
         seconds = time.perf_counter() - start
     predictions = answers.argmax(axis=1)
     accuracy = float((predictions == labels).mean())

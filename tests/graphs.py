@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.internals import context_of
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -53,7 +54,7 @@ def expected(what: Build, inputs: Arrays) -> Arrays:
 
 def awaited(graph: MLGraph, inputs: Any, outputs: Any = None) -> dict[str, Any]:
     """One awaited computation, under a loop of its own."""
-    execution = MLAwaitedExecution(graph.context)
+    execution = MLAwaitedExecution(context_of(graph))
 
     async def main() -> dict[str, Any]:
         return await execution.compute(graph, inputs, outputs)

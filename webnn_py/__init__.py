@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 from webnn_py._version import __version__
 
 if TYPE_CHECKING:
-    from webnn_py.api.builder import MLGraphBuilder, MLOperandDescriptor
-    from webnn_py.api.context import MLContext, MLContextLostInfo, ml
+    from webnn_py.api.awaited import MLAwaitedExecution
+    from webnn_py.api.builder import MLGraphBuilder
+    from webnn_py.api.context import MLContext
+    from webnn_py.api.descriptor import MLOperandDescriptor
     from webnn_py.api.encoder import MLCommandEncoder
-    from webnn_py.api.execution import MLAwaitedExecution, MLExecution
+    from webnn_py.api.execution import MLExecution
     from webnn_py.api.graph import MLGraph
+    from webnn_py.api.ml import ml
+    from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.tensor import MLTensor
     from webnn_py.core.errors import (
         ContextLostError,
@@ -35,8 +39,9 @@ if TYPE_CHECKING:
 # Where each public name comes from. They are imported when first used, so that importing the
 # package costs next to nothing to a program that may not come to need it.
 _HOMES = {
-    "api.builder": ("MLGraphBuilder", "MLOperandDescriptor"),
-    "api.context": ("MLContext", "MLContextLostInfo", "ml"),
+    "api.builder": ("MLGraphBuilder",),
+    "api.context": ("MLContext",),
+    "api.descriptor": ("MLOperandDescriptor",),
     "api.encoder": ("MLCommandEncoder",),
     "core.errors": (
         "ContextLostError",
@@ -49,9 +54,12 @@ _HOMES = {
         "ValidationError",
         "WaitTimeoutError",
     ),
-    "api.execution": ("MLAwaitedExecution", "MLExecution"),
+    "api.awaited": ("MLAwaitedExecution",),
+    "api.execution": ("MLExecution",),
     "api.graph": ("MLGraph",),
     "ops.operand": ("MLOperand",),
+    "api.ml": ("ml",),
+    "api.session": ("MLContextLostInfo",),
     "api.tensor": ("MLTensor",),
     "ordering.timeline": ("Timeline", "TimelinePoint"),
 }

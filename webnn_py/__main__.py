@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import json
 import platform
 import sys
@@ -20,7 +21,6 @@ LIMITS = (
     "max-compute-workgroup-storage-size",
     "max-compute-invocations-per-workgroup",
 )
-PACKAGES = {"reference": "numpy", "webgpu": "wgpu"}
 NO_GPU = "none: a NotSupportedError"
 
 
@@ -75,12 +75,15 @@ def contexts() -> dict[str, str]:
 
 def engines() -> dict[str, str]:
     """The engines that can be used here, by name, and what they run on."""
-    from webnn_py.api.context import CPU_ENGINES, GPU_ENGINES
+    from webnn_py.engines.registry import engine_packages
 
-    names = [name for name in CPU_ENGINES if name != "auto"]
+    packages = engine_packages()
     if gpu() is not None:
-        names += [name for name in GPU_ENGINES if name != "auto"]
-    return {name: f"{PACKAGES[name]} {version_of(PACKAGES[name])}" for name in names}
+        packages["webgpu"] = "wgpu"
+    return {
+        name: f"{package} {importlib.metadata.version(package)}"
+        for name, package in packages.items()
+    }
 
 
 def collect() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from tests.internals import context_of
 from webnn_py import MLCommandEncoder, MLContext, MLGraph
 
 STORAGE = wgpu.BufferUsage.STORAGE
@@ -38,9 +39,9 @@ def submit(encoder: MLCommandEncoder, context: MLContext) -> None:
 
 def run_recorded(graph: MLGraph, inputs: Any, outputs: Any) -> None:
     """Dispatch once in a recording of its own, and submit it."""
-    encoder = MLCommandEncoder(graph.context)
+    encoder = MLCommandEncoder(context_of(graph))
     encoder.dispatch(graph, inputs, outputs)
-    submit(encoder, graph.context)
+    submit(encoder, context_of(graph))
 
 
 def dispatched(device: Any, code: str, buffer: Any, workgroups: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.internals import context_of
 from tests.property.drawing import Array, Call, Tensor
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
 from webnn_py.core.dtypes import PACKED_4BIT, from_numpy
@@ -37,7 +38,7 @@ def compute(context: MLContext, call: Call) -> list[Array]:
 
 
 async def _awaited(graph: MLGraph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    return await MLAwaitedExecution(graph.context).compute(graph, inputs)
+    return await MLAwaitedExecution(context_of(graph)).compute(graph, inputs)
 
 
 def assert_close(got: Array, wanted: Array, integers: int = 0, nan: bool = True) -> None:

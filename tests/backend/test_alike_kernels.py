@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from tests.backend.compared import applied, assert_like_reference
 from tests.graphs import Build, build
+from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
 
 MANY = 100
 
 
-def executable_of(context: MLContext, what: Build) -> WebGPUExecutable:
-    executable = build(context, what).executable_for(context)
-    assert isinstance(executable, WebGPUExecutable)
-    return executable
+def kernels_of(context: MLContext, what: Build) -> Sequence[Kernel]:
+    kernels: Sequence[Kernel] = executable_of(build(context, what)).compiled.kernels
+    return kernels
 
 
 @pytest.mark.parametrize("data_type", ["float32", "float16", "uint8", "int64"])
@@ -37,10 +38,10 @@ def test_pieces_take_one_pipeline(gpu: MLContext) -> None:
         x = b.input("x", "float32", [2048])
         return {f"y{i}": part for i, part in enumerate(b.split(x, 2048))}
 
-    executable = executable_of(gpu, pieces)
-    assert len(executable.kernels) == 2048
+    kernels = kernels_of(gpu, pieces)
+    assert len(kernels) == 2048
     # The first piece lies at no offset.
-    assert len({kernel.code for kernel in executable.kernels}) <= 2
+    assert len({kernel.code for kernel in kernels}) <= 2
 
 
 def test_numbers_of_all_kinds(gpu: MLContext) -> None:
@@ -56,7 +57,7 @@ def test_numbers_of_all_kinds(gpu: MLContext) -> None:
         }
 
     graph = build(gpu, scaled)
-    kernels = executable_of(gpu, scaled).kernels
+    kernels = kernels_of(gpu, scaled)
     assert len({kernel.code for kernel in kernels}) < len(kernels) // 4
     x = np.array([-1.0, 0.0, 2.5], np.float32)
     results = asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": x}))
@@ -70,4 +71,4 @@ def test_few_kernels_keep_their_numbers(gpu: MLContext) -> None:
         x = b.input("x", "float32", [8])
         return {f"y{i}": part for i, part in enumerate(b.split(x, 8))}
 
-    assert not any(kernel.numbers for kernel in executable_of(gpu, pieces).kernels)
+    assert not any(kernel.numbers for kernel in kernels_of(gpu, pieces))

@@ -19,6 +19,7 @@ from tests.graphs import (
     doubling,
     expected,
 )
+from tests.internals import engine_of, executable_of, session_of
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import LONG, in_threads
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder
@@ -131,7 +132,7 @@ def test_building_leaves_the_loop_free(context: MLContext, run: Run) -> None:
         release.set()
 
     async def main() -> None:
-        context._builder.submit(release.wait)  # the build stands behind it
+        session_of(context).run_on_builder(release.wait)  # the build stands behind it
         await together([building, other])
 
     run(main)
@@ -197,7 +198,7 @@ def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
         await execution.compute(graph, {"x": ONES}, {"y": target})
 
     async def main() -> None:
-        context.run_on_worker(release.wait)
+        session_of(context).run_on_worker(release.wait)
         await cancel_after(compute, pause)
         release.set()
         results = await execution.compute(graph, {"x": ONES})  # stands behind what was cancelled
@@ -210,13 +211,13 @@ def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
 def test_cancelled_before_it_was_read_back(gpu: MLContext, run: Run) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
     release, target = threading.Event(), np.zeros((2, 3), np.float32)
-    gpu.backend.gpu.reader.submit(release.wait)  # type: ignore[attr-defined]
+    engine_of(gpu).gpu.reader.submit(release.wait)
 
     async def compute() -> None:
         await execution.compute(graph, {"x": ONES}, {"y": target})
 
     async def begun() -> None:
-        await gpu.run_on_worker(lambda: None)  # submitted by now
+        await session_of(gpu).run_on_worker(lambda: None)  # submitted by now
 
     async def main() -> None:
         await cancel_after(compute, begun)
@@ -231,7 +232,7 @@ def test_a_cancelled_await_ends_with_the_part_under_way(
     cpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, execution = doubling(cpu), MLAwaitedExecution(cpu)
-    executable: Any = graph.executable_for(cpu)
+    executable: Any = executable_of(graph)
     compute_now, started, release = executable.run, threading.Event(), threading.Event()
 
     def slowly(inputs: Any, outputs: Any) -> None:
@@ -259,7 +260,7 @@ def test_a_cancelled_await_does_not_wait_for_a_submission(
     gpu: MLContext, run: Run, outputs: str
 ) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
-    device: Any = gpu.backend.gpu  # type: ignore[attr-defined]
+    device: Any = engine_of(gpu).gpu
     y = empty_buffer(gpu.device, 24)
     target: Any = {"none": None, "arrays": np.zeros((2, 3), np.float32), "buffers": y}[outputs]
 
@@ -305,7 +306,7 @@ def test_cancelled_device_outputs_stay_as_they_are(gpu: MLContext, run: Run) -> 
         await execution.compute(graph, {"x": ONES}, {"y": y})
 
     async def main() -> None:
-        gpu.run_on_worker(release.wait)
+        session_of(gpu).run_on_worker(release.wait)
         await cancel_after(compute, pause)
         release.set()
         await execution.compute(graph, {"x": ONES})

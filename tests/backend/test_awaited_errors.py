@@ -21,6 +21,7 @@ from tests.graphs import (
     doubling,
     expected,
 )
+from tests.internals import engine_of, session_of
 from tests.loops import Run, pause, together, under_asyncio
 from webnn_py import (
     ContextLostError,
@@ -127,7 +128,7 @@ def test_a_buffer_destroyed_while_the_run_waits(gpu: MLContext, run: Run) -> Non
 
     async def main() -> None:
         await compute()
-        gpu.run_on_worker(release.wait)
+        session_of(gpu).run_on_worker(release.wait)
         await together([failing, destroying])
 
     run(main)
@@ -186,7 +187,7 @@ def test_a_graph_destroyed_meanwhile_still_completes(context: MLContext, run: Ru
         release.set()
 
     async def main() -> None:
-        context.run_on_worker(release.wait)
+        session_of(context).run_on_worker(release.wait)
         await together([computing, destroying])
 
     run(main)
@@ -212,7 +213,7 @@ def test_a_context_destroyed_meanwhile_fails_what_waits(
         release.set()
 
     async def main() -> None:
-        context.run_on_worker(release.wait)
+        session_of(context).run_on_worker(release.wait)
         await together([*(functools.partial(failing, n) for n in range(3)), destroying])
         with pytest.raises(ContextLostError):
             await execution.compute(graph, {"x": ONES})
@@ -226,14 +227,14 @@ def test_a_device_lost_while_its_results_are_awaited(
     own_gpu: MLContext, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph, execution, release = doubling(own_gpu), MLAwaitedExecution(own_gpu), threading.Event()
-    own_gpu.backend.gpu.reader.submit(release.wait)  # type: ignore[attr-defined]
+    engine_of(own_gpu).gpu.reader.submit(release.wait)
 
     async def failing() -> None:
         with pytest.raises(ContextLostError, match="GPUDevice"):
             await execution.compute(graph, {"x": ONES})
 
     async def losing() -> None:
-        await own_gpu.run_on_worker(lambda: None)
+        await session_of(own_gpu).run_on_worker(lambda: None)
         own_gpu.device.destroy()
         release.set()
 

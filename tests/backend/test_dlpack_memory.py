@@ -14,6 +14,7 @@ import pytest
 from tests.backend.libraries import Library
 from tests.backend.tensors import ONES, SHAPE, Parked, tensor
 from tests.graphs import build, doubling
+from tests.internals import storage_of
 from tests.loops import Run
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
@@ -113,7 +114,7 @@ def test_nothing_is_kept_for_ever(context: MLContext) -> None:
 
 def test_a_capsule_that_nobody_takes_frees_its_memory(cpu: MLContext) -> None:
     made = tensor(cpu, ONES)
-    storage = weakref.ref(made.storage)
+    storage = weakref.ref(storage_of(made))
     for version in (None, (1, 0)):
         for _ in range(10):
             made.__dlpack__(max_version=version)
@@ -124,7 +125,7 @@ def test_a_capsule_that_nobody_takes_frees_its_memory(cpu: MLContext) -> None:
 def test_a_consumer_that_lets_go_frees_the_memory(library: Library) -> None:
     with ml.create_context_sync(device_type="cpu") as context:
         made = tensor(context, ONES)
-        storage = weakref.ref(made.storage)
+        storage = weakref.ref(storage_of(made))
         taken = library.take(made)
         made.destroy()
         gc.collect()

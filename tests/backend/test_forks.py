@@ -17,6 +17,7 @@ import pytest
 from tests.backend.buffers import empty_buffer
 from tests.backend.tensors import Parked, tensor
 from tests.graphs import ONES, assert_awaits, assert_works, doubling
+from tests.internals import session_of
 from tests.processes import run_alone
 from webnn_py import (
     InvalidStateError,
@@ -122,7 +123,7 @@ def fork_with(device_type: Any) -> None:
     context = ml.create_context_sync(device_type=device_type)
     left, x, host = uses(context), tensor(context, ONES), Timeline()
     assert_awaits(context)
-    queue: Any = context.queue
+    queue: Any = session_of(context).queue
     held = [queue._schedules._main._lock, host._lock]
     if device_type == "gpu":
         held.append(queue._lock)

@@ -11,6 +11,7 @@ import pytest
 from tests.backend.buffers import buffer_of, empty_buffer, read, submit
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, awaited
+from tests.internals import context_of
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -29,13 +30,13 @@ RECORDED = "input 'k' was made a constant by an initialize_graph that is recorde
 
 def initialized(graph: MLGraph, value: Any = FIVES) -> MLCommandEncoder:
     """An encoder that carries the initialization."""
-    encoder = MLCommandEncoder(graph.context)
+    encoder = MLCommandEncoder(context_of(graph))
     encoder.initialize_graph(graph, {"k": value})
     return encoder
 
 
 def assert_refused_everywhere(graph: MLGraph, message: str = RECORDED) -> None:
-    context = graph.context
+    context = context_of(graph)
     x, y = tensor(context, ONES), tensor(context)
     with pytest.raises((InvalidStateError, DataError), match=message):
         awaited(graph, {"x": ONES})
@@ -46,7 +47,7 @@ def assert_refused_everywhere(graph: MLGraph, message: str = RECORDED) -> None:
 
 
 def assert_runs_everywhere(graph: MLGraph, expected: Any = SIXES) -> None:
-    context = graph.context
+    context = context_of(graph)
     x, y = tensor(context, ONES), tensor(context)
     np.testing.assert_array_equal(awaited(graph, {"x": ONES})["y"], expected)
     context.dispatch(graph, {"x": x}, {"y": y})

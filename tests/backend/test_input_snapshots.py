@@ -14,6 +14,7 @@ import pytest
 
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, doubling
+from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, under_asyncio
 from webnn_py import DataError, MLAwaitedExecution, MLContext, Timeline
 
@@ -148,15 +149,13 @@ def test_a_cancelled_run_that_waits_keeps_no_copies(context: MLContext, run: Run
     async def compute() -> None:
         call: Any = execution.compute(graph, {"x": ONES})
         made = call.cr_frame.f_locals["run"]
-        copies = (
-            made._arrays.values() if hasattr(made, "_arrays") else [made._dispatch.uploads[0][1]]
-        )
-        kept.extend(weakref.ref(copy) for copy in copies)
-        del made, copies
+        dispatch = getattr(made, "_dispatch", None)  # of a GPU context
+        kept.append(weakref.ref(made._inputs[0] if dispatch is None else dispatch.uploads[0][1]))
+        del made, dispatch
         await call
 
     async def main() -> None:
-        blocker = context.run_on_worker(release.wait)
+        blocker = session_of(context).run_on_worker(release.wait)
         try:
             await cancel_after(compute, pause)
             gc.collect()

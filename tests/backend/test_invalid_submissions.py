@@ -14,6 +14,7 @@ import wgpu
 from tests.backend.buffers import buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, tensor
 from tests.graphs import assert_awaits, doubling
+from tests.internals import session_of
 from tests.processes import run_alone
 from webnn_py import (
     ContextLostError,
@@ -136,7 +137,7 @@ def a_recorded_graph_s_tensor(context: MLContext) -> Scenario:
         with context.export_to_gpu(y) as buffer:
             buffer.destroy()
 
-    return encoder._recording._encoder.finish(), destroy, "GPUBuffer is destroyed"
+    return encoder._commands._encoder.finish(), destroy, "GPUBuffer is destroyed"
 
 
 def an_exported_buffer(context: MLContext) -> Scenario:
@@ -254,7 +255,7 @@ def test_a_submission_that_failed_can_be_made_again(gpu: MLContext) -> None:
     with pytest.raises(ValidationError, match="submitted before"):
         gpu.submit([commands])
     gate.fail(1, ValueError("boom"))
-    gpu.run_on_worker(lambda: None).wait(LONG)
+    session_of(gpu).run_on_worker(lambda: None).wait(LONG)
     with pytest.raises(OperationError, match="boom"):
         gpu.flush()
     gpu.submit([commands])

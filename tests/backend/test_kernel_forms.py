@@ -22,6 +22,7 @@ from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
 from tests.graphs import awaited, build, expected
+from tests.internals import engine_of, executable_of
 from webnn_py import MLContext, ml
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
@@ -36,7 +37,7 @@ UNFOLDED = {"conv_direct.emit"}
 def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
     """A context on a device that is taken for another kind, or for one with lower limits."""
     with ml.create_context_sync(device) as context:
-        backend = context.backend
+        backend = engine_of(context)
         assert isinstance(backend, WebGPUEngine)
         backend.gpu.features = dataclasses.replace(backend.gpu.features, **changes)
         yield context
@@ -73,10 +74,12 @@ class Forms:
             pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
         graph = build(context, case)
         assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
-        executable = graph.executable_for(context)
-        features = executable.gpu.features
-        made = self.records[setting].trace(lambda: kernels_of(executable.graph, features))
-        assert [kernel.code for kernel in made] == [kernel.code for kernel in executable.kernels]
+        executable = executable_of(graph)
+        features = executable.compiled.features
+        made = self.records[setting].trace(lambda: kernels_of(executable.compiled.graph, features))
+        assert [kernel.code for kernel in made] == [
+            kernel.code for kernel in executable.compiled.kernels
+        ]
         for kernel in made:
             assert max(kernel.workgroups) <= features.grid
             assert invocations(kernel.code) <= features.invocations

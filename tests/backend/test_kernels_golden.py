@@ -8,6 +8,7 @@ import pytest
 
 from tests.golden import Golden
 from tests.graphs import Build, build, normal
+from tests.internals import executable_of, recipe_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
@@ -22,7 +23,7 @@ TARGET = Target(lambda node: has_lowering(node.op), evaluate)
 
 def kernels(what: Build, features: Features) -> list[Kernel]:
     with ml.create_context_sync(device_type="cpu") as context:
-        graph = legalize(optimize(build(context, what).source, TARGET), features)
+        graph = legalize(optimize(recipe_of(build(context, what)), TARGET), features)
     return kernels_of(graph, features)
 
 
@@ -110,6 +111,6 @@ def network(builder: MLGraphBuilder) -> dict[str, MLOperand]:
 
 
 def test_steps(golden: Golden, gpu: MLContext) -> None:
-    executable = build(gpu, network).executable_for(gpu)
+    executable = executable_of(build(gpu, network))
     # How many workgroups a product takes is the device's affair.
     golden("steps.txt", re.sub(r"<[\d,]+>", "", executable.describe()))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import compute
+from tests.internals import executable_of
 from tests.property.drawing import Array
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
@@ -83,8 +84,8 @@ def test_code_does_not_grow_with_the_paths(
 ) -> None:
     builder = MLGraphBuilder(gpu)
     (y,) = _Chain(step, 12)(builder)
-    executable = builder.build_sync({"y": y}).executable_for(gpu)
-    kernels: list[Kernel] = executable.kernels  # type: ignore[attr-defined]
+    executable = executable_of(builder.build_sync({"y": y}))
+    kernels: list[Kernel] = executable.compiled.kernels  # type: ignore[attr-defined]
     assert max(len(kernel.code) for kernel in kernels) < 20_000
     got, wanted = (results(context, step, 12) for context in (gpu, reference))
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)

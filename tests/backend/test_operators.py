@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.backend.compared import applied, assert_like_reference
+from tests.internals import session_of
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLGraphBuilder, OperationError
@@ -53,7 +54,7 @@ def test_every_operator_has_a_lowering_or_is_decomposed() -> None:
 
 def test_the_context_supports_what_the_declarations_allow(each_device: MLContext) -> None:
     for op in REGISTRY.values():
-        types = each_device.supported_types(op)
+        types = session_of(each_device).supported_types(op)
         assert {name: types[name] for name in op.limits} == {
             n: op.operand_types(n) for n in op.limits
         }

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.internals import built_from
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
 
@@ -30,7 +31,7 @@ def loop() -> Iterator[asyncio.Runner]:
 def test_random_graph(gpu: MLContext, loop: asyncio.Runner, seed: int) -> None:
     case = seeded_case(seed)
     try:
-        graph = gpu.compile(case.graph)
+        graph = built_from(gpu, case.graph)
         if ONE:
             print(f"{case.graph}\nbecomes\n{graph}")
         results = loop.run(MLAwaitedExecution(gpu).compute(graph, case.inputs))

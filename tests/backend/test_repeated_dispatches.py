@@ -10,6 +10,7 @@ import pytest
 
 from tests.backend.tensors import ONES, adding, tensor
 from tests.graphs import doubling
+from tests.internals import storage_of
 from webnn_py import (
     ContextLostError,
     InvalidStateError,
@@ -121,7 +122,7 @@ def test_what_is_remembered_keeps_no_tensor_and_no_buffer_alive(gpu: MLContext) 
     graph, x = doubling(gpu), tensor(gpu, ONES)
     for _ in range(3):
         y = tensor(gpu)
-        gone = weakref.ref(y), weakref.ref(y.storage.buffer)
+        gone = weakref.ref(y), weakref.ref(storage_of(y).buffer)
         for _ in range(3):
             gpu.dispatch(graph, {"x": x}, {"y": y})
         gpu.read_tensor_sync(y)

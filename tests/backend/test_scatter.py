@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import Array, applied, assert_like_reference
+from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, ml
 
 MANY = 70_000
@@ -66,7 +67,7 @@ def _graph(context: MLContext, operands: dict[str, Array]) -> MLGraph:
 def test_each_run_starts_anew_and_what_follows_is_fused(gpu: MLContext) -> None:
     operands = _operands("scatter_nd", "float32", 100, 50)
     graph = _graph(gpu, operands)
-    names = [kernel.name for kernel in graph.executable_for(gpu).kernels]
+    names = [kernel.name for kernel in executable_of(graph).compiled.kernels]
     assert names == ["neg", "scatter_nd", "scatter_nd", "scatter_nd"]
 
     async def results() -> list[Array]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import applied, compute
+from tests.internals import executable_of
 from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.engines.webgpu.compiler import kernel_list
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
@@ -50,7 +51,7 @@ def test_a_listing_names_what_no_node_makes(
     monkeypatch.setattr(kernel_list, "emit", _in_two_steps)
     builder = MLGraphBuilder(gpu)
     y = builder.floor(builder.input("x", "float32", [100]))
-    executable = builder.build_sync({"y": y}).executable_for(gpu)
+    executable = executable_of(builder.build_sync({"y": y}))
     assert executable.describe().splitlines()[:2] == [
         "0: first<2,1,1>(%x) -> %scratch0",
         "1: second<2,1,1>(%scratch0) -> %0",

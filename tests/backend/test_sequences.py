@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import Array, applied, assert_like_reference
+from tests.internals import executable_of
 from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.engines.webgpu.compiler.kernels import sequence_kernel
 
@@ -101,7 +102,7 @@ def test_many_steps_take_few_kernels(
     call = applied(name, contents, steps=400, hidden_size=16, return_sequence=True, **options)
     builder = MLGraphBuilder(gpu)
     graph = builder.build_sync({"y": call(builder)[-1]})
-    lines = graph.executable_for(gpu).describe().splitlines()
+    lines = executable_of(graph).describe().splitlines()
     assert len(lines) < 8
     assert sum(line.endswith(f", {runs} times") for line in lines) == 1
     assert_like_reference(gpu, reference, call)

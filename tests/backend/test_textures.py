@@ -11,6 +11,7 @@ import wgpu
 
 from tests.backend.buffers import empty_buffer, read, run_recorded
 from tests.graphs import awaited, build
+from tests.internals import context_of, engine_of
 from webnn_py import (
     DataError,
     MLCommandEncoder,
@@ -273,7 +274,7 @@ def test_textures_as_constants(gpu: MLContext) -> None:
 def test_conversions_are_compiled_off_the_loop(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device: Any = gpu.backend.gpu  # type: ignore[attr-defined]
+    device: Any = engine_of(gpu).gpu
     make, threads = device.pipeline, []
 
     def pipeline(*arguments: Any) -> Any:
@@ -292,7 +293,7 @@ def test_conversions_are_compiled_off_the_loop(
 
 def refuse(graph: MLGraph, message: str, x: Any = None, y: Any = None) -> None:
     """Both modes refuse, and the graph runs after that."""
-    device = graph.context.device
+    device = context_of(graph).device
     shape = graph.inputs["x"].shape
     good_x = np.zeros(shape, graph.inputs["x"].data_type)
     good_y = empty_buffer(device, good_x.nbytes)

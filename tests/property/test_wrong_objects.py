@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES, TWOS, awaited, doubling
+from tests.internals import storage_of
 from tests.property.wrong_objects import WRONG
 from webnn_py import (
     MLAwaitedExecution,
@@ -219,13 +220,13 @@ GPU: dict[str, Call] = {
         w.graph, {"x": w.x}, {"y": o}
     ),
     "binding's offset": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": w.x.storage.buffer, "offset": o}}
+        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "offset": o}}
     ),
     "binding's size": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": w.x.storage.buffer, "size": o}}
+        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "size": o}}
     ),
     "binding's key": lambda w, o: w.compute(
-        w.graph, {"x": {"buffer": w.x.storage.buffer, "other": o}}
+        w.graph, {"x": {"buffer": storage_of(w.x).buffer, "other": o}}
     ),
     "finished": lambda w, o: MLCommandEncoder(w.context).finish(label=o),
 }

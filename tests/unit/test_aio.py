@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES, TWOS, assert_works, doubling
+from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, together
 from webnn_py import (
     ContextLostError,
@@ -129,7 +130,7 @@ def test_the_loop_runs_while_a_computation_waits(cpu: MLContext, run: Run) -> No
     release = threading.Event()
 
     async def main() -> None:
-        blocker = cpu.run_on_worker(release.wait)  # the computation stands behind it
+        blocker = session_of(cpu).run_on_worker(release.wait)  # the computation stands behind it
 
         async def compute() -> None:
             await execution.compute(graph, {"x": ONES})
@@ -166,7 +167,7 @@ def test_work_cancelled_before_it_began_never_touches_its_outputs(cpu: MLContext
     target = np.zeros((2, 3), np.float32)
 
     async def main() -> None:
-        blocker = cpu.run_on_worker(release.wait)
+        blocker = session_of(cpu).run_on_worker(release.wait)
 
         async def compute() -> None:
             await execution.compute(graph, {"x": ONES}, {"y": target})
@@ -186,8 +187,8 @@ def test_destroying_the_context_fails_what_waits(run: Run) -> None:
     release = threading.Event()
 
     async def main() -> None:
-        context.run_on_worker(release.wait)
-        context.run_on_worker(lambda: None).on_done(release.set)
+        session_of(context).run_on_worker(release.wait)
+        session_of(context).run_on_worker(lambda: None).on_done(release.set)
         threading.Timer(0.01, context.destroy).start()
         with pytest.raises(ContextLostError, match="destroyed before this work ran"):
             await execution.compute(graph, {"x": ONES})

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.internals import recipe_of
 from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ValidationError, ml
@@ -215,13 +216,14 @@ def built(context: MLContext, call: Call) -> tuple[MLGraph, dict[str, Array]]:
 def run_decomposed(graph: MLGraph, op: Operator, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The results where `op` has no kernel."""
     target = Target(lambda node: node.op != op.name, evaluate)
-    parts = decompose(graph.source, target)
+    parts = decompose(recipe_of(graph), target)
     assert op.name not in [node.op for node in parts.nodes]
     results = {
         name: np.empty(descriptor.shape, DTYPES[descriptor.data_type].numpy)
         for name, descriptor in parts.outputs
     }
-    ReferenceEngine().compile(parts).run(inputs, results)
+    given = [inputs[value.name] for value in parts.inputs]
+    ReferenceEngine().compile(parts).run(given, [*results.values()])
     return results
 
 

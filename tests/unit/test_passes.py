@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES
+from tests.internals import built_from, recipe_of
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
@@ -28,7 +29,7 @@ Record = Callable[[MLGraphBuilder, MLOperand], dict[str, MLOperand]]
 def recorded(context: MLContext, body: Record) -> Graph:
     """The graph of `body` on a float32[2,3] input, before any pass."""
     builder = MLGraphBuilder(context)
-    return builder.build_sync(body(builder, builder.input("x", "float32", [2, 3]))).source
+    return recipe_of(builder.build_sync(body(builder, builder.input("x", "float32", [2, 3]))))
 
 
 def assert_prints(graph: Graph, listing: str) -> None:
@@ -179,7 +180,7 @@ def test_the_pipeline_leaves_the_result_as_it_was(cpu: MLContext) -> None:
 
 def run(context: MLContext, graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Results of a graph of the intermediate representation."""
-    return MLExecution(context).compute(context.compile(graph), inputs)
+    return MLExecution(context).compute(built_from(context, graph), inputs)
 
 
 def test_a_pass_that_breaks_the_graph_is_caught(

@@ -2,92 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
 from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
+from webnn_py.memory import host
 from webnn_py.ops.declare import Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-
-if TYPE_CHECKING:
-    from webnn_py.api.context import MLContext
-    from webnn_py.api.graph import MLGraph
-
-
-class MLOperandDescriptor(Suggesting):
-    """Data type and shape of an operand. It cannot be changed.
-
-    Args:
-        data_type: One of float32, float16, int32, uint32, int64, uint64, int8, uint8; for constants
-            also int4 and uint4.
-        shape: The dimensions; empty for a scalar.
-    """
-
-    __slots__ = ("_data_type", "_shape")
-
-    def __init__(self, data_type: str, shape: Sequence[int] = ()) -> None:
-        self._data_type: str = dtypes.check(data_type)
-        self._shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
-
-    @property
-    def data_type(self) -> str:
-        """The data type's name."""
-        return self._data_type
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple; empty for a scalar."""
-        return self._shape
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MLOperandDescriptor):
-            return NotImplemented
-        return (self.data_type, self.shape) == (other.data_type, other.shape)
-
-    def __hash__(self) -> int:
-        return hash((self.data_type, self.shape))
-
-    def __repr__(self) -> str:
-        return f"MLOperandDescriptor({self.data_type!r}, {list(self.shape)})"
-
-
-class BuildContext(ABC):
-    """What a builder asks of its context."""
-
-    @abstractmethod
-    def check_alive(self) -> None:
-        """Raise a ContextLostError if the context was destroyed or lost."""
-
-    @abstractmethod
-    def check_input(self, data_type: str) -> None:
-        """Raise a NotSupportedError if the engine cannot hold this data type at all."""
-
-    @abstractmethod
-    def constant_array(
-        self,
-        value: Any,
-        data_type: str | MLOperandDescriptor | None,
-        shape: Sequence[int] | None,
-    ) -> tuple[Array, str]:
-        """A private copy of a constant's contents, and its data type."""
-
-    @abstractmethod
-    def supported_types(self, op: Operator) -> Mapping[str, tuple[str, ...]]:
-        """Data types that an operator's operands may have here."""
-
-    @abstractmethod
-    def compile(self, graph: Graph) -> MLGraph:
-        """Optimize a graph and compile it for this context's engine."""
-
-    @abstractmethod
-    async def compile_async(self, graph: Graph) -> MLGraph:
-        """As `compile`, without blocking the event loop."""
 
 
 class MLGraphBuilder(Suggesting, GraphBuilder):
@@ -101,10 +33,7 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
 
     def __init__(self, context: MLContext) -> None:
         super().__init__()
-        if not isinstance(context, BuildContext):
-            raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
-        context.check_alive()
-        self._context = context
+        self._session = session_of(context)
         self._has_built = False
 
     def input(
@@ -136,7 +65,6 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
             check_dimensions(descriptor.shape, descriptor.data_type)
-            self._context.check_input(descriptor.data_type)
         except MLError as error:
             raise type(error)(f"{title}: {error}") from error.__cause__
         value = Value(descriptor.data_type, descriptor.shape, name)
@@ -163,7 +91,7 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
         """
         self.check_open()
         try:
-            array, name = self._context.constant_array(value, data_type, shape)
+            array, name = self._contents(value, data_type, shape)
             check_dimensions(array.shape, name)
         except MLError as error:
             raise type(error)(f"constant: {error}") from error.__cause__
@@ -180,24 +108,46 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
             InvalidStateError: The builder has built before.
             OperationError: The engine or device could not compile the graph.
         """
-        return self._context.compile(self._finish(outputs))
+        return self._compile(self._finish(outputs))
 
     async def build_async(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
         """As `build_sync`, on the context's worker: the event loop is never blocked."""
-        graph = self._finish(outputs)
-        return await self._context.compile_async(graph)
+        work = functools.partial(self._compile, self._finish(outputs))
+        return await self._session.run_on_builder(work)
+
+    def _compile(self, recipe: Graph) -> MLGraph:
+        return MLGraph(CompiledGraph(self._session, recipe))
+
+    def _contents(
+        self,
+        value: Any,
+        data_type: str | MLOperandDescriptor | None,
+        shape: Sequence[int] | None,
+    ) -> tuple[Array, str]:
+        """A constant's contents, which nobody else may change, and its data type."""
+        if isinstance(value, MLTensor):
+            memory = memory_of(value, "tensor")
+            if memory.session is not self._session:
+                raise ValidationError("tensor: the MLTensor belongs to another context")
+            contents: Array = memory.place("tensor")
+            if not memory.constant:
+                raise ValidationError("the MLTensor is not constant")
+            return contents, value.data_type
+        if isinstance(data_type, MLOperandDescriptor):
+            shape, data_type = data_type.shape, data_type.data_type
+        return host.constant_array(value, data_type, shape)
 
     def check_open(self) -> None:
         """Raise an InvalidStateError if the builder has built or its context is gone."""
         if self._has_built:
             raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
-        self._context.check_alive()
+        self._session.check_alive()
 
     def check_supported(
         self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
     ) -> None:
         """Raise a NotSupportedError if the context cannot run this operator on these types."""
-        types = self._context.supported_types(op)
+        types = self._session.supported_types(op)
         given = {name: operand for name, operand in operands.items() if operand is not None}
         if op.output_types and not isinstance(op.output_types, str):
             given["output"] = outputs[0]

@@ -1,165 +1,68 @@
-"""MLContext, and `ml`, which makes contexts."""
+"""MLContext: where graphs are built and run, and tensors live."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import typing
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from types import MappingProxyType, TracebackType
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
 
-from webnn_py.api.builder import BuildContext, MLOperandDescriptor
-from webnn_py.api.context_tensors import TensorMethods
-from webnn_py.api.graph import MLGraph
-from webnn_py.api.tensor import MLTensor
-from webnn_py.core import convert, cooperation, forks
-from webnn_py.core.completion import Completion
+from webnn_py.api import tensors
+from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.session import MLContextLostInfo, Session
+from webnn_py.api.signature import own_memory
+from webnn_py.api.tensor import MLTensor, repeated
+from webnn_py.core import convert
+from webnn_py.core.completion import Completion, Parts, check_may_block, wait_or_drop
 from webnn_py.core.dtypes import ANY
-from webnn_py.core.errors import (
-    ContextLostError,
-    InvalidStateError,
-    NotSupportedError,
-    ValidationError,
-)
+from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
-from webnn_py.engines.base import Engine, Queue, TypesByOperand
-from webnn_py.engines.reference import ReferenceEngine, evaluate
-from webnn_py.ir import Array, Graph
-from webnn_py.memory import host
-from webnn_py.ops.declare import REGISTRY, Operator
-from webnn_py.passes import Target, optimize, report
-
-T = TypeVar("T")
-DeviceType = Literal["cpu", "gpu", "default"]
-PowerPreference = Literal["default", "high-performance", "low-power"]
-EngineName = Literal["auto", "reference", "onnxruntime", "webgpu"]
-DEVICE_TYPES: tuple[str, ...] = typing.get_args(DeviceType)
-POWER_PREFERENCES: tuple[str, ...] = typing.get_args(PowerPreference)
-ENGINE_CHOICES: tuple[str, ...] = typing.get_args(EngineName)
-CPU_ENGINES: Mapping[str, Callable[[], Engine]] = MappingProxyType(
-    {"auto": ReferenceEngine, "reference": ReferenceEngine}
-)
-"""What CPU contexts can have today, by name."""
-GPU_ENGINES = ("auto", "webgpu")
-"""Names of the engine of GPU contexts."""
+from webnn_py.ir import Array
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.ordering.schedule import Operation
+from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-@dataclass(frozen=True, slots=True)
-class MLContextLostInfo:
-    """Why a context was lost.
-
-    Attributes:
-        message: In words.
-    """
-
-    message: str
-
-
-class MLContext(Suggesting, TensorMethods, BuildContext):
+class MLContext(Suggesting):
     """Where graphs are built and run. Make one with `ml.create_context_sync` or `_async`.
+
+    All work on its tensors is ordered on the context's own timeline: it runs as if one piece after
+    the other.
 
     Source: WebNN 2026, "MLContext interface".
     """
 
-    def __init__(self, backend: Engine, device_type: str, accelerated: bool, device: Any) -> None:
-        self._device_type = device_type
-        self._accelerated = accelerated
-        self._device = device
-        self._backend = backend
-        self._types: dict[str, TypesByOperand] = {}
-        self._lost: Completion[MLContextLostInfo] = Completion()
-        self._forked = False
-        self._alive = True  # what `_lost` says, at the cost of an attribute
-        self._worker = ThreadPoolExecutor(
-            1, thread_name_prefix=f"webnn-{device_type}", initializer=cooperation.enable
-        )
-        self._builder = ThreadPoolExecutor(
-            1, thread_name_prefix=f"webnn-{device_type}-build", initializer=cooperation.enable
-        )
-        for executor in (self._worker, self._builder):
-            forks.finalize(self, functools.partial(executor.shutdown, wait=False))
-        self._queue = backend.queue(functools.partial(_start, self._worker))
-        self._queue.lost = functools.partial(_lose, weakref.ref(self))
-        _CONTEXTS.add(self)
-
-    def _self(self) -> MLContext:
-        return self
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     @property
     def device_type(self) -> str:
         """Where graphs run: "cpu" or "gpu"."""
-        return self._device_type
+        return self._session.device_type
 
     @property
     def accelerated(self) -> bool:
         """Whether a hardware GPU does the work."""
-        return self._accelerated
+        return self._session.engine.accelerated
 
     @property
     def device(self) -> Any:
         """The wgpu.GPUDevice of a GPU context, else None."""
-        return self._device
-
-    @property
-    def queue(self) -> Queue:
-        """The order of this context's work."""
-        return self._queue
+        return self._session.device
 
     @property
     def engine(self) -> str:
         """Name of the engine that runs the graphs."""
-        return self._backend.name
-
-    @property
-    def backend(self) -> Engine:
-        """The engine."""
-        return self._backend
+        return self._session.engine.name
 
     @property
     def lost(self) -> Completion[MLContextLostInfo]:
         """Awaitable that resolves with an MLContextLostInfo when the context is lost."""
-        return self._lost
+        return self._session.lost
 
     def destroy(self) -> None:
         """Lose the context: what is not done fails, nothing new is accepted. Harmless twice."""
-        self.lose("destroy() was called")
-
-    def lose(self, message: str) -> None:
-        """Mark the context as lost for a reason."""
-        if self._forked:
-            return
-        self._lost.set_result(MLContextLostInfo(message))
-        self._alive = False
-        self._queue.close(ContextLostError(f"this MLContext is lost: {message}"))
-        for executor in (self._worker, self._builder):
-            executor.shutdown(wait=False, cancel_futures=True)
-        self._backend.destroy()
-
-    def leave_behind(self) -> None:
-        """Mark the context as one of the parent process, after a fork."""
-        self._alive, self._forked = False, True
-        self._lost = Completion()
-        self._lost.set_result(MLContextLostInfo(f"this MLContext {forks.FORKED}"))
-
-    def check_alive(self) -> None:
-        """Raise an error if the context cannot be used.
-
-        Raises:
-            ContextLostError: It was destroyed or lost.
-            InvalidStateError: This is a child process, and it belongs to the parent.
-        """
-        if not self._alive:
-            self.check_process()
-            raise ContextLostError(f"this MLContext is lost: {self._lost.wait().message}")
-
-    def check_process(self) -> None:
-        """Raise an InvalidStateError in a child process, where the context is the parent's."""
-        if self._forked:
-            raise InvalidStateError(f"this MLContext {forks.FORKED}")
+        self._session.lose("destroy() was called")
 
     def __enter__(self) -> MLContext:
         return self
@@ -182,11 +85,11 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
 
         Source: WebNN 2026, "opSupportLimits()".
         """
-        bounds = self._backend.limits()
+        bounds = self._session.engine.limits()
         anything = _tensor_limits(ANY, 0, bounds.max_rank)
         operators: dict[str, Any] = {}
         for op in REGISTRY.values():
-            types = self.supported_types(op)
+            types = self._session.supported_types(op)
             members = {
                 name: _tensor_limits(types[name], *limits.rank_range)
                 for name, limits in op.limits.items()
@@ -202,207 +105,230 @@ class MLContext(Suggesting, TensorMethods, BuildContext):
             "output": anything,
         } | operators
 
-    def supported_types(self, op: Operator) -> TypesByOperand:
-        """Data types that an operator's operands may have here."""
-        if op.name not in self._types:
-            self._types[op.name] = self._backend.supported_types(op)
-        return self._types[op.name]
-
-    def check_input(self, data_type: str) -> None:
-        """Raise a NotSupportedError if the engine cannot hold this data type at all."""
-        return None
-
-    def constant_array(
+    def create_tensor_sync(
         self,
-        value: Any,
-        data_type: str | MLOperandDescriptor | None,
-        shape: Sequence[int] | None,
-    ) -> tuple[Array, str]:
-        """A private copy of a constant's contents, and its data type."""
-        if isinstance(value, MLTensor):
-            contents: Array = value.memory(self, "tensor")
-            if not value.constant:
-                raise ValidationError("the MLTensor is not constant")
-            return contents, value.data_type
-        if isinstance(data_type, MLOperandDescriptor):
-            shape, data_type = data_type.shape, data_type.data_type
-        return host.constant_array(value, data_type, shape)
+        data_type: Any,
+        shape: Sequence[int] | None = None,
+        *,
+        readable: bool = False,
+        writable: bool = False,
+        exportable: bool = False,
+    ) -> MLTensor:
+        """Memory of this context, zeroed.
 
-    def compile(self, graph: Graph) -> MLGraph:
-        """Optimize a graph and compile it for this context's engine."""
-        target = Target(self._backend.has_kernel, evaluate)
-        optimized = optimize(graph, target)
-        executable = self._backend.compile(optimized)
-        report(executable.describe, executable.code)
-        return MLGraph(self, graph, optimized, executable)
+        Args:
+            data_type: The data type's name, or an MLOperandDescriptor.
+            shape: The dimensions, each at least 1.
+            readable: Allow reading it on the host.
+            writable: Allow writing it from the host.
+            exportable: Allow `export_to_gpu`; GPU contexts only.
 
-    async def compile_async(self, graph: Graph) -> MLGraph:
-        """As `compile`, on a thread for builds: running graphs do not wait for it."""
-        return await self._run_on(self._builder, functools.partial(self.compile, graph))
+        Raises:
+            ValidationError: Data type or shape are not valid.
+            NotSupportedError: `exportable` on a CPU context.
 
-    def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on this context's own thread, after what was given to it before."""
-        return self._run_on(self._worker, work)
+        Source: WebNN 2026, "createTensor()".
+        """
+        flags = {"readable": readable, "writable": writable, "exportable": exportable}
+        return tensors.create(self._session, data_type, shape, flags)
 
-    def _run_on(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Completion[T]:
-        self.check_alive()
+    async def create_tensor_async(
+        self, data_type: Any, shape: Sequence[int] | None = None, **flags: bool
+    ) -> MLTensor:
+        """As `create_tensor_sync`."""
+        return self.create_tensor_sync(data_type, shape, **flags)
+
+    def create_constant_tensor_sync(
+        self, value: Any, data_type: Any = None, shape: Sequence[int] | None = None
+    ) -> MLTensor:
+        """A tensor whose contents never change, for `MLGraphBuilder.constant`.
+
+        Args:
+            value: An array, or what `MLGraphBuilder.constant` takes.
+            data_type: The array's own if not given; an MLOperandDescriptor gives the shape too.
+            shape: The array's own if not given.
+
+        Source: WebNN 2026, "createConstantTensor()".
+        """
+        return tensors.create_constant(self._session, value, data_type, shape)
+
+    async def create_constant_tensor_async(
+        self, value: Any, data_type: Any = None, shape: Sequence[int] | None = None
+    ) -> MLTensor:
+        """As `create_constant_tensor_sync`."""
+        return self.create_constant_tensor_sync(value, data_type, shape)
+
+    def write_tensor(self, tensor: MLTensor, value: Any) -> None:
+        """Write host memory into a tensor; `value` is copied before this returns.
+
+        Args:
+            tensor: A writable tensor of this context.
+            value: An array of its data type and shape (or flat, with all its elements), or a buffer
+                of its size in bytes.
+
+        Raises:
+            ValidationError: The tensor is not writable, or `value` does not fit.
+        """
+        tensors.write(self._session, tensor, value)
+
+    def read_tensor_sync(self, tensor: MLTensor, out: Any = None) -> Array:
+        """The contents of a tensor after all work submitted before; blocks until it is done.
+
+        Args:
+            tensor: A readable tensor of this context.
+            out: An array to write into; made if not given.
+
+        Raises:
+            ValidationError: The tensor is not readable, or `out` does not fit.
+            InvalidStateError: This thread is running an event loop; use `read_tensor_async`.
+            OperationError: The work that made the contents failed.
+        """
+        check_may_block("read_tensor_sync", "read_tensor_async")
+        memory, result, target = tensors.read_target(self._session, tensor, out)
+        done, _ = memory.read(target, Parts())
+        done.wait()
+        return result
+
+    async def read_tensor_async(self, tensor: MLTensor, out: Any = None) -> Array:
+        """As `read_tensor_sync`, awaited. If that is cancelled, `out` is untouched or whole."""
+        memory, result, target = tensors.read_target(self._session, tensor, out)
+        parts = Parts()
+        done, withdraw = memory.read(target, parts)
+        await wait_or_drop(done, parts, withdraw, settle=out is not None)
+        return result
+
+    def dispatch(
+        self,
+        graph: MLGraph,
+        inputs: Mapping[str, MLTensor],
+        outputs: Mapping[str, MLTensor],
+        sync: Iterable[TimelinePoint] = (),
+    ) -> None:
+        """Run a graph from tensors to tensors, in order; returns at once.
+
+        Args:
+            graph: Built by this context.
+            inputs: Every input by name.
+            outputs: Every output by name; no tensor stands twice.
+            sync: Timeline points that the work waits for and signals.
+
+        Raises:
+            ValidationError: A name, data type, shape or context does not fit.
+            InvalidStateError: The graph is destroyed, or a tensor exported.
+
+        Source: WebNN 2026, "dispatch()".
+        """
+        session = self._session
+        compiled = compiled_of(graph)
+        executable = compiled.executable(session, ValidationError)
+        waits = points(sync)
+        known = repeated(inputs, outputs)
+        key = None if known is None else (len(compiled.bound.places), known[0])
+        run = None if key is None else session.queue.repeat(executable, key)
+        if run is None or known is None:
+            given = compiled.signature.on_tensors(session, inputs, outputs, compiled.bound)
+            run = session.queue.dispatch(executable, given.inputs, given.outputs, key)
+            tensors.submit(session, run, given.reads, given.writes, waits)
+        else:
+            _, reads, writes = known
+            tensors.submit(session, run, reads, writes, waits)
+
+    def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
+        """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.
+
+        Raises:
+            InvalidStateError: This is a CPU context.
+            ValidationError: Not a list of command buffers of this device, submitted before, or they
+                use a buffer or texture that is destroyed or mapped.
+        """
+        session = self._session
+        session.check_alive()
+        if self.device_type != "gpu":
+            raise InvalidStateError("submit takes GPU command buffers; this is a CPU context")
+        waits = points(sync)
+        buffers = convert.items(command_buffers, "submit: command_buffers")
+        queue: Any = session.queue
+        queue.check_commands(buffers)
+        failed: list[BaseException] = []
+
+        def fail(error: BaseException) -> None:
+            queue.commands_failed(buffers, error)
+            failed.append(error)
+
+        # The context is named as what is used: it must live until its work is done.
+        queue.submit(Operation(queue.submit_commands(buffers), fail, waits, uses=(session,)))
+        if failed:
+            queue.raise_failed()
+
+    def flush(self) -> None:
+        """Submit what is recorded and not yet submitted, except what waits for a timeline.
+
+        Raises:
+            OperationError: Command buffers given to `submit` waited for a timeline and could not be
+                submitted then.
+        """
+        self._session.check_alive()
+        self._session.queue.flush()
+        self._session.queue.raise_failed()
+
+    @contextlib.contextmanager
+    def export_to_gpu(self, tensor: MLTensor) -> Iterator[Any]:
+        """Rent a tensor as a wgpu.GPUBuffer; the tensor is unusable until the block ends.
+
+        Submit what uses the buffer before the block ends; the queue keeps the order. Destroying the
+        GPUBuffer within the block destroys the tensor, after it does nothing.
+
+        Raises:
+            ValidationError: The tensor was not created exportable.
+            InvalidStateError: It is exported already, or work on it waits for a timeline.
+            OperationError: The work that made the contents failed.
+        """
+        memory = own_memory(self._session, tensor, "export_to_gpu")
+        if not tensor.exportable:
+            raise ValidationError("export_to_gpu: the MLTensor was not created exportable")
+        queue: Any = self._session.queue
+        left = queue.flush()
+        if any(used is memory for work in left for used in work.uses):
+            raise InvalidStateError(
+                "export_to_gpu: work on the MLTensor waits for a timeline; wait for that first"
+            )
+        memory.check_written()
+        memory.rent()
+        storage = memory.storage
         try:
-            return Completion(executor.submit(work))
-        except RuntimeError as error:
-            raise ContextLostError(f"this MLContext is lost: {error}") from None
+            with queue.lending(storage) as buffer:
+                yield buffer
+        finally:
+            memory.rented = False
+            if not queue.is_intact(storage):
+                memory.destroy()
+
+    def from_dlpack(self, value: Any) -> MLTensor:
+        """A tensor over the memory of a DLPack tensor; GPU contexts copy it.
+
+        Raises:
+            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or of a type that
+                WebNN lacks.
+        """
+        return tensors.from_dlpack(self._session, value)
 
     def __repr__(self) -> str:
-        state = "lost " if self._lost.done else ""
+        state = "lost " if self._session.lost.done else ""
         return f"<{state}MLContext {self.device_type} {self.engine}>"
 
 
-_CONTEXTS: weakref.WeakSet[MLContext] = weakref.WeakSet()
+def session_of(context: object) -> Session:
+    """What stands behind a context.
 
-
-def _leave_behind() -> None:
-    """Contexts of the parent process; their threads are not here, and their locks may be held."""
-    for context in _CONTEXTS:
-        context.leave_behind()
-
-
-forks.in_child(_leave_behind)
-
-
-def _lose(context: weakref.ref[MLContext], message: str) -> None:
-    alive = context()
-    if alive is not None:
-        alive.lose(message)
-
-
-def _start(worker: ThreadPoolExecutor, run: Callable[[], None]) -> None:
-    """Run on the worker; a context that is lost meanwhile has failed its work already."""
-    with contextlib.suppress(RuntimeError):
-        worker.submit(run)
+    Raises:
+        ValidationError: It is none.
+        ContextLostError: It is lost.
+    """
+    if not isinstance(context, MLContext):
+        raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
+    context._session.check_alive()
+    return context._session
 
 
 def _tensor_limits(types: Sequence[str], low: int, high: int) -> dict[str, Any]:
     return {"data_types": list(types), "rank_range": {"min": low, "max": high}}
-
-
-class ML(Suggesting):
-    """Makes contexts; use the instance `webnn_py.ml`.
-
-    Source: WebNN 2026, "ML interface".
-    """
-
-    def create_context_sync(
-        self,
-        device: Any = None,
-        *,
-        device_type: DeviceType | None = None,
-        power_preference: PowerPreference = "default",
-        accelerated: bool | None = None,
-        engine: EngineName = "auto",
-    ) -> MLContext:
-        """Make a context.
-
-        Args:
-            device: A wgpu.GPUDevice of yours, for a GPU context on it.
-            device_type: "cpu", "gpu" or "default" (the CPU).
-            power_preference: Which GPU, where there are several: "high-performance" or "low-power".
-            accelerated: True for a hardware GPU if there is one, else the CPU.
-            engine: "auto", or by name: "reference" or "onnxruntime" of a CPU context, "webgpu" of a
-                GPU context.
-
-        Raises:
-            ValidationError: The arguments contradict each other or are not valid.
-            NotSupportedError: There is no such device or engine.
-        """
-        _check_choice("device_type", device_type, DEVICE_TYPES)
-        _check_choice("power_preference", power_preference, POWER_PREFERENCES)
-        _check_choice("engine", engine, ENGINE_CHOICES)
-        hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
-        if device is not None and device_type not in (None, "gpu"):
-            raise ValidationError(f"device_type {device_type!r} contradicts the given device")
-        if device is not None or device_type == "gpu":
-            _check_gpu_engine(engine)
-            return _gpu_context(device, power_preference)
-        if hardware and device_type is None:
-            _check_gpu_engine(engine)
-            found = _open_gpu(None, power_preference, hardware=True)
-            if found is not None:
-                return found
-            if engine == "webgpu":
-                raise NotSupportedError(
-                    "accelerated=True, engine='webgpu': there is no hardware GPU"
-                )
-        if engine == "webgpu":
-            raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
-        return MLContext(_cpu_backend(engine), "cpu", False, None)
-
-    async def create_context_async(
-        self,
-        device: Any = None,
-        *,
-        device_type: DeviceType | None = None,
-        power_preference: PowerPreference = "default",
-        accelerated: bool | None = None,
-        engine: EngineName = "auto",
-    ) -> MLContext:
-        """As `create_context_sync`, without blocking the event loop."""
-        work = functools.partial(
-            self.create_context_sync,
-            device,
-            device_type=device_type,
-            power_preference=power_preference,
-            accelerated=accelerated,
-            engine=engine,
-        )
-        executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
-        completion = Completion(executor.submit(work))
-        executor.shutdown(wait=False)  # the thread ends with its work; nobody waits for it
-        return await completion
-
-
-def check_context(value: object) -> None:
-    """Raise a ValidationError if it is no context, a ContextLostError if it is lost."""
-    if not isinstance(value, MLContext):
-        raise ValidationError(f"context: got {shown(value)}, expected an MLContext")
-    value.check_alive()
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if name != "device_type" or value is not None:
-        convert.one_of(value, choices, f"option {name!r}")
-
-
-def _check_gpu_engine(engine: str) -> None:
-    if engine not in GPU_ENGINES:
-        raise ValidationError(
-            f"engine {engine!r} runs on the CPU: it needs device_type='cpu', and neither a device"
-            " nor accelerated=True"
-        )
-
-
-def _cpu_backend(engine: str) -> Engine:
-    backend = CPU_ENGINES.get(engine)
-    if backend is None:
-        usable = ", ".join(map(repr, CPU_ENGINES))
-        raise NotSupportedError(f"engine {engine!r} is not there yet; use one of {usable}")
-    return backend()
-
-
-def _gpu_context(device: Any, power_preference: str) -> MLContext:
-    context = _open_gpu(device, power_preference)
-    if context is None:
-        raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
-    return context
-
-
-def _open_gpu(device: Any, power_preference: str, hardware: bool = False) -> MLContext | None:
-    try:
-        from webnn_py.engines.webgpu.runtime.engine import open_engine
-    except ImportError as error:  # such as on a free-threaded Python that wgpu has no wheels for
-        raise NotSupportedError(f"GPU contexts need the package wgpu: {error}") from error
-    backend = open_engine(device, power_preference, hardware)
-    if backend is None:
-        return None
-    return MLContext(backend, "gpu", backend.accelerated, backend.device)
-
-
-ml = ML()

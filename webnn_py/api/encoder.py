@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from webnn_py.api.context import MLContext, check_context
-from webnn_py.api.graph import MLGraph, executable_of
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.core import convert
-from webnn_py.core.errors import DataError, InvalidStateError
+from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
-
-if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 
 
 class MLCommandEncoder(Suggesting):
@@ -33,16 +32,15 @@ class MLCommandEncoder(Suggesting):
     """
 
     def __init__(self, context: MLContext, *, encoder: Any = None) -> None:
-        check_context(context)
-        if context.device_type != "gpu":
+        session = session_of(context)
+        if session.device_type != "gpu":
             raise InvalidStateError(
                 "MLCommandEncoder needs a GPU context; on a CPU context use MLExecution or"
                 " MLAwaitedExecution"
             )
-        from webnn_py.engines.webgpu.runtime import recording
-
-        self._context = context
-        self._recording = recording.Recording(context, encoder)
+        assert isinstance(session.engine, DeviceEngine)
+        self._session = session
+        self._commands = session.engine.commands(session.queue, encoder)
 
     def initialize_graph(self, graph: MLGraph, constants: Mapping[str, Any] | None = None) -> None:
         """Record the preparation of a graph, once.
@@ -56,9 +54,9 @@ class MLCommandEncoder(Suggesting):
             InvalidStateError: The graph was initialized before, or this encoder is finished.
             DataError: A name or resource does not fit.
         """
-        executable = self._executable(graph)
-        given = {} if constants is None else convert.mapping(constants, "constants", DataError)
-        self._recording.initialize(executable, graph, given)
+        compiled, executable = self._executable(graph)
+        given = compiled.signature.constants(self._session, constants)
+        executable.initialize(self._commands, compiled.bound, given)
 
     def dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -76,10 +74,13 @@ class MLCommandEncoder(Suggesting):
             DataError: A name, data type, size, format or device does not fit; nothing was recorded.
             InvalidStateError: This encoder is finished, or the graph is destroyed.
         """
-        executable = self._executable(graph)
-        given = convert.mapping(inputs, "inputs", DataError)
-        targets = convert.mapping(outputs, "outputs", DataError)
-        self._recording.dispatch(executable, graph, given, targets)
+        compiled, executable = self._executable(graph)
+        places = self._commands.places(compiled.bound)
+        given = compiled.signature.on_device(
+            self._session, inputs, outputs, compiled.bound, places, recorded=True
+        )
+        executable.record(self._commands, given.inputs, given.outputs)
+        self._commands.carry(compiled.bound)
 
     def finish(self, *, label: str = "") -> Any:
         """End the recording.
@@ -91,11 +92,12 @@ class MLCommandEncoder(Suggesting):
             InvalidStateError: The encoder is the user's, or finished already.
             ValidationError: `label` is no string; the recording is not lost by it.
         """
-        self._context.check_process()
-        return self._recording.finish(convert.label(label))
+        self._session.check_process()
+        return self._commands.finish(convert.label(label))
 
-    def _executable(self, graph: MLGraph) -> WebGPUExecutable:
-        self._recording.check_open()
-        executable: Any = executable_of(graph, self._context)
-        result: WebGPUExecutable = executable
-        return result
+    def _executable(self, graph: MLGraph) -> tuple[CompiledGraph, DeviceExecutable]:
+        self._commands.check_open()
+        compiled = compiled_of(graph)
+        executable = compiled.executable(self._session)
+        assert isinstance(executable, DeviceExecutable)
+        return compiled, executable

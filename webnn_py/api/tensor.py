@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import numpy as np
 
+from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert
-from webnn_py.core.errors import (
-    DLPackError,
-    InvalidStateError,
-    MLError,
-    NotSupportedError,
-    ValidationError,
-    consequence,
-    root_of,
-)
-from webnn_py.core.messages import Suggesting, said, shown
-from webnn_py.ir import Array, Descriptor
-
-if TYPE_CHECKING:
-    from webnn_py.api.context import MLContext
+from webnn_py.core.errors import DLPackError, MLError, NotSupportedError, ValidationError
+from webnn_py.core.messages import Suggesting, said, shown, type_name
+from webnn_py.ir import Array
 
 KDL_CPU = 1
 KDL_WEBGPU = 15
-_SERIALS = itertools.count()
 
 
 class MLTensor(Suggesting):
@@ -38,44 +25,26 @@ class MLTensor(Suggesting):
 
     def __init__(
         self,
-        context: MLContext,
-        descriptor: Descriptor,
-        storage: Any,
+        memory: TensorMemory,
         *,
         readable: bool = False,
         writable: bool = False,
         exportable: bool = False,
-        constant: Any = None,
     ) -> None:
-        self._context = context
-        self.descriptor = descriptor
-        self.storage = storage
+        self._memory = memory
         self._readable = readable
         self._writable = writable
         self._exportable = exportable
-        self.contents = constant
-        self._constant = constant is not None
-        self.error: BaseException | None = None
-        self.rented = False
-        self.read_only = False
-        self.serial = next(_SERIALS)
-        self._destroyed = False
-        self._lock = threading.Lock()
-
-    @property
-    def context(self) -> MLContext:
-        """The context that the tensor belongs to."""
-        return self._context
 
     @property
     def data_type(self) -> str:
         """The data type's name."""
-        return self.descriptor.data_type
+        return self._memory.descriptor.data_type
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
-        return self.descriptor.shape
+        return self._memory.descriptor.shape
 
     @property
     def readable(self) -> bool:
@@ -95,62 +64,20 @@ class MLTensor(Suggesting):
     @property
     def constant(self) -> bool:
         """Whether the contents are fixed; usable in `MLGraphBuilder.constant`."""
-        return self._constant
+        return self._memory.constant
 
     @property
     def destroyed(self) -> bool:
         """Whether `destroy` was called."""
-        return self._destroyed
-
-    def memory(self, context: MLContext, what: str, error: type[MLError] = ValidationError) -> Any:
-        """Where the contents lie, if the tensor can be used by `context` now.
-
-        Raises:
-            ValidationError: It belongs to another context, or is destroyed (or `error`).
-            InvalidStateError: It is rented out as a GPUBuffer.
-        """
-        memory = self.contents if self._constant else self.storage
-        if self._context is not context:
-            raise error(f"{what}: the MLTensor belongs to another context")
-        if self._destroyed:
-            raise error(f"{what}: the MLTensor is destroyed")
-        if self.rented:
-            raise InvalidStateError(
-                f"{what}: the MLTensor is exported; release its GPUBuffer first"
-            )
-        return memory
-
-    def check_fits(
-        self, descriptor: Descriptor, what: str, error: type[MLError] = ValidationError
-    ) -> None:
-        """Raise a ValidationError (or `error`) if data type or shape are not an operand's."""
-        wanted = Descriptor(descriptor.data_type, descriptor.shape)
-        if self.descriptor != wanted:
-            raise error(f"{what}: the MLTensor is {self.descriptor}, expected {wanted}")
-
-    def rent(self) -> None:
-        """Mark as exported.
-
-        Raises:
-            InvalidStateError: It is exported already.
-        """
-        with self._lock:
-            self.memory(self._context, "export_to_gpu")
-            self.rented = True
-
-    def check_written(self) -> None:
-        """Raise an OperationError if the work that was to write the contents failed."""
-        if self.error is not None:
-            raise consequence("the work that was to write this MLTensor", self.error)
+        return self._memory.destroyed
 
     def destroy(self) -> None:
         """Give the memory back once work that uses it is done. Harmless twice."""
-        self._destroyed = True
-        self.storage = self.contents = None
+        self._memory.destroy()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Device type and number, as DLPack has them: CPU (1) or WebGPU (15)."""
-        return (KDL_CPU if self._context.device_type == "cpu" else KDL_WEBGPU, 0)
+        return (KDL_CPU if self._memory.session.device_type == "cpu" else KDL_WEBGPU, 0)
 
     def __dlpack__(
         self,
@@ -188,7 +115,7 @@ class MLTensor(Suggesting):
         if own[0] == KDL_WEBGPU and copy is False:
             raise DLPackError("a GPU tensor cannot be had on the CPU without a copy")
         try:
-            array = self._context.host_array(self, copy=bool(copy))
+            array = self._memory.host_array(copy=bool(copy))
         except MLError as error:
             raise DLPackError(f"__dlpack__: {error}") from error
         if max_version is None:
@@ -212,13 +139,13 @@ class MLTensor(Suggesting):
         """
         if copy is not None:
             convert.boolean(copy, "copy")
-        if self._context.device_type != "cpu":
+        if self._memory.session.device_type != "cpu":
             raise NotSupportedError(
                 "the MLTensor lies on a GPU; use read_tensor_sync or read_tensor_async"
             )
         if not self._readable:
             raise ValidationError("the MLTensor was not created readable")
-        contents: Array = self._context.host_array(self, copy=False)
+        contents: Array = self._memory.host_array(copy=False)
         wanted = contents.dtype if dtype is None else _dtype(dtype)
         if wanted != contents.dtype and copy is False:
             raise ValidationError(f"a {self.data_type} MLTensor as {wanted} needs a copy")
@@ -229,8 +156,9 @@ class MLTensor(Suggesting):
         return shared
 
     def __repr__(self) -> str:
-        state = "destroyed " if self._destroyed else "exported " if self.rented else ""
-        return f"<{state}MLTensor {self.descriptor} on {self._context.device_type}>"
+        memory = self._memory
+        state = "destroyed " if memory.destroyed else "exported " if memory.rented else ""
+        return f"<{state}MLTensor {memory.descriptor} on {memory.session.device_type}>"
 
 
 def _dtype(given: Any) -> np.dtype[Any]:
@@ -249,44 +177,32 @@ def _device(given: Any) -> tuple[int, int]:
         raise DLPackError(f"dl_device {shown(given)}, expected device type and number") from None
 
 
-def identities(
+def memory_of(tensor: object, what: str, error: type[MLError] = ValidationError) -> TensorMemory:
+    """The memory of a tensor.
+
+    Raises:
+        ValidationError: It is none (or `error`).
+    """
+    if not isinstance(tensor, MLTensor):
+        raise error(f"{what}: got {type_name(tensor)}, expected an MLTensor")
+    return tensor._memory
+
+
+def repeated(
     inputs: Mapping[str, MLTensor], outputs: Mapping[str, MLTensor]
-) -> tuple[object, ...] | None:
-    """What is equal for the same tensors under the same names; None if one is not usable now."""
+) -> tuple[Hashable, list[TensorMemory], list[TensorMemory]] | None:
+    """What is equal for the same tensors under the same names, and their memory.
+
+    None if one is not usable now, or is none: who checks them says what they are.
+    """
     try:
-        given = (*inputs.values(), *outputs.values())
-        for tensor in given:
-            if tensor.storage is None or tensor.rented:
+        reads = [tensor._memory for tensor in inputs.values()]
+        writes = [tensor._memory for tensor in outputs.values()]
+        serials = []
+        for memory in (*reads, *writes):
+            if memory.storage is None or memory.rented:
                 return None
-        return (*inputs, None, *outputs, *[tensor.serial for tensor in given])
-    except Exception:  # no tensors by name: who checks them says what they are
+            serials.append(memory.serial)
+        return (*inputs, None, *outputs, *serials), reads, writes
+    except Exception:
         return None
-
-
-def on_tensors(
-    reads: Iterable[MLTensor], writes: Iterable[MLTensor], run: Callable[[], None]
-) -> Callable[[], None]:
-    """Work that fails if what it reads was never made, and makes what it writes."""
-    reads, writes = tuple(reads), tuple(writes)
-
-    def work() -> None:
-        for tensor in reads:
-            if tensor.error is not None:
-                tensor.check_written()
-        run()
-        for tensor in writes:
-            tensor.error = None
-
-    return work
-
-
-def mark_failed(writes: Iterable[MLTensor]) -> Callable[[BaseException], None]:
-    """What leaves the error of failed work in the tensors that it was to write."""
-    writes = tuple(writes)
-
-    def fail(error: BaseException) -> None:
-        root = root_of(error)
-        for tensor in writes:
-            tensor.error = root
-
-    return fail

@@ -1,49 +1,42 @@
-"""What a backend offers: which data types it runs, and graphs compiled to executables."""
+"""What an engine is: what it runs, how it compiles, and how its executables run."""
 
 from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from webnn_py.core.completion import Completion, Parts
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.memory.overlap import Target
-from webnn_py.ops.declare import Operator
+from webnn_py.ops.declare import Operator, TypesByOperand
 from webnn_py.ordering.schedule import Executor, Operation, Run, Schedules
-
-TypesByOperand = Mapping[str, tuple[str, ...]]
+from webnn_py.passes import PIPELINE, Pass
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """What bounds every operator of a backend.
+    """What bounds every operator of an engine.
 
     Attributes:
         max_rank: Highest rank of a tensor.
         max_tensor_bytes: Largest tensor in bytes.
     """
 
-    max_rank: int
-    max_tensor_bytes: int
+    max_rank: int = MAX_RANK
+    max_tensor_bytes: int = MAX_BYTE_LENGTH
 
 
 class Executable(ABC):
-    """A compiled graph. Its memory goes with the last run that uses it.
+    """A graph compiled for an engine. Running and recording it change nothing of it.
 
-    Attributes:
-        bound: Inputs that are constants by now, and where they lie.
+    Inputs and outputs are positional, in the graph's order. Its memory goes with the last run that
+    uses it.
     """
-
-    bound: Mapping[str, Any] = MappingProxyType({})
-
-    def pending_names(self) -> frozenset[str]:
-        """Inputs that become constants with commands that are not submitted yet."""
-        return frozenset()
 
     @abstractmethod
     def describe(self) -> str:
@@ -53,16 +46,33 @@ class Executable(ABC):
         """The generated code, where there is any."""
         return ""
 
+    @abstractmethod
+    def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
+        """Check one awaited run; it begins when it is told to.
+
+        Args:
+            inputs: For each an array that nobody else changes, the memory of a tensor, or what the
+                engine's device takes.
+            outputs: The same, or None where a new array is to be made.
+
+        Raises:
+            DataError: Something does not fit; nothing has run.
+        """
+
 
 class HostExecutable(Executable):
     """A compiled graph that runs on the calling thread, on host memory."""
 
     @abstractmethod
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute `outputs` in place; safe to call from many threads at once.
 
-        Both are C-contiguous arrays of just the graph's data types and shapes.
+        All are arrays of just the graph's data types and shapes; the inputs are C-contiguous.
         """
+
+    def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
+        """One run on whatever thread begins it."""
+        return _HostRun(self, inputs, outputs)
 
 
 class AwaitedRun(ABC):
@@ -71,14 +81,11 @@ class AwaitedRun(ABC):
     Attributes:
         done: Its end.
         parts: What a cancelled await drops.
-        settle: Whether the part under way is to end before a cancelled await does: it writes what
-            others see.
     """
 
-    def __init__(self, settle: bool) -> None:
+    def __init__(self) -> None:
         self.done: Completion[None] = Completion()
         self.parts = Parts()
-        self.settle = settle
 
     @contextlib.contextmanager
     def part(self) -> Iterator[None]:
@@ -101,8 +108,8 @@ class AwaitedRun(ABC):
         """Compute, or have the device do so; `done` follows."""
 
     @abstractmethod
-    def results(self) -> dict[str, Any]:
-        """The outputs by name, once it is done."""
+    def results(self) -> list[Any]:
+        """What was written, in the order of the outputs, once it is done."""
 
     @abstractmethod
     def release(self) -> None:
@@ -111,6 +118,33 @@ class AwaitedRun(ABC):
     def when_there_is_room(self, start: Run) -> None:
         """Call `start` now or when fewer runs are under way; blocks nobody."""
         start()
+
+
+class _HostRun(AwaitedRun):
+    """One awaited computation on the host."""
+
+    def __init__(
+        self, executable: HostExecutable, inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> None:
+        super().__init__()
+        self._executable = executable
+        self._inputs = inputs
+        self._outputs = list(outputs)
+
+    def begin(self) -> None:
+        """Compute."""
+        inputs = self._inputs
+        with self.part():
+            self._executable.run(inputs, self._outputs)
+        self.done.set_result(None)
+
+    def release(self) -> None:
+        """Keep the input arrays no more; a computation under way does."""
+        self._inputs = ()
+
+    def results(self) -> list[Any]:
+        """The arrays that were written."""
+        return self._outputs
 
 
 class Queue(ABC):
@@ -150,11 +184,11 @@ class Queue(ABC):
     def dispatch(
         self,
         executable: Executable,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
-        """Run a graph from tensors to tensors; `repeat` may have it again under `key`."""
+        """Run a graph from tensors' memory to tensors'; `repeat` may have it again under `key`."""
 
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
         """What `dispatch` gave under the same key, if that is still known."""
@@ -202,21 +236,41 @@ class Queue(ABC):
 
 
 class Engine(ABC):
-    """An engine."""
+    """What compiles graphs and runs them.
+
+    Attributes:
+        name: By which it is chosen and shown.
+        passes: What it wants done to a graph before it compiles it, in order.
+        crossing_cost: How many elements one can compute in the time that handing tensors over to
+            it and back takes: it is not given less than that.
+        accelerated: Whether a hardware GPU does the work.
+        device: The device whose resources it takes, if it has one.
+    """
 
     name: str
+    passes: tuple[Pass, ...] = PIPELINE
+    crossing_cost: int = 0
+    accelerated: bool = False
+    device: Any = None
 
-    @abstractmethod
     def limits(self) -> EngineLimits:
-        """Bounds of every tensor."""
+        """Bounds of every tensor: those of the specification, unless told."""
+        return EngineLimits()
 
     def supported_types(self, op: Operator) -> TypesByOperand:
         """The data types that the engine runs, for each operand and "output": all, unless told."""
         return {name: op.operand_types(name) for name in (*op.limits, "output")}
 
-    def has_kernel(self, node: Node) -> bool:
-        """Whether the engine runs this node itself; if not, a composite is decomposed."""
+    def supports(self, node: Node) -> bool:
+        """Whether the engine runs this node itself.
+
+        If not, a composite is taken apart, and what is none is given to another engine.
+        """
         return True
+
+    def takes(self, value: object) -> bool:
+        """Whether a value is a resource of the engine's own device, such as a GPUBuffer."""
+        return False
 
     def destroy(self) -> None:
         """Give back what belongs to the engine itself."""

@@ -26,6 +26,8 @@ from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 P = ParamSpec("P")
 Wgsl = str | Mapping[str, str]
+TypesByOperand = Mapping[str, tuple[str, ...]]
+"""Data types by operand, and of the "output"."""
 
 
 @dataclass(frozen=True, slots=True)

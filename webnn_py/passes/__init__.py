@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from webnn_py.passes.pipeline import PIPELINE, Target, optimize, report
+from webnn_py.passes.pipeline import PIPELINE, Pass, Target, optimize, report
 
-__all__ = ["PIPELINE", "Target", "optimize", "report"]
+__all__ = ["PIPELINE", "Pass", "Target", "optimize", "report"]

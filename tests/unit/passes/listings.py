@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import numpy as np
 
+from tests.internals import recipe_of
 from webnn_py import MLGraphBuilder, MLOperand, ml
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
@@ -24,7 +25,7 @@ def recorded(body: Record, shape: Sequence[int] = (2, 3), data_type: str = "floa
     with ml.create_context_sync(device_type="cpu", engine="reference") as context:
         builder = MLGraphBuilder(context)
         x = builder.input("x", data_type, shape)
-        return builder.build_sync({"y": body(builder, x)}).source
+        return recipe_of(builder.build_sync({"y": body(builder, x)}))
 
 
 def nodes(graph: Graph) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,8 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
-from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
-from webnn_py.engines.base import (
-    Engine,
-    EngineLimits,
-    HostExecutable,
-    Queue,
-)
-from webnn_py.engines.host_queue import HostQueue
+from webnn_py.engines.base import HostExecutable
+from webnn_py.engines.host import HostEngine
 from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.ir import Array, Graph, Node, Value, titled
 from webnn_py.memory.plan import last_uses
@@ -26,7 +20,6 @@ from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ordering.schedule import Run
 
 
 @functools.cache
@@ -107,37 +100,28 @@ class ReferenceExecutable(HostExecutable):
             if value not in kept:
                 self._drops[step].append(value)
 
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute node by node; nothing is shared between calls."""
         graph = self._graph
         arrays: dict[Value, Array] = dict(graph.constants)
-        arrays.update((value, inputs[value.name]) for value in graph.inputs)
+        arrays.update(zip(graph.inputs, inputs, strict=True))
         for node, drops in checkpoints(zip(graph.nodes, self._drops, strict=True)):
             operands = [None if value is None else arrays[value] for value in node.inputs]
             arrays.update(zip(node.outputs, evaluate(node, operands), strict=True))
             for value in drops:
                 del arrays[value]
-        for name, value in graph.outputs:
-            if name in outputs:
-                np.copyto(outputs[name], arrays[value])
+        for target, (_, value) in zip(outputs, graph.outputs, strict=True):
+            np.copyto(target, arrays[value])
 
     def describe(self) -> str:
         """The graph's listing."""
         return str(self._graph)
 
 
-class ReferenceEngine(Engine):
+class ReferenceEngine(HostEngine):
     """Runs every operator on every data type that the specification allows."""
 
     name = "reference"
-
-    def limits(self) -> EngineLimits:
-        """As large as the specification's types allow."""
-        return EngineLimits(MAX_RANK, MAX_BYTE_LENGTH)
-
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
-        """One worker, tensors in host memory."""
-        return HostQueue(worker)
 
     def compile(self, graph: Graph) -> HostExecutable:
         """Nothing to compile; work out when arrays can be dropped."""

@@ -13,12 +13,13 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import wgpu
 from wgpu.backends.wgpu_native._ffi import lib
 
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.engines.initialization import BoundInputs, Initialization
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 
 RECORDERS = (
@@ -36,20 +37,11 @@ _OBSERVING = threading.Lock()
 _USES = "_webnn_uses"
 
 
-class Initialization(Protocol):
-    """The preparation of a graph that commands carry."""
-
-    bound: Mapping[str, Any]
-
-    def take_effect(self) -> None:
-        """The commands were submitted."""
-
-
 class Uses:
     """What commands use, from their recording to their submission.
 
     Attributes:
-        graphs: The graphs that they initialize, by executable.
+        graphs: The graphs that they initialize.
         taken: A context has them, and will submit them.
         submitted: They were submitted.
     """
@@ -59,7 +51,7 @@ class Uses:
     def __init__(self) -> None:
         self._resources: dict[Any, None] = {}
         self._parts: dict[Uses, None] = {}
-        self.graphs: dict[object, Initialization] = {}
+        self.graphs: dict[BoundInputs, Initialization] = {}
         self.taken = False
         self.submitted = False
 

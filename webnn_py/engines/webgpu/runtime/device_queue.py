@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import wgpu
@@ -17,14 +17,10 @@ from webnn_py.engines.webgpu.compiler.storage import storage_of
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import lend, take_back, uses_of
 from webnn_py.engines.webgpu.runtime.device import Device, device_errors
-from webnn_py.engines.webgpu.runtime.executable import (
-    COPIES,
-    STORAGE,
-    WebGPUExecutable,
-    padded_bytes,
-)
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.usable import check_usable
-from webnn_py.ir import Array, Descriptor
+from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import Span
 from webnn_py.ordering.schedule import Executor, Operation, Run, complete
 
@@ -148,28 +144,24 @@ class DeviceQueue(Queue):
     def dispatch(
         self,
         executable: Executable,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
         """Record into the open batch."""
         assert isinstance(executable, WebGPUExecutable)
-        bound = executable.bound
-        places = {
-            value: bound[value.name] if value.name in bound else inputs[value.name]
-            for value in executable.graph.inputs
-        }
+        loaded = executable.loaded
+        places: dict[Value, Binding] = dict(zip(loaded.graph.inputs, inputs, strict=True))
         copies = [
-            (places.setdefault(value, outputs[name]), outputs[name])
-            for name, value in executable.graph.outputs
+            (places.setdefault(value, target), target)
+            for (_, value), target in zip(loaded.graph.outputs, outputs, strict=True)
         ]
-
         copies = [(source, target) for source, target in copies if source is not target]
-        name = None if key is None or copies else (len(bound), key)
+        name = None if copies else key
 
         def run() -> None:
             with self._alone("recording a graph"):
-                executable.encode(self._batch.compute_pass(), places, name)
+                loaded.encode(self._batch.compute_pass(), places, name)
                 for source, target in copies:
                     copy_binding(self._batch.encoder(), source, target)
                 self._batch.operations += 1
@@ -179,7 +171,7 @@ class DeviceQueue(Queue):
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
         """Record a program that is known: what most dispatches in a loop are."""
         assert isinstance(executable, WebGPUExecutable)
-        program = executable.repeat((len(executable.bound), key))
+        program = executable.loaded.repeat(key)
         if program is None:
             return None
 

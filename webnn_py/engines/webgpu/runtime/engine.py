@@ -6,21 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
-from webnn_py.engines.base import Engine, EngineLimits, Queue
-from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.base import EngineLimits, Queue
+from webnn_py.engines.device import Commands, DeviceEngine
+from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
-from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.device import Device, find_adapter
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.ir import Graph, Node
 from webnn_py.ordering.schedule import Run
 
 
-class WebGPUEngine(Engine):
-    """Runs graphs in a wgpu device's queue."""
+class WebGPUEngine(DeviceEngine):
+    """Runs one context's graphs in a wgpu device's queue."""
 
     name = "webgpu"
 
@@ -28,14 +29,19 @@ class WebGPUEngine(Engine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
+        self._submit_recorded: Run = lambda: None
 
     def limits(self) -> EngineLimits:
         """The largest tensor is the largest buffer; it is bound in parts if need be."""
         return EngineLimits(MAX_RANK, min(MAX_BYTE_LENGTH, self.gpu.max_buffer_bytes))
 
-    def has_kernel(self, node: Node) -> bool:
+    def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
         return has_lowering(node.op) or is_sequence(node, self.gpu.features)
+
+    def takes(self, value: object) -> bool:
+        """Buffers, bindings of them, textures and views of textures."""
+        return resources.is_device_resource(value)
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""
@@ -43,12 +49,18 @@ class WebGPUEngine(Engine):
 
     def queue(self, worker: Callable[[Run], None]) -> Queue:
         """Recorded in batches, in the device queue's order."""
-        return DeviceQueue(self.gpu, worker)
+        made = DeviceQueue(self.gpu, worker)
+        self._submit_recorded = made.submit_recorded
+        return made
+
+    def commands(self, queue: Queue, encoder: Any) -> Commands:
+        """A GPUCommandEncoder, the user's or a new one."""
+        return Recording(self.gpu, queue, encoder)
 
     def compile(self, graph: Graph) -> WebGPUExecutable:
         """Generate kernels, make pipelines and buffers, upload constants."""
-        legal = legalize(graph, self.gpu.features)
-        return WebGPUExecutable(self.gpu, legal, share(kernels_of(legal, self.gpu.features)))
+        compiled = compile_graph(graph, self.gpu.features)
+        return WebGPUExecutable(self.gpu, compiled, self._submit_recorded)
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import wgpu
 
-from webnn_py.api.tensor import MLTensor
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown
 from webnn_py.engines.webgpu.runtime import textures
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device, device_errors
-from webnn_py.engines.webgpu.runtime.executable import (
+from webnn_py.engines.webgpu.runtime.loaded import (
     COPIES,
     STORAGE,
-    WebGPUExecutable,
+    LoadedGraph,
     padded_bytes,
 )
 from webnn_py.engines.webgpu.runtime.tails import copy_exactly
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory import host
 from webnn_py.memory.overlap import Span, Target, check_apart
 
 Record = Callable[[Any], None]
@@ -40,9 +39,8 @@ class Dispatch:
         places: Where each input and output lies.
         before: Uploads and texture conversions.
         after: Copies and texture conversions of outputs.
-        private: Whether host inputs may change before they are uploaded, so that they are copied.
         uploads: Buffers to be written before the commands run, and their contents.
-        downloads: Where host outputs lie when the commands have run, by name.
+        downloads: Where host outputs lie when the commands have run, by their number.
         given: The user's buffers and textures, and what they are for.
         written: Where the user's outputs go on the device, by name.
     """
@@ -50,9 +48,8 @@ class Dispatch:
     places: dict[Value, Binding] = field(default_factory=dict)
     before: list[Record] = field(default_factory=list)
     after: list[Record] = field(default_factory=list)
-    private: bool = False
     uploads: list[tuple[Any, Array]] = field(default_factory=list)
-    downloads: dict[str, Binding] = field(default_factory=dict)
+    downloads: dict[int, Binding] = field(default_factory=dict)
     given: list[tuple[Any, str]] = field(default_factory=list)
     written: dict[str, Target] = field(default_factory=dict)
 
@@ -89,7 +86,7 @@ def is_buffer(value: object) -> bool:
 
 def is_device_resource(value: object) -> bool:
     """Anything that lies on a device."""
-    return is_buffer(value) or is_texture(value) or isinstance(value, MLTensor)
+    return is_buffer(value) or is_texture(value)
 
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:
@@ -145,41 +142,36 @@ def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
 
 
 def place(
-    executable: WebGPUExecutable,
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    bound: Mapping[str, Binding],
+    loaded: LoadedGraph,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
     own: Callable[[Value], Binding],
-    private: bool = False,
 ) -> Dispatch:
-    """Check every resource and work out what to record.
+    """Check what lies on the device and work out what to record.
 
     Args:
-        executable: The compiled graph.
-        inputs: Resources by name, the names checked.
-        outputs: Resources by name; outputs that are not given are put into `own` buffers.
-        bound: Where the inputs lie that are constants.
+        loaded: The graph on the device.
+        inputs: For each a Binding, a resource of the device, or an array.
+        outputs: The same; arrays and None are put into `own` buffers, to be read back.
         own: A buffer for a value that the caller has none for.
-        private: Copy host inputs: they are read now and uploaded later.
 
     Raises:
         DataError: A resource does not fit; nothing was recorded.
     """
-    run = Dispatch(private=private)
-    for value in executable.graph.inputs:
-        name = value.name
-        if name in bound:
-            run.places[value] = bound[name]
-            continue
-        what = named("input", name)
-        resource = host.split_dimensions(inputs[name], _public(value), what)
-        _place_input(executable, run, value, resource, what, own)
+    run = Dispatch()
+    for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
+        _place_input(loaded, run, value, resource, named("input", value.name), own)
     taken = {place.buffer for place in run.places.values()}
-    times = Counter(value for _, value in executable.graph.outputs)
-    for name, value in executable.graph.outputs:
+    times = Counter(value for _, value in loaded.graph.outputs)
+    for number, ((name, value), resource) in enumerate(
+        zip(loaded.graph.outputs, outputs, strict=True)
+    ):
         if times[value] > 1 and value not in run.places:
             run.places[value] = own(value)
-        _place_output(executable, run, name, value, outputs.get(name), own, taken)
+        if isinstance(resource, np.ndarray) or resource is None:
+            run.downloads[number] = _computed(run, value, own)
+        else:
+            _place_output(loaded, run, name, value, resource, own, taken)
     check_apart(run.written)
     return run
 
@@ -189,24 +181,24 @@ def _public(value: Value) -> Descriptor:
 
 
 def _place_input(
-    executable: WebGPUExecutable,
+    loaded: LoadedGraph,
     run: Dispatch,
     value: Value,
     resource: Any,
     what: str,
     own: Callable[[Value], Binding],
 ) -> None:
-    gpu = executable.gpu
-    size = executable.bytes_of(value)
-    if isinstance(resource, MLTensor):
-        run.places[value] = _tensor_binding(gpu, resource, value, what)
+    gpu = loaded.gpu
+    size = loaded.compiled.bytes_of(value)
+    if isinstance(resource, Binding):
+        run.places[value] = resource
     elif is_texture(resource):
         check_device(gpu, resource, what)
         run.take(resource, what)
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
-        exact = executable.exact_bytes_of(value)
+        exact = loaded.compiled.exact_bytes_of(value)
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
@@ -216,15 +208,13 @@ def _place_input(
         run.places[value] = target = own(value)
         run.before.append(_copy(gpu, given, target, target.size))
     else:
-        contents = padded_bytes(host.input_array(resource, _public(value), what), size)
-        if run.private:
-            contents = host.private(contents, resource)
+        contents = padded_bytes(resource, size)
         run.places[value] = target = own(value)
         run.uploads.append((target.buffer, contents))
 
 
 def _place_output(
-    executable: WebGPUExecutable,
+    loaded: LoadedGraph,
     run: Dispatch,
     name: str,
     value: Value,
@@ -232,19 +222,18 @@ def _place_output(
     own: Callable[[Value], Binding],
     taken: set[Any],
 ) -> None:
-    gpu = executable.gpu
+    gpu = loaded.gpu
     what = named("output", name)
-    if isinstance(resource, MLTensor):
-        place = _tensor_binding(gpu, resource, value, what)
-        resource = {"buffer": place.buffer, "offset": place.offset, "size": place.size}
+    if isinstance(resource, Binding):
+        resource = resource.entry
     if is_texture(resource):
         check_device(gpu, resource, what)
         run.take(resource, what)
         run.written[name] = Span(resource.texture if is_view(resource) else resource)
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
-    elif is_buffer(resource):
-        exact = executable.exact_bytes_of(value)
+    else:
+        exact = loaded.compiled.exact_bytes_of(value)
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         run.written[name] = given.span
@@ -258,8 +247,6 @@ def _place_output(
             why = "COPY_SRC, to keep the bytes behind the result in its last word"
             _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
         run.after.append(_copy(gpu, _computed(run, value, own), given, exact))
-    else:
-        run.downloads[name] = _computed(run, value, own)
 
 
 def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
@@ -269,18 +256,8 @@ def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> B
     return run.places[value]
 
 
-def _tensor_binding(gpu: Device, tensor: MLTensor, value: Value, what: str) -> Binding:
-    memory: Binding = tensor.memory(tensor.context, what, DataError)
-    if tensor.context.device is not gpu.handle:
-        raise DataError(f"{what}: the MLTensor belongs to a context on another device")
-    if tensor.constant:
-        raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
-    tensor.check_fits(value, what, DataError)
-    return memory
-
-
 def copy_input(
-    executable: WebGPUExecutable,
+    loaded: LoadedGraph,
     run: Dispatch,
     value: Value,
     resource: Any,
@@ -288,13 +265,14 @@ def copy_input(
 ) -> None:
     """Place an input in a buffer of its own, whatever it is given as."""
     what = named("input", value.name)
-    plain = host.split_dimensions(resource, _public(value), what)
-    _place_input(executable, run, value, plain, what, own)
+    _place_input(loaded, run, value, resource, what, own)
     place = run.places[value]
-    if isinstance(plain, MLTensor) or (is_buffer(plain) and place.buffer is _buffer_of(plain)):
+    if isinstance(resource, Binding) or (
+        is_buffer(resource) and place.buffer is _buffer_of(resource)
+    ):
         _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
         run.places[value] = target = own(value)
-        run.before.append(_copy(executable.gpu, place, target, target.size))
+        run.before.append(_copy(loaded.gpu, place, target, target.size))
 
 
 def _buffer_of(resource: Any) -> Any:
@@ -313,11 +291,11 @@ def _copy(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
     return record
 
 
-def fresh_buffers(executable: WebGPUExecutable) -> Callable[[Value], Binding]:
+def fresh_buffers(loaded: LoadedGraph) -> Callable[[Value], Binding]:
     """New buffers, for recordings that may run at any time."""
 
     def make(value: Value) -> Binding:
-        size = executable.bytes_of(value)
-        return Binding(executable.gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
+        size = loaded.compiled.bytes_of(value)
+        return Binding(loaded.gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
 
     return make

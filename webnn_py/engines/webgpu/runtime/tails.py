@@ -7,7 +7,7 @@ from typing import Any
 
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.executable import COPIES, STORAGE
+from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE
 
 WORD = 4
 

@@ -1,8 +1,9 @@
-"""The order of work on a CPU context: one worker thread, tensors in host memory."""
+"""Engines that run on the CPU: tensors in host memory, one worker thread for a context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.completion import Completion, Parts
 from webnn_py.core.errors import OperationError
-from webnn_py.engines.base import Executable, HostExecutable, Queue
-from webnn_py.ir import Array, Descriptor
+from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
+from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.ordering.schedule import Executor, Run
 
 ALIGNMENT = 64
@@ -58,10 +59,22 @@ class HostQueue(Queue):
     def dispatch(
         self,
         executable: Executable,
-        inputs: Mapping[str, Any],
-        outputs: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
         key: Hashable = None,
     ) -> Run:
         """Run on the tensors' arrays themselves."""
         assert isinstance(executable, HostExecutable)
         return lambda: executable.run(inputs, outputs)
+
+
+class HostEngine(Engine):
+    """An engine that computes on the calling thread."""
+
+    def queue(self, worker: Callable[[Run], None]) -> Queue:
+        """One worker, tensors in host memory."""
+        return HostQueue(worker)
+
+    @abstractmethod
+    def compile(self, graph: Graph) -> HostExecutable:
+        """Make a graph ready to run."""

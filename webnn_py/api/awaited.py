@@ -1,0 +1,113 @@
+"""MLAwaitedExecution: the awaited mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.operation import ordered_operation
+from webnn_py.api.signature import Arguments
+from webnn_py.core.completion import wait_or_drop
+from webnn_py.core.errors import ContextLostError
+from webnn_py.core.messages import Suggesting
+from webnn_py.engines.base import AwaitedRun
+from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.ordering.timeline import Timeline, TimelinePoint, points
+
+Points = tuple[TimelinePoint, ...]
+
+
+class MLAwaitedExecution(Suggesting):
+    """Runs graphs without blocking the event loop, on CPU and GPU contexts.
+
+    Any number of computations may be awaited at once, under asyncio or trio.
+
+    Source: WebNN 2022, "MLAwaitedExecution".
+    """
+
+    def __init__(self, context: MLContext) -> None:
+        self._session = session_of(context)
+
+    def compute(
+        self,
+        graph: MLGraph,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any] | None = None,
+        sync: Iterable[TimelinePoint] = (),
+    ) -> Coroutine[Any, Any, dict[str, np.ndarray[Any, Any]]]:
+        """Run the graph and return its outputs by name; to be awaited.
+
+        Arguments, result and errors are those of `MLExecution.compute`; inputs and outputs may also
+        be MLTensors, and GPU resources on GPU contexts. Inputs in host memory are read before this
+        returns: changing them afterwards changes nothing. The work begins with the await. A
+        cancelled await leaves the given outputs either untouched or whole, and the context usable;
+        it waits for nothing but what is being written into them. What a run signals is reached when
+        the await returns; it fails if the run is cancelled before it began.
+
+        Args:
+            graph: As there.
+            inputs: As there.
+            outputs: As there.
+            sync: Timeline points that the run waits for and signals. Runs on tensors keep the
+                context's order; others begin as soon as their own waits are met.
+        """
+        try:
+            waits = points(sync)
+            given, run = self._prepare(graph, inputs, outputs)
+        except Exception as error:
+            return _raised(error)
+        return self._finish(run, given, waits)
+
+    def _prepare(self, graph: MLGraph, inputs: Any, outputs: Any) -> tuple[Arguments, AwaitedRun]:
+        session = self._session
+        compiled = compiled_of(graph)
+        executable = compiled.executable(session)
+        if session.device is None:
+            given = compiled.signature.on_host(session, inputs, outputs, private=True)
+            return given, executable.start(given.hand_over(), given.outputs)
+        with session.queue.loss():
+            bound = compiled.bound
+            given = compiled.signature.on_device(session, inputs, outputs, bound, bound.places)
+            return given, executable.start(given.hand_over(), given.outputs)
+
+    async def _finish(self, run: AwaitedRun, given: Arguments, waits: Points) -> dict[str, Any]:
+        with self._session.queue.loss():
+            self._session.check_alive()
+            await self._wait(run, given, waits)
+        return given.results(run.results())
+
+    async def _wait(self, run: AwaitedRun, given: Arguments, waits: Points) -> None:
+        session = self._session
+        signalled: Timeline | None = None
+        if any(point.signal is not None for point in waits):
+            signalled = Timeline()
+            waits = (*waits, signalled(signal=1))
+        operation = ordered_operation(given, run.begin, run.done.set_exception, run.parts, waits)
+        withdraw: Run | None = None
+        if waits or given.on_tensors:
+            withdraw = session.queue.submit(operation, ordered=given.on_tensors)
+        else:
+            run.when_there_is_room(functools.partial(self._begin, operation))
+        try:
+            # What nobody sees may be written after the await has ended.
+            await wait_or_drop(run.done, run.parts, withdraw, settle=given.writes_given)
+        finally:
+            run.release()
+        if signalled is not None:
+            await signalled.wait_async(1)
+
+    def _begin(self, operation: Operation) -> None:
+        try:
+            self._session.run_on_worker(operation.run).on_failure(operation.fail)
+        except ContextLostError as error:
+            operation.fail(error)
+
+
+async def _raised(error: Exception) -> Any:
+    """What an awaitable gives that failed before it was awaited."""
+    raise error

@@ -1,0 +1,44 @@
+"""A run of a graph as a piece of work in a context's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from webnn_py.api.signature import Arguments
+from webnn_py.api.tensor_memory import mark_failed, on_tensors
+from webnn_py.core.completion import Parts
+from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.ordering.timeline import TimelinePoint
+
+
+def ordered_operation(
+    given: Arguments,
+    run: Run,
+    fail: Callable[[BaseException], None],
+    parts: Parts,
+    sync: tuple[TimelinePoint, ...] = (),
+) -> Operation:
+    """A run with these arguments; its tensors know if it fails.
+
+    Args:
+        given: What it reads and writes.
+        run: Does it.
+        fail: Is told why it will not be done.
+        parts: What a cancelled await drops.
+        sync: What it waits for and signals.
+    """
+    mark = mark_failed(given.writes)
+
+    def failed(error: BaseException) -> None:
+        if not parts.dropped:  # what was cancelled leaves its outputs alone
+            mark(error)
+        fail(error)
+
+    return Operation(
+        on_tensors(given.reads, given.writes, run),
+        failed,
+        sync,
+        slow=True,
+        host=not given.only_tensors,
+        uses=(*given.reads, *given.writes),
+    )

@@ -1,0 +1,174 @@
+"""What stands behind a context: its engine, the order of its work, its threads."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from webnn_py.core import cooperation, forks
+from webnn_py.core.completion import Completion
+from webnn_py.core.errors import ContextLostError, InvalidStateError
+from webnn_py.engines.base import Engine, Executable
+from webnn_py.engines.executor import compile_on
+from webnn_py.engines.reference import ReferenceEngine, evaluate
+from webnn_py.ir import Graph
+from webnn_py.ops.declare import Operator, TypesByOperand
+from webnn_py.passes import Target, optimize, report
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MLContextLostInfo:
+    """Why a context was lost.
+
+    Attributes:
+        message: In words.
+
+    Source: WebNN 2026, "MLContextLostInfo dictionary".
+    """
+
+    message: str
+
+
+class Session:
+    """An engine at work for one context.
+
+    Args:
+        engine: What compiles and runs its graphs.
+        device_type: "cpu" or "gpu".
+
+    Attributes:
+        queue: The order of its work.
+        lost: Why it was lost, once it is.
+    """
+
+    def __init__(self, engine: Engine, device_type: str) -> None:
+        self.engine = engine
+        self.device_type = device_type
+        self.lost: Completion[MLContextLostInfo] = Completion()
+        # On a CPU, the reference runs what the engine does not.
+        helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
+        self._engines = (engine, ReferenceEngine()) if helps else (engine,)
+        self._types: dict[str, TypesByOperand] = {}
+        self._forked = False
+        self._alive = True  # what `lost` says, at the cost of an attribute
+        self._worker, self._builder = (
+            ThreadPoolExecutor(
+                1, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
+            )
+            for name in (device_type, f"{device_type}-build")
+        )
+        for executor in (self._worker, self._builder):
+            forks.finalize(self, functools.partial(executor.shutdown, wait=False))
+        self.queue = engine.queue(functools.partial(_start, self._worker))
+        self.queue.lost = functools.partial(_lose, weakref.ref(self))
+        _SESSIONS.add(self)
+
+    @property
+    def device(self) -> Any:
+        """The device whose resources it takes, or None."""
+        return self.engine.device
+
+    def lose(self, message: str) -> None:
+        """What is not done fails, nothing new is accepted. Harmless twice."""
+        if self._forked:
+            return
+        self.lost.set_result(MLContextLostInfo(message))
+        self._alive = False
+        self.queue.close(ContextLostError(f"this MLContext is lost: {message}"))
+        for executor in (self._worker, self._builder):
+            executor.shutdown(wait=False, cancel_futures=True)
+        for engine in self._engines:
+            engine.destroy()
+
+    def leave_behind(self) -> None:
+        """After a fork: it is the parent process's."""
+        self._alive, self._forked = False, True
+        self.lost = Completion()
+        self.lost.set_result(MLContextLostInfo(f"this MLContext {forks.FORKED}"))
+
+    def check_alive(self) -> None:
+        """Raise an error if the context cannot be used.
+
+        Raises:
+            ContextLostError: It was destroyed or lost.
+            InvalidStateError: This is a child process, and it belongs to the parent.
+        """
+        if not self._alive:
+            self.check_process()
+            raise ContextLostError(f"this MLContext is lost: {self.lost.wait().message}")
+
+    def check_process(self) -> None:
+        """Raise an InvalidStateError in a child process, where the context is the parent's."""
+        if self._forked:
+            raise InvalidStateError(f"this MLContext {forks.FORKED}")
+
+    def supported_types(self, op: Operator) -> TypesByOperand:
+        """Data types that an operator's operands may have here: what one engine or another runs."""
+        if op.name not in self._types:
+            several = [engine.supported_types(op) for engine in self._engines]
+            self._types[op.name] = {
+                name: tuple(dict.fromkeys(kind for types in several for kind in types[name]))
+                for name in several[0]
+            }
+        return self._types[op.name]
+
+    def compile(self, recipe: Graph) -> tuple[Graph, Executable]:
+        """A recipe for this context's engine.
+
+        Returns:
+            The graph after the engine's passes, and what runs it.
+
+        Raises:
+            OperationError: The engine or device could not compile it.
+        """
+        target = Target(self.engine.supports, evaluate)
+        optimized = optimize(recipe, target, self.engine.passes)
+        executable = compile_on(optimized, self._engines)
+        report(executable.describe, executable.code)
+        return optimized, executable
+
+    def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
+        """Run `work` on the context's own thread, after what was given to it before."""
+        return self._run_on(self._worker, work)
+
+    def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:
+        """Run `work` on the thread for builds: running graphs do not wait for it."""
+        return self._run_on(self._builder, work)
+
+    def _run_on(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Completion[T]:
+        self.check_alive()
+        try:
+            return Completion(executor.submit(work))
+        except RuntimeError as error:
+            raise ContextLostError(f"this MLContext is lost: {error}") from None
+
+
+_SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    """Contexts of the parent process; their threads are not here, and their locks may be held."""
+    for session in _SESSIONS:
+        session.leave_behind()
+
+
+forks.in_child(_leave_behind)
+
+
+def _lose(session: weakref.ref[Session], message: str) -> None:
+    alive = session()
+    if alive is not None:
+        alive.lose(message)
+
+
+def _start(worker: ThreadPoolExecutor, run: Callable[[], None]) -> None:
+    """Run on the worker; a context that is lost meanwhile has failed its work already."""
+    with contextlib.suppress(RuntimeError):
+        worker.submit(run)

@@ -1,0 +1,168 @@
+"""The memory behind an MLTensor: whether it can be used now, and what becomes of work on it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.session import Session
+from webnn_py.core import dtypes
+from webnn_py.core.completion import Completion, Parts, check_may_block
+from webnn_py.core.errors import (
+    InvalidStateError,
+    MLError,
+    ValidationError,
+    consequence,
+    root_of,
+)
+from webnn_py.ir import Array, Descriptor
+from webnn_py.ordering.schedule import Operation, Run
+
+_SERIALS = itertools.count()
+
+
+class TensorMemory:
+    """Memory of a context that holds one tensor.
+
+    Args:
+        session: Whose it is.
+        descriptor: Data type and shape.
+        storage: Where the contents lie, as the engine has it.
+        constant: The contents, if they are fixed.
+        read_only: It is somebody else's, who does not allow writing.
+
+    Attributes:
+        error: Why the contents were never made, if the work that was to do so failed.
+        rented: It is exported as a GPUBuffer.
+        destroyed: It was given back.
+        serial: Unlike that of any other.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        descriptor: Descriptor,
+        storage: Any,
+        constant: Array | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.session = session
+        self.descriptor = descriptor
+        self.storage = storage
+        self.contents = constant
+        self.constant = constant is not None
+        self.read_only = read_only
+        self.error: BaseException | None = None
+        self.rented = False
+        self.destroyed = False
+        self.serial = next(_SERIALS)
+        self._lock = threading.Lock()
+
+    def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
+        """Where the contents lie, if they can be used now.
+
+        Raises:
+            ValidationError: The tensor is destroyed (or `error`).
+            InvalidStateError: It is rented out as a GPUBuffer.
+        """
+        found = self.contents if self.constant else self.storage
+        if self.destroyed:
+            raise error(f"{what}: the MLTensor is destroyed")
+        if self.rented:
+            raise InvalidStateError(
+                f"{what}: the MLTensor is exported; release its GPUBuffer first"
+            )
+        return found
+
+    def rent(self) -> None:
+        """Mark as exported.
+
+        Raises:
+            InvalidStateError: It is exported already.
+        """
+        with self._lock:
+            self.place("export_to_gpu")
+            self.rented = True
+
+    def destroy(self) -> None:
+        """Give the memory back once work that uses it is done. Harmless twice."""
+        self.destroyed = True
+        self.storage = self.contents = None
+
+    def check_written(self) -> None:
+        """Raise an OperationError if the work that was to write the contents failed."""
+        if self.error is not None:
+            raise consequence("the work that was to write this MLTensor", self.error)
+
+    def read(self, target: Array, parts: Parts) -> tuple[Completion[None], Run]:
+        """Have the contents read into an array, after all work submitted before.
+
+        Returns:
+            The end of it, and what takes it out of the order.
+        """
+        done: Completion[None] = Completion()
+        run = self.session.queue.read(self.place("read_tensor"), target, done, parts)
+        work = on_tensors([self], [], run)
+        operation = Operation(work, done.set_exception, uses=(self,))
+        return done, self.session.queue.submit(operation)
+
+    def host_array(self, copy: bool) -> Array:
+        """The contents in host memory after all work submitted so far; shared where it can be.
+
+        Raises:
+            InvalidStateError: It would block this thread's event loop.
+            OperationError: The work that made the contents failed.
+        """
+        self.session.check_alive()
+        memory: Array = self.place("the MLTensor")
+        if self.constant or self.session.device_type == "cpu":
+            self._wait()
+            return memory.copy() if copy else memory
+        check_may_block("a copy from the GPU", "read_tensor_async")
+        target = np.empty(self.descriptor.shape, dtypes.DTYPES[self.descriptor.data_type].numpy)
+        done, _ = self.read(target, Parts())
+        done.wait()
+        return target
+
+    def _wait(self) -> None:
+        """Wait until all work submitted so far that uses the tensor is done."""
+        queue = self.session.queue
+        if queue.uses(self):
+            check_may_block("work on the MLTensor that is not done", "read_tensor_async first")
+            done: Completion[None] = Completion()
+            queue.submit(Operation(lambda: done.set_result(None), done.set_exception))
+            done.wait()
+        self.check_written()
+
+
+def on_tensors(
+    reads: Iterable[TensorMemory], writes: Iterable[TensorMemory], run: Run
+) -> Callable[[], None]:
+    """Work that fails if what it reads was never made, and makes what it writes."""
+    reads, writes = tuple(reads), tuple(writes)
+
+    def work() -> None:
+        for tensor in reads:
+            if tensor.error is not None:
+                tensor.check_written()
+        run()
+        for tensor in writes:
+            tensor.error = None
+
+    return work
+
+
+def mark_failed(writes: Iterable[TensorMemory]) -> Callable[[BaseException], None]:
+    """What leaves the error of failed work in the tensors that it was to write."""
+    writes = tuple(writes)
+
+    def fail(error: BaseException) -> None:
+        root = root_of(error)
+        for tensor in writes:
+            tensor.error = root
+
+    return fail

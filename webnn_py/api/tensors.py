@@ -1,0 +1,139 @@
+"""Making tensors, and the host memory that is written to and read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.session import Session
+from webnn_py.api.signature import own_memory
+from webnn_py.api.tensor import MLTensor
+from webnn_py.api.tensor_memory import TensorMemory, mark_failed, on_tensors
+from webnn_py.core import convert, dtypes
+from webnn_py.core.errors import (
+    DataError,
+    DLPackError,
+    MLError,
+    NotSupportedError,
+    ValidationError,
+    telling_of_memory,
+)
+from webnn_py.core.messages import said, type_name
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.ir import Array, Descriptor
+from webnn_py.memory import host
+from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.ordering.timeline import TimelinePoint
+
+
+def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
+    """A zeroed tensor; see `MLContext.create_tensor_sync`."""
+    session.check_alive()
+    descriptor = _descriptor(data_type, shape)
+    for name, flag in flags.items():
+        convert.boolean(flag, f"option {name!r}")
+    if flags["exportable"] and session.device_type != "gpu":
+        raise NotSupportedError("exportable tensors need a GPU context")
+    storage = session.queue.allocate(descriptor)
+    return MLTensor(TensorMemory(session, descriptor, storage), **flags)
+
+
+def create_constant(session: Session, value: Any, data_type: Any, shape: Any) -> MLTensor:
+    """A tensor of fixed contents; see `MLContext.create_constant_tensor_sync`."""
+    session.check_alive()
+    array, name = host.constant_array(value, *_split(data_type, shape))
+    check_dimensions(array.shape, name)
+    array.flags.writeable = False
+    memory = TensorMemory(session, Descriptor(name, array.shape), None, constant=array)
+    return MLTensor(memory)
+
+
+@telling_of_memory
+def write(session: Session, tensor: MLTensor, value: Any) -> None:
+    """Submit the writing of host memory, copied now; see `MLContext.write_tensor`."""
+    memory = own_memory(session, tensor, "write_tensor")
+    if not tensor.writable:
+        raise ValidationError("write_tensor: the MLTensor was not created writable")
+    try:
+        array = host.input_array(value, memory.descriptor, "write_tensor")
+    except DataError as error:
+        raise ValidationError(str(error)) from None
+    run = session.queue.write(memory.storage, array.copy())
+    submit(session, run, writes=[memory])
+
+
+@telling_of_memory
+def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMemory, Array, Array]:
+    """The memory to read, what a read returns, and the array of the shape to write into."""
+    memory = own_memory(session, tensor, "read_tensor")
+    if not tensor.readable:
+        raise ValidationError("read_tensor: the MLTensor was not created readable")
+    descriptor = memory.descriptor
+    if out is None:
+        target = np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
+    else:
+        try:
+            target = host.output_array(out, descriptor, "read_tensor")
+        except DataError as error:
+            raise ValidationError(str(error)) from None
+    return memory, out if isinstance(out, np.ndarray) else target, target
+
+
+def submit(
+    session: Session,
+    run: Run,
+    reads: Sequence[TensorMemory] = (),
+    writes: Sequence[TensorMemory] = (),
+    sync: tuple[TimelinePoint, ...] = (),
+) -> None:
+    """Put work on tensors into the context's order."""
+    work = on_tensors(reads, writes, run)
+    session.queue.submit(Operation(work, mark_failed(writes), sync, uses=(*reads, *writes)))
+
+
+def from_dlpack(session: Session, value: Any) -> MLTensor:
+    """A tensor over the memory of a DLPack tensor; see `MLContext.from_dlpack`."""
+    session.check_alive()
+    try:
+        if not hasattr(value, "__dlpack__"):
+            raise DataError(f"a {type_name(value)} does not speak DLPack")
+        array = host.array_of(value).view()
+        name = dtypes.from_numpy(array.dtype)
+        check_dimensions(array.shape, name)
+    except MLError as error:
+        raise DLPackError(f"from_dlpack: {error}") from None
+    except Exception as error:  # whatever the producer raises
+        raise DLPackError(f"from_dlpack: {said(error)}") from error
+    if not array.flags.c_contiguous:
+        raise DLPackError(
+            f"from_dlpack: the memory of shape {list(array.shape)} is strided; copy it first"
+        )
+    if session.device_type == "cpu":
+        writable = bool(array.flags.writeable)
+        descriptor = Descriptor(name, array.shape)
+        memory = TensorMemory(session, descriptor, array, read_only=not writable)
+        return MLTensor(memory, readable=True, writable=writable)
+    flags = {"readable": True, "writable": True, "exportable": False}
+    tensor = create(session, name, array.shape, flags)
+    write(session, tensor, array)
+    return tensor
+
+
+def _split(data_type: Any, shape: Any) -> tuple[Any, Any]:
+    """Data type and shape, each as given or both of an MLOperandDescriptor."""
+    if isinstance(data_type, MLOperandDescriptor):
+        return data_type.data_type, data_type.shape
+    return data_type, shape
+
+
+def _descriptor(data_type: Any, shape: Any) -> Descriptor:
+    data_type, shape = _split(data_type, shape)
+    name = dtypes.check(data_type)
+    if name in dtypes.PACKED_4BIT:
+        raise ValidationError(f"data type {name} is for constants only")
+    sizes = () if shape is None else convert.unsigned_list(shape, "shape")
+    check_dimensions(sizes, name)
+    return Descriptor(name, sizes)

@@ -1,0 +1,81 @@
+"""Engines that run on a device: executables that are recorded, and what they are recorded into."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from webnn_py.engines.base import Engine, Executable, Queue
+from webnn_py.engines.initialization import BoundInputs
+
+
+class DeviceExecutable(Executable):
+    """A compiled graph that is recorded into a device's commands."""
+
+    @abstractmethod
+    def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Record one run; it takes place when the commands are submitted.
+
+        Args:
+            commands: Of the engine that compiled it.
+            inputs: For each an array, the memory of a tensor, or a resource of the device.
+            outputs: For each the memory of a tensor or a resource of the device.
+
+        Raises:
+            DataError: Something does not fit; nothing was recorded.
+        """
+
+    @abstractmethod
+    def initialize(
+        self, commands: Commands, bound: BoundInputs, constants: Mapping[str, Any]
+    ) -> None:
+        """Record the copying of inputs that are constants from now on.
+
+        They are constants for what is recorded into these commands after it, and for everyone once
+        they are submitted.
+
+        Args:
+            commands: Of the engine that compiled it.
+            bound: The graph's inputs that are constants.
+            constants: As the inputs of `record`, by name.
+
+        Raises:
+            InvalidStateError: The graph is initialized, there or before.
+        """
+
+
+class Commands(ABC):
+    """A device's commands under construction, owned or the user's."""
+
+    @abstractmethod
+    def check_open(self) -> None:
+        """Raise an InvalidStateError once finished."""
+
+    @abstractmethod
+    def places(self, bound: BoundInputs) -> Mapping[str, Any]:
+        """The inputs of a graph that are constants for what is recorded here, and where."""
+
+    @abstractmethod
+    def carry(self, bound: BoundInputs) -> None:
+        """What is recorded here prepares a graph, if it is not prepared already."""
+
+    @abstractmethod
+    def finish(self, label: str) -> Any:
+        """The commands, to be submitted."""
+
+
+class DeviceEngine(Engine):
+    """An engine that records graphs into a device's commands."""
+
+    @abstractmethod
+    def commands(self, queue: Queue, encoder: Any) -> Commands:
+        """New commands.
+
+        Args:
+            queue: Of the context that records.
+            encoder: The user's encoder to record into; None for one of our own.
+
+        Raises:
+            DataError: It is no encoder of the device.
+        """

@@ -1,0 +1,100 @@
+"""What the compiler makes of a graph: kernels, and a plan of the buffers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
+from webnn_py.ir import Descriptor, Graph, Value
+from webnn_py.memory.plan import Plan, plan_buffers
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A graph compiled for devices with some features.
+
+    Attributes:
+        graph: What the kernels compute, in operators that they can.
+        features: What the code relies on.
+        kernels: In the order in which they run.
+        constants: The constants that kernels read.
+        plan: Which buffer each intermediate value lies in.
+    """
+
+    graph: Graph
+    features: Features
+    kernels: Sequence[Kernel]
+    constants: Sequence[Value]
+    plan: Plan[Value]
+
+    def bytes_of(self, value: Descriptor) -> int:
+        """Bytes of a tensor in a buffer: whole words."""
+        return storage_of(value.data_type, self.features).buffer_bytes(value.size)
+
+    def exact_bytes_of(self, value: Descriptor) -> int:
+        """Bytes that a tensor's elements take, which need not fill the last word."""
+        return storage_of(value.data_type, self.features).exact_bytes(value.size)
+
+    def code(self) -> str:
+        """The WGSL of every kernel, each once."""
+        return "\n".join(dict.fromkeys(f"// {k.name}\n{k.code}" for k in self.kernels))
+
+    def describe(self) -> str:
+        """Every kernel with its workgroups and buffers, and the plan's sizes."""
+        known = {*self.graph.inputs, *self.graph.constants}
+        known.update(value for node in self.graph.nodes for value in node.outputs)
+        written = (kernel.writes.value for kernel in self.kernels)
+        scratch = [value for value in dict.fromkeys(written) if value not in known]
+        numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
+
+        def name(value: Value) -> str:
+            return numbered.get(value) or self.graph.name_of(value)
+
+        lines = []
+        for number, kernel in enumerate(self.kernels):
+            reads = ", ".join(dict.fromkeys(name(part.value) for part in kernel.reads))
+            x, y, z = kernel.workgroups
+            times = f", {kernel.times} times" if kernel.times > 1 else ""
+            lines.append(
+                f"{number}: {kernel.name}<{x},{y},{z}>({reads})"
+                f" -> {name(kernel.writes.value)}{times}"
+            )
+        sizes = ", ".join(map(str, self.plan.sizes))
+        return "\n".join([*lines, f"intermediate buffers: {self.plan.total} bytes ({sizes})"])
+
+
+def compile_graph(graph: Graph, features: Features) -> Compiled:
+    """Compile a graph for devices with these features.
+
+    Raises:
+        NotSupportedError: A kernel would need more than the devices have.
+    """
+    legal = legalize(graph, features)
+    kernels = share(kernels_of(legal, features))
+    _check_bindings(kernels, features)
+    read = {part.value for kernel in kernels for part in kernel.reads}
+    constants = [value for value in legal.constants if value in read]
+    outputs = {value for _, value in legal.outputs}
+    own = {kernel.writes.value for kernel in kernels} - outputs
+    steps = [
+        (tuple(part.value for part in kernel.reads), (kernel.writes.value,)) for kernel in kernels
+    ]
+    sizes = {value: storage_of(value.data_type, features).buffer_bytes(value.size) for value in own}
+    return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
+
+
+def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:
+    limit = features.max_bindings
+    for kernel in kernels:
+        if len(kernel.reads) + 1 > limit:
+            raise NotSupportedError(
+                f"{kernel.name} needs {len(kernel.reads) + 1} storage buffers; this device's"
+                f" max-storage-buffers-per-shader-stage is {limit}"
+                f" (its max-storage-buffer-binding-size {features.binding_bytes})"
+            )

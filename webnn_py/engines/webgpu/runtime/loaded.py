@@ -1,0 +1,211 @@
+"""A compiled graph on a device: pipelines and buffers, recorded as often as one likes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import wgpu
+from wgpu.backends.wgpu_native._ffi import ffi, lib
+
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.webgpu.compiler.compiled import Compiled
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
+from webnn_py.engines.webgpu.compiler.storage import PART_ALIGNMENT, host_dtype
+from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
+from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.ir import Descriptor, Value
+
+STORAGE = wgpu.BufferUsage.STORAGE
+COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+_set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+_set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
+_dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One dispatch.
+
+    Attributes:
+        kernel: What is run.
+        pipeline: The kernel compiled.
+        layout: Its bind group's layout.
+        parts: What is bound, in order; the last one is written.
+        numbers: Where the kernel's numbers lie, if it has any; bound behind the parts.
+        fixed: The bind group, where every value lies in the graph's own buffers.
+    """
+
+    kernel: Kernel
+    pipeline: Any
+    layout: Any
+    parts: tuple[Part, ...]
+    numbers: Binding | None
+    fixed: Any
+
+
+class Program:
+    """The calls that record a graph over fixed places.
+
+    They go straight to wgpu-native: what wgpu-py's methods add (a flush of errors each, which come
+    again when the encoder is finished) costs more than the recording.
+    """
+
+    __slots__ = ("_calls", "_groups")
+
+    def __init__(self, calls: list[tuple[Any, Any, int, int, int, int]], groups: list[Any]) -> None:
+        self._calls = calls
+        self._groups = groups
+
+    def encode(self, compute: Any) -> None:
+        """Record into an open compute pass."""
+        handle = compute._internal
+        for pipeline, group, x, y, z, times in self._calls:
+            _set_pipeline(handle, pipeline)
+            _set_bind_group(handle, 0, group, 0, ffi.NULL)
+            _dispatch(handle, x, y, z)
+            for _ in checkpoints(range(times - 1)) if times > 1 else ():
+                _dispatch(handle, x, y, z)
+
+
+class LoadedGraph:
+    """Kernels' pipelines, and the graph's own buffers.
+
+    Inputs and outputs are bound at recording. Everything else is made here, once.
+    """
+
+    def __init__(self, gpu: Device, compiled: Compiled) -> None:
+        self.gpu = gpu
+        self.compiled = compiled
+        self.graph = compiled.graph
+        kernels = compiled.kernels
+        self._lock = threading.Lock()
+        self._programs: PlaceCache[Program] = PlaceCache()
+        self._own: dict[Value, Binding] = {}
+        self._io: dict[Value, Binding] = {}
+        self._check_sizes()
+        pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in checkpoints(kernels)]
+        self._place_constants()
+        self._place_intermediates()
+        self._steps = [
+            self._step(kernel, pipeline, numbers)
+            for kernel, pipeline, numbers in checkpoints(
+                zip(kernels, pipelines, self._place_numbers(), strict=True)
+            )
+        ]
+
+    def _check_sizes(self) -> None:
+        """What the user will bind must fit into a buffer; better said now than at the first run."""
+        for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
+            self.gpu.check_size(
+                self.compiled.bytes_of(value), f"a tensor {Descriptor.__str__(value)}"
+            )
+
+    def _place_constants(self) -> None:
+        for value in checkpoints(self.compiled.constants):
+            self._own[value] = self._upload(value, self.graph.constants[value])
+
+    def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Binding:
+        size = self.compiled.bytes_of(value)
+        data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
+        buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
+        with device_errors(f"uploading a constant of {size} bytes"):
+            buffer.write_mapped(padded_bytes(data, size))
+            buffer.unmap()
+        return Binding(buffer, 0, size)
+
+    def _place_intermediates(self) -> None:
+        plan = self.compiled.plan
+        pool = [
+            self.gpu.buffer(size, STORAGE | COPIES, f"intermediate {slot}")
+            for slot, size in checkpoints(enumerate(plan.sizes))
+        ]
+        for value, slot in plan.slots.items():
+            self._own[value] = Binding(pool[slot], 0, self.compiled.bytes_of(value))
+
+    def _place_numbers(self) -> list[Binding | None]:
+        """Where each kernel's numbers lie: all in one buffer."""
+        rows = [np.array(kernel.numbers, np.uint32).tobytes() for kernel in self.compiled.kernels]
+        places: list[Binding | None] = []
+        data = bytearray()
+        for row in rows:
+            size = -(-len(row) // 16) * 16
+            places.append(Binding(None, len(data), size) if row else None)
+            data += row.ljust(-(-len(row) // PART_ALIGNMENT) * PART_ALIGNMENT, b"\0")
+        if not data:
+            return places
+        buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
+        with device_errors(f"uploading {len(data)} bytes of numbers"):
+            buffer.write_mapped(data)
+            buffer.unmap()
+        return [place and Binding(buffer, place.offset, place.size) for place in places]
+
+    def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:
+        parts = (*kernel.reads, kernel.writes)
+        with device_errors(f"binding {kernel.name}"):
+            layout = pipeline.get_bind_group_layout(0)
+            step = Step(kernel, pipeline, layout, parts, numbers, None)
+            if all(part.value in self._own for part in parts):
+                step = replace(step, fixed=self._bind_group(step, self._own))
+        return step
+
+    def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
+        bound = [places[part.value].part(part) for part in step.parts]
+        if step.numbers is not None:
+            bound.append(step.numbers)
+        return self.gpu.bind_group(step.layout, [place.entry for place in bound])
+
+    def _program(self, places: Mapping[Value, Binding]) -> Program:
+        """What is recorded for these places of inputs and outputs."""
+        everything = self._own | dict(places)
+        groups = [
+            step.fixed or self._bind_group(step, everything) for step in checkpoints(self._steps)
+        ]
+        calls = [
+            (step.pipeline._internal, group._internal, *step.kernel.workgroups, step.kernel.times)
+            for step, group in zip(self._steps, groups, strict=True)
+        ]
+        return Program(calls, groups)
+
+    def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
+        """Record one run into an open compute pass.
+
+        Args:
+            compute: A GPUComputePassEncoder.
+            places: Where each input and output lies. No output shares a buffer with an input.
+            name: Under what `repeat` may find the same again.
+        """
+        self._programs.get(places, self._program, name).encode(compute)
+
+    def repeat(self, name: Hashable) -> Program | None:
+        """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""
+        return self._programs.recall(name)
+
+    def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
+        """Record one run into a GPUCommandEncoder with no open pass; as `encode`."""
+        with device_errors("recording a graph"):
+            compute = encoder.begin_compute_pass()
+            self.encode(compute, places)
+            compute.end()
+
+    def io_buffer(self, value: Value) -> Binding:
+        """The graph's own buffer for an input or output; runs that use it follow in the queue."""
+        with self._lock:
+            if value not in self._io:
+                size = self.compiled.bytes_of(value)
+                self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
+            return self._io[value]
+
+
+def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """The bytes of an array, with zeros up to `size`."""
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    if raw.size == size:
+        return raw
+    wide = np.zeros(size, np.uint8)
+    wide[: raw.size] = raw
+    return wide
