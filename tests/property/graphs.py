@@ -11,6 +11,7 @@ import numpy as np
 from tests.property.growing import DATA_TYPES, Case, Grower, Picks, Rejected, SeededPicks
 from webnn_py import MLOperand
 from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.ops.operand import Inferred
 
 Maker = Callable[[Grower], MLOperand | list[MLOperand]]
 
@@ -387,7 +388,7 @@ def _repeat(g: Grower) -> list[MLOperand]:
         raise Rejected
     node = g.choice(g.nodes)
     operands = [None if value is None else MLOperand(g, value) for value in node.inputs]
-    return g.emit(node.op, operands, node.attrs, node.outputs, node.label)
+    return g.emit(node.op, operands, node.given, Inferred(node.outputs, node.inferred), node.label)
 
 
 MAKERS: list[Maker] = [

@@ -16,10 +16,10 @@ import numpy as np
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.reference import evaluate
-from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
+from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.operand import Inferred, MLOperand
 
 T = TypeVar("T")
 
@@ -167,8 +167,8 @@ class Grower(GraphBuilder):
         self,
         op: str,
         operands: Sequence[MLOperand | None],
-        attrs: Mapping[str, Any],
-        outputs: Sequence[Descriptor],
+        given: Mapping[str, Any],
+        inferred: Inferred,
         label: str,
     ) -> list[MLOperand]:
         """Add a node if its results can be compared.
@@ -176,16 +176,16 @@ class Grower(GraphBuilder):
         Raises:
             Rejected: They cannot.
         """
-        if any(output.size > MAX_ELEMENTS for output in outputs):
+        if any(output.size > MAX_ELEMENTS for output in inferred.outputs):
             raise Rejected
-        made = super().emit(op, operands, attrs, outputs, label)
+        made = super().emit(op, operands, given, inferred, label)
         node = self._nodes[-1]
-        given = [None if o is None else self.arrays[o.value] for o in operands]
+        arrays = [None if o is None else self.arrays[o.value] for o in operands]
         moved = [None if o is None else self._disturbed[o.value] for o in operands]
         exact = self._exact.issuperset(node.operands)
-        results, others = evaluate(node, given), evaluate(node, moved)
+        results, others = evaluate(node, arrays), evaluate(node, moved)
         if not exact:
-            self._check_jumps(node, given, results)
+            self._check_jumps(node, arrays, results)
         for value, result, other in zip(node.outputs, results, others, strict=True):
             copies = REGISTRY[op].family == "movement" or result.dtype.kind != "f"
             self.arrays[value] = result

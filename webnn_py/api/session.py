@@ -17,7 +17,7 @@ from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
-from webnn_py.ops.declare import Operator, TypesByOperand
+from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.passes import Target, optimize, report
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.memory.overlap import Target
-from webnn_py.ops.declare import Operator, TypesByOperand
+from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.schedule import Executor, Operation, Run, Schedules
 from webnn_py.passes import PIPELINE, Pass
 

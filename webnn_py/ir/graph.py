@@ -66,19 +66,34 @@ def titled(op: str, label: str) -> str:
 class Node:
     """One operator applied: `outputs = op(*inputs, **attrs)`.
 
+    Applying the operator again, to the same operands or others, starts from `given`; computing or
+    decomposing the node reads `attrs`.
+
     Attributes:
         op: The operator's Python name.
         inputs: In the order of the operator's declaration; an optional operand not given is None.
-        attrs: Options, all of them, normalised (defaults filled in, lists as tuples).
+        given: All options as they were given: numbers and lists converted (lists to tuples), the
+            signature's default, often None, for one that was not.
         outputs: One value, or several.
         label: The user's label, for messages and traces.
+        inferred: Options that follow from `given` and the operands, as the operator's declaration
+            says: axes that were not given, a number as the data type holds it.
+        attrs: All options as they count: those given, and in their place those inferred.
     """
 
     op: str
     inputs: tuple[Value | None, ...]
-    attrs: Mapping[str, Any]
+    given: Mapping[str, Any]
     outputs: tuple[Value, ...]
     label: str = ""
+    inferred: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        given, inferred = MappingProxyType(dict(self.given)), MappingProxyType(dict(self.inferred))
+        object.__setattr__(self, "given", given)
+        object.__setattr__(self, "inferred", inferred)
+        object.__setattr__(self, "attrs", MappingProxyType({**given, **inferred}))
 
     @property
     def operands(self) -> Iterator[Value]:

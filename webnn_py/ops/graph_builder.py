@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
+from webnn_py.ir import Array, Graph, Node, Value, make_graph
 from webnn_py.ops.all import Operators
-from webnn_py.ops.operand import MLOperand, NodeBuilder
+from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
 
 
 class GraphBuilder(Operators, NodeBuilder):
@@ -25,14 +25,14 @@ class GraphBuilder(Operators, NodeBuilder):
         self,
         op: str,
         operands: Sequence[MLOperand | None],
-        attrs: Mapping[str, Any],
-        outputs: Sequence[Descriptor],
+        given: Mapping[str, Any],
+        inferred: Inferred,
         label: str,
     ) -> list[MLOperand]:
         """Add a node and return its outputs."""
-        values = tuple(Value(d.data_type, d.shape) for d in outputs)
+        values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
         inputs = tuple(None if o is None else o.value for o in operands)
-        self._nodes.append(Node(op, inputs, dict(attrs), values, label))
+        self._nodes.append(Node(op, inputs, given, values, label, inferred.attrs))
         return [MLOperand(self, value) for value in values]
 
     def recorded(self) -> Graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from webnn_py.core.errors import ValidationError
@@ -65,6 +66,19 @@ class MLOperand(Suggesting):
         return f"<MLOperand{name} {Descriptor.__str__(self._value)}>"
 
 
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """What an operator's declaration says of the options and operands that it was given.
+
+    Attributes:
+        outputs: The outputs' data types and shapes.
+        attrs: Options that it worked out, as `Node.inferred`.
+    """
+
+    outputs: tuple[Descriptor, ...]
+    attrs: Mapping[str, Any]
+
+
 class NodeBuilder(ABC):
     """Something that operator methods write into: a builder, or a pass that rewrites a graph."""
 
@@ -73,11 +87,19 @@ class NodeBuilder(ABC):
         self,
         op: str,
         operands: Sequence[MLOperand | None],
-        attrs: Mapping[str, Any],
-        outputs: Sequence[Descriptor],
+        given: Mapping[str, Any],
+        inferred: Inferred,
         label: str,
     ) -> list[MLOperand]:
-        """Add a node and return its outputs."""
+        """Add a node and return its outputs.
+
+        Args:
+            op: The operator's name.
+            operands: In the order of its declaration.
+            given: Its options as they were given: `Node.given`, never `Node.attrs`.
+            inferred: What follows from them.
+            label: The user's label.
+        """
 
     @abstractmethod
     def constant_of(self, value: object, like: MLOperand) -> MLOperand:

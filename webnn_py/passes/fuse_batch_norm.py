@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -166,25 +167,25 @@ def _folded(rewriter: Rewriter, chain: Chain) -> MLOperand | None:
     """The chain as one product (with an addition after it, where the operator takes no bias)."""
     root, affine = chain.root, chain.affine
     weights, *bias = list(REGISTRY[root.op].limits)[1:]
-    operands = rewriter.arguments(root)
+    arguments = rewriter.arguments(root)
     if not (bias or affine.scales):
         return None
     arrays = {}
     if affine.scales:
-        array = rewriter.array_of(operands[weights])
+        array = rewriter.array_of(arguments[weights])
         arrays[weights] = array * PLACES[root.op](root, affine.scale)
-    old = rewriter.array_of(operands[bias[0]]) if bias else None
+    old = rewriter.array_of(arguments[bias[0]]) if bias else None
     shift = affine.shift
     if old is not None:
-        shift = old.reshape(-1) * np.float64(operands.get("beta", 1.0)) * affine.scale + shift
+        shift = old.reshape(-1) * np.float64(arguments.get("beta", 1.0)) * affine.scale + shift
     if bias and (old is not None or shift.any()):
         arrays[bias[0]] = shift
     if not (_fits(shift) and all(map(_fits, arrays.values()))):
         return None
-    operands |= {name: _constant(rewriter, array) for name, array in arrays.items()}
-    if "beta" in operands:
-        operands["beta"] = 1.0
-    made: MLOperand = getattr(rewriter, root.op)(**operands, label=root.label)
+    changes: dict[str, Any] = {n: _constant(rewriter, array) for n, array in arrays.items()}
+    if "beta" in arguments:
+        changes["beta"] = 1.0
+    (made,) = rewriter.apply_again(root, **changes)
     return made if bias or not shift.any() else rewriter.add(made, _constant(rewriter, shift))
 
 

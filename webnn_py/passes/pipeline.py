@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
-from webnn_py.ir import Graph, verify
-from webnn_py.ops.declare import infer_node
+from webnn_py.ir import Descriptor, Graph, verify
+from webnn_py.ops.apply import infer_node
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
@@ -47,12 +47,16 @@ def debug_level() -> int:
 
 
 def verify_types(graph: Graph) -> None:
-    """The structure, and that every node's outputs are what its declaration infers."""
+    """The structure, and that outputs and attributes are what declarations infer from `given`."""
     verify(graph)
     for node in graph.nodes:
-        got = tuple((v.data_type, v.shape) for v in node.outputs)
-        expected = tuple((d.data_type, d.shape) for d in infer_node(node))
-        assert got == expected, f"{node.op} makes {got}, its declaration says {expected}"
+        expected = infer_node(node)
+        made = tuple(map(Descriptor.__str__, node.outputs))
+        inferred = tuple(map(Descriptor.__str__, expected.outputs))
+        assert made == inferred, f"{node.op} makes {made}, its declaration says {inferred}"
+        # As text: NaN is not equal to itself, and 0.0 is to -0.0.
+        attrs, complete = repr(dict(node.attrs)), repr({**node.given, **expected.attrs})
+        assert attrs == complete, f"{node.op} has {attrs}, its declaration says {complete}"
 
 
 def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.ir import Descriptor, Graph, Node, Value, make_graph
+from webnn_py.ir import Graph, Node, Value, make_graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.operand import Inferred, MLOperand
 
 
 class Rewriter(GraphBuilder):
@@ -29,12 +29,12 @@ class Rewriter(GraphBuilder):
         self,
         op: str,
         operands: Sequence[MLOperand | None],
-        attrs: Mapping[str, Any],
-        outputs: Sequence[Descriptor],
+        given: Mapping[str, Any],
+        inferred: Inferred,
         label: str,
     ) -> list[MLOperand]:
         """Add a node and return its outputs."""
-        made = super().emit(op, operands, attrs, outputs, label)
+        made = super().emit(op, operands, given, inferred, label)
         self._producers.update((operand.value, self._nodes[-1]) for operand in made)
         return made
 
@@ -47,13 +47,28 @@ class Rewriter(GraphBuilder):
         return self._producers.get(operand.value)
 
     def arguments(self, node: Node) -> dict[str, Any]:
-        """Operands (already rewritten) and attributes of a node, by name."""
+        """Operands (already rewritten) and attributes of a node, by name: to decompose it."""
         return REGISTRY[node.op].arguments(node, self.map)
 
+    def apply_again(
+        self, node: Node, operands: Mapping[Value, MLOperand] | None = None, **changes: Any
+    ) -> list[MLOperand]:
+        """A node's operator on rewritten operands, with the options that the node was given.
+
+        Args:
+            node: A node of the graph that is rewritten.
+            operands: What stands for the node's operands, if not what they were rewritten to.
+            **changes: Operands and options, by name, to take in place of the node's.
+        """
+        op = REGISTRY[node.op]
+        arguments = op.given_arguments(node, self.map if operands is None else operands)
+        return as_list(getattr(self, node.op)(**(arguments | changes), label=node.label))
+
     def copy(self, node: Node) -> list[MLOperand]:
-        """The node as it was, over rewritten operands."""
+        """The node as it was, over rewritten operands of the same data types and shapes."""
         operands = [None if value is None else self.map[value] for value in node.inputs]
-        return self.emit(node.op, operands, node.attrs, node.outputs, node.label)
+        inferred = Inferred(node.outputs, node.inferred)
+        return self.emit(node.op, operands, node.given, inferred, node.label)
 
     def run(self, rule: Callable[[Rewriter, Node], list[MLOperand] | None]) -> Graph:
         """Apply `rule` to each node in order; None keeps the node.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.ir import Descriptor, Graph, Node, Value
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.prune import remove_dead_nodes
@@ -197,14 +197,9 @@ def _moved(graph: Graph, moves: Mapping[Node, Order]) -> Graph:
         order = moves.get(node)
         if order is None:
             return None
-        operands = [operand_of(rewriter, value, order) for value in node.operands]
-        back = inverse(order)
-        attrs = dict(node.attrs)
-        if node.op in OPTIONS:
-            attrs |= OPTIONS[node.op](attrs, back)
-        shape = tuple(node.output.shape[axis] for axis in back)
-        outputs = [Descriptor(node.output.data_type, shape)]
-        (made,) = rewriter.emit(node.op, operands, attrs, outputs, node.label)
+        operands = {value: operand_of(rewriter, value, order) for value in node.operands}
+        options = OPTIONS[node.op](node.given, inverse(order)) if node.op in OPTIONS else {}
+        (made,) = rewriter.apply_again(node, operands, **options)
         before[node.output, order] = made
         return [rewriter.transpose(made, permutation=order)]
 
@@ -225,17 +220,24 @@ def _untransposed(rewriter: Rewriter, operand: MLOperand, order: Order) -> MLOpe
 def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:
     """For options that have one number for each dimension."""
 
-    def moved(attrs: Mapping[str, Any], back: Order) -> dict[str, Any]:
-        return {name: tuple(attrs[name][axis] for axis in back) for name in names}
+    def moved(given: Mapping[str, Any], back: Order) -> dict[str, Any]:
+        there = [name for name in names if given[name] is not None]
+        return {name: tuple(given[name][axis] for axis in back) for name in there}
 
     return moved
 
 
+def _axes(given: Mapping[str, Any], back: Order) -> dict[str, Any]:
+    """For a list of axes; where it is not given, all of them stay all of them."""
+    axes = given["axes"]
+    return {} if axes is None else {"axes": tuple(map(back.index, axes))}
+
+
 OPTIONS: dict[str, Callable[[Mapping[str, Any], Order], dict[str, Any]]] = {
-    "concat": lambda attrs, back: {"axis": back.index(attrs["axis"])},
+    "concat": lambda given, back: {"axis": back.index(given["axis"])},
     "pad": _lists("beginning_padding", "ending_padding"),
-    "reverse": lambda attrs, back: {"axes": tuple(map(back.index, attrs["axes"]))},
+    "reverse": _axes,
     "slice": _lists("starts", "sizes", "strides"),
     "tile": _lists("repetitions"),
 }
-"""What is not elementwise but can move: its options with dimensions in the order back[0], ..."""
+"""What is not elementwise but can move: options given, with dimensions in the order back[0], ..."""

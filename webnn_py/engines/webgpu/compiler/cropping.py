@@ -13,7 +13,7 @@ def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
     """The same node over smaller windows and less padding, if it is a pool that has any."""
     if "window_dimensions" not in node.attrs:
         return None
-    attrs = dict(node.attrs)
+    attrs = node.attrs
     layout, operand = attrs["layout"], next(node.operands)
     sizes, counts = (dims(value.shape, layout, "hw") for value in (operand, node.output))
     taps, padding = list(attrs["window_dimensions"]), list(attrs["padding"])
@@ -27,6 +27,4 @@ def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
             taps[i], padding[2 * i : 2 * i + 2] = less.taps, (less.padding, behind)
     if tuple(taps) == attrs["window_dimensions"]:
         return None
-    attrs |= {"window_dimensions": tuple(taps), "padding": tuple(padding), "output_sizes": counts}
-    operands = [rewriter.map[value] for value in node.operands]
-    return rewriter.emit(node.op, operands, attrs, node.outputs, node.label)
+    return rewriter.apply_again(node, window_dimensions=taps, padding=padding, output_sizes=counts)

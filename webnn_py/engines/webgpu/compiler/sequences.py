@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.storage import Features
 from webnn_py.ir import Descriptor, Node
+from webnn_py.ops.declare import result
 from webnn_py.ops.operand import MLOperand
 from webnn_py.ops.surface import narrow, wide
 from webnn_py.passes.rewrite import Rewriter
@@ -88,7 +89,7 @@ def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
     operands = [projected, recurrent, *(given.get(name) for name in names)]
     shape = (max(what.slots.values()) + 1, directions, batches, hidden)
     (states,) = rewriter.emit(
-        STEPS, operands, {"what": what}, [Descriptor("float32", shape)], node.label
+        STEPS, operands, {"what": what}, result(Descriptor("float32", shape)), node.label
     )
     outputs = [_last(rewriter, states, what)]
     if what.has_cell:

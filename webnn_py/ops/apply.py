@@ -1,0 +1,154 @@
+"""An operator applied: its arguments bound and checked, what follows from them inferred.
+
+`infer` is the one inference: what a builder method records, and what verifying a graph compares.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from webnn_py.core import convert
+from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.ir import Descriptor, Node, titled
+from webnn_py.ops import remedies
+from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
+from webnn_py.ops.registry import REGISTRY, Limits, Operator
+
+
+def apply(op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What every builder method does: bind, check, infer, emit."""
+    label = kwargs.get("label")
+    label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
+    try:
+        emitter.check_open()
+        operands, given = _bind(op, emitter, args, kwargs)
+        inferred = infer(op, operands, given)
+        emitter.check_supported(op, operands, inferred.outputs)
+    except MLError as error:
+        raise type(error)(f"{titled(op.name, label)}: {error}") from None
+    outputs = emitter.emit(op.name, _flatten(op, operands), given, inferred, label)
+    return outputs if op.multiple else outputs[0]
+
+
+def infer(op: Operator, operands: Mapping[str, Any], given: Mapping[str, Any]) -> Inferred:
+    """The outputs, and the options that an operator works out.
+
+    Args:
+        op: The operator.
+        operands: By name, None where absent; anything that has a data type and a shape.
+        given: All options by name, as `Node.given`.
+
+    Raises:
+        ValidationError: The operator does not take these together.
+    """
+    _check_limits(op, operands)
+    inferred = op.infer(None, **operands, **given)
+    for descriptor in inferred.outputs:
+        _check_output(op, descriptor)
+    return inferred
+
+
+def infer_node(node: Node) -> Inferred:
+    """What the declaration of a node's operator infers from what the node was given."""
+    op = REGISTRY[node.op]
+    return infer(op, op.operands(node), node.given)
+
+
+def _bind(
+    op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        bound = op.signature.bind(emitter, *args, **kwargs)
+    except TypeError as error:
+        remedy = remedies.call(op.name, op.signature, kwargs)
+        raise ValidationError(f"{error}{remedy}") from None
+    bound.apply_defaults()
+    operands: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    for name, value in list(bound.arguments.items())[1:]:
+        if name in op.limits:
+            operands[name] = _operands(op, emitter, name, value, bound.arguments.values())
+        elif name != "label":
+            given[name] = _option(op, name, _present(op, name, value), operands)
+    return operands, given
+
+
+def _present(op: Operator, name: str, value: object) -> object:
+    """An option, or its default where None stands for one that is absent."""
+    default = op.signature.parameters[name].default
+    return default if value is None and default is not inspect.Parameter.empty else value
+
+
+def _option(op: Operator, name: str, value: object, operands: Mapping[str, Any]) -> Any:
+    try:
+        return op.converters[name](value)
+    except ValidationError as error:
+        first = next(iter(operands.values()))
+        leading = first[0] if isinstance(first, list) else first
+        raise ValidationError(f"{error}{remedies.option(name, value, leading.shape)}") from None
+
+
+def _operands(
+    op: Operator, emitter: NodeBuilder, name: str, value: object, others: Iterable[Any]
+) -> Any:
+    optional = op.signature.parameters[name].default is None
+    if value is None and optional:
+        return None
+    if not op.variadic:
+        return emitter.check_operand(value, name, others)
+    given = convert.items(value, f"operand {name!r}")
+    members = [emitter.check_operand(v, f"{name}[{i}]", given) for i, v in enumerate(given)]
+    if not members:
+        raise ValidationError(f"operand {name!r}: the list is empty")
+    return members
+
+
+def _flatten(op: Operator, operands: Mapping[str, Any]) -> tuple[MLOperand | None, ...]:
+    if op.variadic:
+        (members,) = operands.values()
+        return tuple(members)
+    return tuple(operands[name] for name in op.limits)
+
+
+def _check_limits(op: Operator, operands: Mapping[str, Any]) -> None:
+    for name, limits in op.limits.items():
+        given = operands[name]
+        members = given if isinstance(given, list) else [given]
+        for operand in members:
+            if operand is not None:
+                _check_operand_limits(op, name, limits, operand, operands)
+
+
+def _check_operand_limits(
+    op: Operator, name: str, limits: Limits, operand: MLOperand, operands: Mapping[str, Any]
+) -> None:
+    got = operand.data_type
+    if isinstance(limits.types, str):
+        other = operands[limits.types]
+        wanted = (other[0] if isinstance(other, list) else other).data_type
+        if got != wanted:
+            raise ValidationError(
+                f"operand {name!r}: data type {got}, expected {wanted} as operand {limits.types!r}"
+            )
+    elif got not in limits.types:
+        expected = ", ".join(limits.types)
+        raise ValidationError(f"operand {name!r}: data type {got}, expected one of {expected}")
+    low, high = limits.rank_range
+    if not low <= operand.rank <= high:
+        expected = str(low) if low == high else f"{low} to {high}"
+        raise ValidationError(
+            f"operand {name!r}: rank {operand.rank} of shape {list(operand.shape)},"
+            f" expected {expected}{remedies.flat(name, operand.shape, high)}"
+        )
+
+
+def _check_output(op: Operator, output: Descriptor) -> None:
+    types = op.operand_types("output")
+    if output.data_type not in types:
+        raise ValidationError(
+            f"output: data type {output.data_type}, expected one of {', '.join(types)}"
+        )
+    check_dimensions(output.shape, output.data_type)
