@@ -11,7 +11,6 @@ import numpy as np
 from tests.property.growing import DATA_TYPES, Case, Grower, Picks, Rejected, SeededPicks
 from webnn_py import MLOperand
 from webnn_py.ops.declare import REGISTRY, Operator
-from webnn_py.ops.operand import Inferred
 
 Maker = Callable[[Grower], MLOperand | list[MLOperand]]
 
@@ -61,7 +60,7 @@ def first_input(g: Grower) -> MLOperand:
     rank = g.choice([4, 2, 3, 4, 1, 0])
     most = {4: 4, 3: 6, 2: 12}.get(rank, 20)
     shape = [g.picks.integer(1, most) for _ in range(rank)]
-    return g.add_input(shape, g.choice([FLOAT, FLOAT, "int32", "uint8"]))
+    return g.new_input(shape, g.choice([FLOAT, FLOAT, "int32", "uint8"]))
 
 
 def _new_input(g: Grower) -> MLOperand:
@@ -387,8 +386,10 @@ def _repeat(g: Grower) -> list[MLOperand]:
     if not g.nodes:
         raise Rejected
     node = g.choice(g.nodes)
-    operands = [None if value is None else MLOperand(g, value) for value in node.inputs]
-    return g.emit(node.op, operands, node.given, Inferred(node.outputs, node.inferred), node.label)
+    operands = {value: MLOperand(g, value) for value in node.operands}
+    op = REGISTRY[node.op]
+    made = _call(op, g, **op.given_arguments(node, operands))
+    return made if isinstance(made, list) else [made]
 
 
 MAKERS: list[Maker] = [

@@ -16,7 +16,7 @@ import numpy as np
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.reference import evaluate
-from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import Inferred, MLOperand
@@ -130,12 +130,11 @@ class Grower(GraphBuilder):
         numbers = rng.integers(low, 32, shape, endpoint=True)
         return np.asarray(numbers / 16 if data_type == "float32" else numbers // 4).astype(dtype)
 
-    def add_input(self, shape: Sequence[int], data_type: str) -> MLOperand:
-        """A new input with contents."""
-        value = Value(data_type, tuple(shape), f"x{len(self._inputs)}")
-        self._inputs.append(value)
-        self._know(value, self.contents(shape, data_type))
-        return MLOperand(self, value)
+    def new_input(self, shape: Sequence[int], data_type: str) -> MLOperand:
+        """An input with contents."""
+        operand = self.add_input(f"x{len(self._inputs)}", Descriptor(data_type, tuple(shape)))
+        self._know(operand.value, self.contents(shape, data_type))
+        return operand
 
     def new_constant(self, shape: Sequence[int], data_type: str = "float32") -> MLOperand:
         """A constant with contents."""

@@ -152,8 +152,10 @@ def _instance_normalization(draw: Draw, op: Operator) -> Any:
 def _layer_normalization(draw: Draw, op: Operator) -> Any:
     shape = draw(shapes())
     axes = draw(st.lists(st.sampled_from(range(len(shape))), unique=True)) if shape else []
-    along = tuple(shape[axis] for axis in axes)
-    return {"input": shape} | draw(present({"scale": along, "bias": along})), {"axes": axes}
+    is_given = draw(st.booleans())
+    along = tuple(shape[axis] for axis in axes) if is_given else shape[1:]
+    options = {"axes": axes if is_given else None}
+    return {"input": shape} | draw(present({"scale": along, "bias": along})), options
 
 
 @rule("concat")

@@ -67,9 +67,7 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
             check_dimensions(descriptor.shape, descriptor.data_type)
         except MLError as error:
             raise type(error)(f"{title}: {error}") from error.__cause__
-        value = Value(descriptor.data_type, descriptor.shape, name)
-        self._inputs.append(value)
-        return MLOperand(self, value)
+        return self.add_input(name, Descriptor(descriptor.data_type, descriptor.shape))
 
     def constant(
         self,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.ir import Array, Graph, Node, Value, make_graph
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
 from webnn_py.ops.all import Operators
 from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
 
@@ -35,9 +36,17 @@ class GraphBuilder(Operators, NodeBuilder):
         self._nodes.append(Node(op, inputs, given, values, label, inferred.attrs))
         return [MLOperand(self, value) for value in values]
 
-    def recorded(self) -> Graph:
-        """What was recorded so far, with no outputs chosen."""
-        return make_graph(self._inputs, self._constants, self._nodes, ())
+    def recorded(self, outputs: Mapping[str, MLOperand] | None = None) -> Graph:
+        """What was recorded so far, and which of it are the results."""
+        pairs = [(name, operand.value) for name, operand in (outputs or {}).items()]
+        return make_graph(self._inputs, self._constants, self._nodes, pairs)
+
+    def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
+        """An input of a name that no other one has."""
+        check_dimensions(descriptor.shape, descriptor.data_type)
+        value = Value(descriptor.data_type, descriptor.shape, name)
+        self._inputs.append(value)
+        return MLOperand(self, value)
 
     def add_constant(self, array: Array, data_type: str) -> MLOperand:
         """A constant that holds `array`, which nobody else may change."""
