@@ -51,7 +51,7 @@ def test_trailing_operands_not_given_do_not_print() -> None:
 
 def test_names_are_unique_and_stable() -> None:
     whole = graph()
-    names = [whole.name_of(value) for value in (X, W, S, SUM, LEFT, RIGHT)]
+    names = [whole.names[value] for value in (X, W, S, SUM, LEFT, RIGHT)]
     assert names == ["%x", "%c0", "%c1", "%0", "%1", "%2"]
 
 
@@ -62,8 +62,16 @@ def test_equal_values_are_not_the_same_value() -> None:
 
 def test_producers_and_uses() -> None:
     whole = graph()
-    assert whole.producers() == {SUM: ADD, LEFT: SPLIT, RIGHT: SPLIT}
-    assert whole.uses() == {X: 1, W: 1, SUM: 2, LEFT: 1}
+    assert whole.producers == {SUM: ADD, LEFT: SPLIT, RIGHT: SPLIT}
+    assert whole.uses == {X: 1, W: 1, SUM: 2, LEFT: 1}
+
+
+def test_what_follows_from_a_graph_is_worked_out_once() -> None:
+    whole = graph()
+    assert whole.readers == {X: (ADD,), W: (ADD,), SUM: (SPLIT,)}
+    assert whole.results == {LEFT, SUM}
+    for name in ("producers", "readers", "uses", "results", "names"):
+        assert getattr(whole, name) is getattr(whole, name)
 
 
 def test_descriptor_sizes() -> None:
@@ -98,6 +106,7 @@ def test_a_whole_graph_passes() -> None:
         ({"nodes": [ADD]}, "output left is not made"),
         ({"inputs": [X, X]}, "stands twice"),
         ({"outputs": []}, "needs an output"),
+        ({"outputs": [("sum", SUM)]}, "nothing needs what split makes"),
         ({"constants": {W: np.ones(4, np.float32), S: CONSTANTS[S]}}, "constant .4,. for"),
         ({"constants": {W: np.ones(3), S: CONSTANTS[S]}}, "float64 for"),
     ],

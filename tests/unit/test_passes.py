@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 from collections.abc import Callable
 from textwrap import dedent
 
 import numpy as np
 import pytest
 
-from tests.graphs import ONES
 from tests.internals import built_from, recipe_of
+from tests.graphs import ONES, build
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.engines.reference import evaluate
-from webnn_py.ir import Graph
+from webnn_py.ir import Graph, without_dead_nodes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PIPELINE, Target, optimize
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.fold import fold_constants
-from webnn_py.passes.pipeline import verify_types
-from webnn_py.passes.prune import remove_dead_nodes
+from webnn_py.passes.pipeline import Pass, verify_types
+from webnn_py.passes.simplify import simplify
 
 EVERY_KERNEL = Target(lambda node: True, evaluate)
 NO_COMPOSITES = Target(lambda node: REGISTRY[node.op].decompose is None, evaluate)
@@ -37,28 +39,16 @@ def assert_prints(graph: Graph, listing: str) -> None:
     assert str(graph) == dedent(listing).strip()
 
 
-def test_remove_dead_nodes(cpu: MLContext) -> None:
+def test_without_dead_nodes(cpu: MLContext) -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
         kept = b.mul(x, b.constant(2.0, "float32"))
         return {"y": b.relu(kept), "dead": b.add(kept, b.constant(ONES))}
 
     graph = recorded(cpu, body)
     only_y = graph.replace(outputs=graph.outputs[:1])
+    assert [node.op for node in only_y.nodes] == ["mul", "relu", "add"]
     assert_prints(
-        only_y,
-        """
-        graph(%x: float32[2,3]) {
-          %c0: float32[] constant = 2.0
-          %c1: float32[2,3] constant
-          %0: float32[2,3] = mul(%x, %c0)
-          %1: float32[2,3] = relu(%0)
-          %2: float32[2,3] = add(%0, %c1)
-          return y=%1
-        }
-        """,
-    )
-    assert_prints(
-        remove_dead_nodes(only_y, EVERY_KERNEL),
+        without_dead_nodes(only_y),
         """
         graph(%x: float32[2,3]) {
           %c0: float32[] constant = 2.0
@@ -68,11 +58,12 @@ def test_remove_dead_nodes(cpu: MLContext) -> None:
         }
         """,
     )
+    assert without_dead_nodes(graph) is graph
 
 
 def test_inputs_outlive_their_uses(cpu: MLContext) -> None:
     graph = recorded(cpu, lambda b, x: {"y": b.relu(b.constant(ONES)), "z": b.relu(x)})
-    left = remove_dead_nodes(graph.replace(outputs=graph.outputs[:1]), EVERY_KERNEL)
+    left = without_dead_nodes(graph.replace(outputs=graph.outputs[:1]))
     assert [value.name for value in left.inputs] == ["x"]
 
 
@@ -97,7 +88,7 @@ def test_fold_constants(cpu: MLContext) -> None:
         }
         """,
     )
-    folded = remove_dead_nodes(fold_constants(graph, EVERY_KERNEL), EVERY_KERNEL)
+    folded = fold_constants(graph, EVERY_KERNEL)
     assert_prints(
         folded,
         """
@@ -193,6 +184,76 @@ def test_a_pass_that_breaks_the_graph_is_caught(
     monkeypatch.setenv("WEBNN_VERIFY", "1")
     with pytest.raises(AssertionError, match=r"relu reads .* before it is made"):
         optimize(graph, EVERY_KERNEL, (drop_first,))
+
+
+@pytest.mark.parametrize("stage", dict.fromkeys(PIPELINE), ids=lambda stage: stage.__name__)
+def test_a_pass_that_finds_nothing_returns_the_graph_itself(cpu: MLContext, stage: Pass) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        left, right = b.split(b.matmul(b.constant(np.eye(2, dtype=np.float32)), x), [1, 2], axis=1)
+        return {"y": b.sub(b.transpose(b.relu(left)), b.softmax(right, 1))}
+
+    graph = recorded(cpu, body)
+    assert stage(graph, EVERY_KERNEL) is graph
+
+
+def test_a_pass_is_not_run_again_on_a_graph_in_which_it_found_nothing(cpu: MLContext) -> None:
+    runs: list[str] = []
+
+    def idle(graph: Graph, target: Target) -> Graph:
+        runs.append("idle")
+        return graph
+
+    def busy(graph: Graph, target: Target) -> Graph:
+        runs.append("busy")
+        return graph.replace()
+
+    graph = recorded(cpu, lambda b, x: {"y": b.relu(x)})
+    optimize(graph, EVERY_KERNEL, (idle, idle, busy, busy, idle, idle))
+    assert runs == ["idle", "busy", "busy", "idle"]
+
+
+def test_what_a_pass_does_not_change_stays_the_same_object(cpu: MLContext) -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        return {"y": b.tanh(b.sin(b.relu(b.relu(b.cos(x)))))}
+
+    graph = recorded(cpu, body)
+    cos, relu, _, sin, tanh = graph.nodes
+    made = simplify(graph, EVERY_KERNEL)
+    assert (made.nodes[:2], made.nodes[3:]) == ((cos, relu), (tanh,))
+    assert made.nodes[2].outputs == sin.outputs
+
+
+def test_passes_take_time_in_proportion_to_the_depth(cpu: MLContext) -> None:
+    """Counted in calls of functions."""
+
+    def calls(length: int) -> int:
+        def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+            y = b.transpose(x)
+            for number in range(length):
+                y = [b.relu, b.softplus, b.exp, b.neg, b.identity][number % 5](y)
+            return {"y": b.transpose(y)}
+
+        graph = recorded(cpu, body)
+        profile = cProfile.Profile()
+        profile.runcall(optimize, graph, NO_COMPOSITES)
+        return int(pstats.Stats(profile).total_calls)
+
+    assert calls(2000) < 2.2 * calls(1000)
+
+
+def test_a_chain_of_20_000_nodes_builds_and_runs(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNN_VERIFY", "0")
+
+    def body(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        y = b.input("x", "float32", [3])
+        for number in range(20_000):
+            y = b.relu(y) if number % 2 else b.abs(y)
+        return {"y": y}
+
+    results = MLExecution(cpu).compute(build(cpu, body), {"x": np.float32([-1, 0, 2])})
+    assert results["y"].tolist() == [1, 0, 2]
 
 
 def test_debug_prints_every_stage(

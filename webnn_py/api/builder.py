@@ -15,8 +15,8 @@ from webnn_py.core import convert, dtypes
 from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
 from webnn_py.memory import host
+from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dead_nodes
 from webnn_py.ops.declare import Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
@@ -179,12 +179,9 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
                 )
             pairs.append((name, value))
         self._has_built = True
-        nodes = _reachable(self._nodes, [value for _, value in pairs])
-        used = {value for node in nodes for value in node.operands}
-        inputs = [value for value in self._inputs if value in used]
-        constants = {v: a for v, a in self._constants.items() if v in used}
+        graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
         self._nodes, self._constants = [], {}
-        return make_graph(inputs, constants, nodes, pairs)
+        return graph.replace(inputs=[value for value in graph.inputs if value in graph.uses])
 
 
 def _descriptor(
@@ -193,13 +190,3 @@ def _descriptor(
     if isinstance(data_type, MLOperandDescriptor):
         return data_type
     return MLOperandDescriptor(data_type, () if shape is None else shape)
-
-
-def _reachable(nodes: Sequence[Node], targets: Sequence[Value]) -> list[Node]:
-    wanted = set(targets)
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if any(output in wanted for output in node.outputs):
-            wanted.update(node.operands)
-            kept.append(node)
-    return kept[::-1]

@@ -14,6 +14,7 @@ from webnn_py.ir.graph import (
     make_graph,
     titled,
     verify,
+    without_dead_nodes,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "make_graph",
     "titled",
     "verify",
+    "without_dead_nodes",
 ]

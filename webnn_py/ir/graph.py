@@ -6,7 +6,10 @@ mean stands in `webnn_py.ops`.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -107,9 +110,9 @@ class Node:
         return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Graph:
-    """A whole graph in execution order.
+    """A whole graph in execution order. What follows from its parts is worked out once.
 
     Attributes:
         inputs: Named values that the user gives.
@@ -122,24 +125,36 @@ class Graph:
     constants: Mapping[Value, Array]
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[str, Value], ...]
-    _names: dict[Value, str] = field(default_factory=dict, repr=False)
 
-    def name_of(self, value: Value) -> str:
-        """A short name of a value, unique in this graph."""
-        if not self._names:
-            self._names.update(_assign_names(self))
-        return self._names[value]
+    @functools.cached_property
+    def names(self) -> Mapping[Value, str]:
+        """A short name of each value, unique in this graph."""
+        return MappingProxyType(_assign_names(self))
 
-    def producers(self) -> dict[Value, Node]:
-        """The node that makes each value."""
-        return {output: node for node in self.nodes for output in node.outputs}
+    @functools.cached_property
+    def producers(self) -> Mapping[Value, Node]:
+        """The node that makes each value; inputs and constants have none."""
+        return MappingProxyType({output: node for node in self.nodes for output in node.outputs})
 
-    def uses(self) -> dict[Value, int]:
-        """How often each value is read, being a graph output included."""
-        counts: dict[Value, int] = {}
-        for value in [v for n in self.nodes for v in n.operands] + [v for _, v in self.outputs]:
-            counts[value] = counts.get(value, 0) + 1
-        return counts
+    @functools.cached_property
+    def readers(self) -> Mapping[Value, tuple[Node, ...]]:
+        """The nodes that read each value, in order; each once, however often it reads it."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.operands):
+                readers.setdefault(value, []).append(node)
+        return MappingProxyType({value: tuple(nodes) for value, nodes in readers.items()})
+
+    @functools.cached_property
+    def uses(self) -> Mapping[Value, int]:
+        """How often each value is read, being a graph output included; 0 times is not in it."""
+        read = itertools.chain.from_iterable(node.operands for node in self.nodes)
+        return MappingProxyType(Counter(itertools.chain(read, (v for _, v in self.outputs))))
+
+    @functools.cached_property
+    def results(self) -> frozenset[Value]:
+        """The values that are graph outputs."""
+        return frozenset(value for _, value in self.outputs)
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with other parts."""
@@ -193,7 +208,7 @@ def format_node(node: Node, names: Mapping[Value, str]) -> str:
 
 def format_graph(graph: Graph) -> str:
     """The readable listing: what `print(graph)` shows and golden tests compare."""
-    names = {v: graph.name_of(v) for v in _all_values(graph)}
+    names = graph.names
     heads = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in graph.inputs)
     lines = [f"graph({heads}) {{"]
     for value, array in graph.constants.items():
@@ -204,15 +219,25 @@ def format_graph(graph: Graph) -> str:
     return "\n".join([*lines, f"  return {results}", "}"])
 
 
-def _all_values(graph: Graph) -> Iterator[Value]:
-    yield from graph.inputs
-    yield from graph.constants
-    for node in graph.nodes:
-        yield from node.outputs
+def without_dead_nodes(graph: Graph) -> Graph:
+    """The nodes and constants that outputs need; the graph itself if it has no others.
+
+    Inputs stay: they are the graph's interface.
+    """
+    wanted = {value for _, value in graph.outputs}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if not wanted.isdisjoint(node.outputs):
+            wanted.update(node.operands)
+            kept.append(node)
+    constants = {value: array for value, array in graph.constants.items() if value in wanted}
+    if len(kept) == len(graph.nodes) and len(constants) == len(graph.constants):
+        return graph
+    return graph.replace(nodes=kept[::-1], constants=constants)
 
 
 def verify(graph: Graph) -> None:
-    """Check the structure: unique values, operands before use, constants that fit.
+    """Check the structure: unique values, operands before use, no dead nodes, fitting constants.
 
     Raises:
         AssertionError: A pass made a broken graph; this is never the user's fault.
@@ -233,3 +258,6 @@ def verify(graph: Graph) -> None:
     assert graph.outputs, "a graph needs an output"
     for name, value in graph.outputs:
         assert value in known, f"output {name} is not made"
+    needed = set(without_dead_nodes(graph).nodes)
+    for node in graph.nodes:
+        assert node in needed, f"nothing needs what {node.op} makes"

@@ -12,15 +12,12 @@ from webnn_py.passes.target import Target
 def decompose(graph: Graph, target: Target) -> Graph:
     """Replace every node that the target wants decomposed, until none is left."""
 
-    def wanted(node: Node) -> bool:
-        return REGISTRY[node.op].decompose is not None and not target.has_kernel(node)
-
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         function = REGISTRY[node.op].decompose
         if function is None or target.has_kernel(node):
             return None
         return as_list(function(rewriter, **rewriter.arguments(node)))
 
-    while any(map(wanted, graph.nodes)):
-        graph = Rewriter(graph).run(rule)
+    while (made := Rewriter(graph).run(rule)) is not graph:
+        graph = made
     return graph

@@ -21,21 +21,23 @@ def merge_duplicates(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     for value, first in _repeated(graph.constants):
         rewriter.map[value] = rewriter.map[first]
-    made: dict[Hashable, list[MLOperand]] = {}
+    known: dict[Hashable, list[Node]] = {}
 
-    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand]:
-        key = _key(rewriter, node)
-        if key not in made:
-            made[key] = rewriter.copy(node)
-        return made[key]
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        operands = tuple(None if v is None else rewriter.map[v].value for v in node.inputs)
+        alike = known.setdefault((node.op, operands), [])
+        first = next((other for other in alike if _has_same_options(node, other)), None)
+        if first is None:
+            alike.append(node)
+            return None
+        return [rewriter.map[value] for value in first.outputs]
 
     return rewriter.run(rule)
 
 
-def _key(rewriter: Rewriter, node: Node) -> Hashable:
-    """What the outputs follow from. Attributes as text: 0.0, -0.0, 0 and False differ."""
-    operands = tuple(None if v is None else rewriter.map[v].value for v in node.inputs)
-    return node.op, operands, tuple((name, repr(value)) for name, value in node.attrs.items())
+def _has_same_options(node: Node, other: Node) -> bool:
+    """Attributes are compared as text: 0.0, -0.0, 0 and False differ."""
+    return repr(node.attrs) == repr(other.attrs)
 
 
 def _repeated(constants: Mapping[Value, Array]) -> Iterator[tuple[Value, Value]]:

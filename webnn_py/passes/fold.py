@@ -21,15 +21,14 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
 
     A graph output stays a node's: an identity of what was computed.
     """
-    results = {value for _, value in graph.outputs}
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        is_result = not results.isdisjoint(node.outputs)
-        if is_result and (node.op == "identity" or any(map(_is_packed, node.outputs))):
-            return None
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
         arrays = [rewriter.array_of(operand) for operand in operands]
         if any(a is None and o is not None for a, o in zip(arrays, operands, strict=True)):
+            return None
+        is_result = not graph.results.isdisjoint(node.outputs)
+        if is_result and (node.op == "identity" or any(map(_is_packed, node.outputs))):
             return None
         before = sum(array.nbytes for array in arrays if array is not None)
         if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:

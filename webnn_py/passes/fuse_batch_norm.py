@@ -72,7 +72,7 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
 
 def _find_chains(graph: Graph) -> dict[Value, Chain]:
     """The longest chains, by the last value of each."""
-    uses = graph.uses()
+    uses = graph.uses
     chains: dict[Value, Chain] = {}
     for node in graph.nodes:
         if node.op in PLACES and node.output.data_type == "float32":

@@ -12,7 +12,6 @@ from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
-from webnn_py.passes.prune import remove_dead_nodes
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
@@ -20,24 +19,19 @@ from webnn_py.passes.transposes import cancel_transposes
 Pass = Callable[[Graph, Target], Graph]
 
 PIPELINE: tuple[Pass, ...] = (
-    remove_dead_nodes,
     fold_constants,
     simplify,
     merge_duplicates,
-    remove_dead_nodes,
     fuse_batch_norm,
-    remove_dead_nodes,
     cancel_transposes,
     decompose,
     fold_constants,
     simplify,
     merge_duplicates,
-    remove_dead_nodes,
     fuse_batch_norm,
-    remove_dead_nodes,
 )
 """Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
-and scaled products, hence the second round. What counts uses wants no dead nodes before it."""
+and scaled products, hence the second round. No pass leaves dead nodes (see `Rewriter.run`)."""
 
 
 def debug_level() -> int:
@@ -60,13 +54,21 @@ def verify_types(graph: Graph) -> None:
 
 
 def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:
-    """Run the passes. WEBNN_VERIFY=1 (set by the tests) verifies the graph after each."""
+    """Run the passes. WEBNN_VERIFY=1 (set by the tests) verifies the graph after each.
+
+    A pass that found nothing in a graph is not run on the same graph again.
+    """
     checked = os.environ.get("WEBNN_VERIFY") == "1"
     level = debug_level()
+    idle: set[Pass] = set()
     for stage in pipeline:
-        graph = stage(graph, target)
-        if checked:
-            verify_types(graph)
+        made = graph if stage in idle else stage(graph, target)
+        if made is graph:
+            idle.add(stage)
+        else:
+            idle, graph = set(), made
+            if checked:
+                verify_types(graph)
         if level >= 2:
             print(f"# after {stage.__name__}\n{graph}", file=sys.stderr)
     if level == 1:

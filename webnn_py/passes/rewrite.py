@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.ir import Graph, Node, Value, make_graph
+from webnn_py.ir import Graph, Node, Value, make_graph, without_dead_nodes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import Inferred, MLOperand
 
 
+class _Replacements(dict[Value, MLOperand]):
+    """What stands for each value; what nothing was put in the place of stands for itself."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+
+    def __missing__(self, value: Value) -> MLOperand:
+        return MLOperand(self._rewriter, value)
+
+
 class Rewriter(GraphBuilder):
-    """Copies a graph; a rule may put something else in a node's place."""
+    """Walks a graph; a rule may put something else in a node's place.
+
+    Attributes:
+        graph: What is rewritten.
+        map: The operand that stands for each of the graph's values.
+    """
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self.graph = graph
         self._inputs = list(graph.inputs)
         self._constants = dict(graph.constants)
-        self.map: dict[Value, MLOperand] = {
-            value: MLOperand(self, value) for value in (*graph.inputs, *graph.constants)
-        }
+        self.map: dict[Value, MLOperand] = _Replacements(self)
         self._producers: dict[Value, Node] = {}
 
     def emit(
@@ -64,26 +78,36 @@ class Rewriter(GraphBuilder):
         arguments = op.given_arguments(node, self.map if operands is None else operands)
         return as_list(getattr(self, node.op)(**(arguments | changes), label=node.label))
 
-    def copy(self, node: Node) -> list[MLOperand]:
-        """The node as it was, over rewritten operands of the same data types and shapes."""
-        operands = [None if value is None else self.map[value] for value in node.inputs]
-        inferred = Inferred(node.outputs, node.inferred)
-        return self.emit(node.op, operands, node.given, inferred, node.label)
-
     def run(self, rule: Callable[[Rewriter, Node], list[MLOperand] | None]) -> Graph:
-        """Apply `rule` to each node in order; None keeps the node.
+        """Apply `rule` to each node in order; None keeps the node, and the values that it makes.
 
         A node that makes a graph output is kept too, where an input or constant would replace it.
+
+        Returns:
+            The graph without what is dead by now; the same object if no rule changed anything.
         """
-        results = {value for _, value in self.graph.outputs}
-        for node in checkpoints(self.graph.nodes):
+        graph = self.graph
+        for node in checkpoints(graph.nodes):
             made = rule(self, node)
-            if made is not None and not results.isdisjoint(node.outputs):
+            if made is not None and not graph.results.isdisjoint(node.outputs):
                 made = made if all(map(self.producer_of, made)) else None
-            outputs = self.copy(node) if made is None else made
-            self.map.update(zip(node.outputs, outputs, strict=True))
-        named = [(name, self.map[value].value) for name, value in self.graph.outputs]
-        return make_graph(self._inputs, self._constants, self._nodes, named)
+            if made is None:
+                self._keep(node)
+            else:
+                self.map.update(zip(node.outputs, made, strict=True))
+        named = [(name, self.map[value].value) for name, value in graph.outputs]
+        made_graph = without_dead_nodes(
+            make_graph(self._inputs, self._constants, self._nodes, named)
+        )
+        return graph if made_graph.nodes == graph.nodes else made_graph
+
+    def _keep(self, node: Node) -> None:
+        """The node as it is, over what stands for its operands."""
+        if self.map and not self.map.keys().isdisjoint(node.inputs):
+            inputs = tuple(None if v is None else self.map[v].value for v in node.inputs)
+            node = replace(node, inputs=inputs)
+        self._nodes.append(node)
+        self._producers.update(dict.fromkeys(node.outputs, node))
 
 
 def as_list(made: MLOperand | list[MLOperand]) -> list[MLOperand]:

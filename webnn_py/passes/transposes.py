@@ -9,7 +9,6 @@ that makes fewer transposes, and no more elements to transpose.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.prune import remove_dead_nodes
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
@@ -33,7 +31,7 @@ def cancel_transposes(graph: Graph, target: Target) -> Graph:
         moves = _find_moves(graph)
         if not moves:
             break
-        graph = remove_dead_nodes(simplify(_moved(graph, moves), target), target)
+        graph = simplify(_moved(graph, moves), target)
     return graph
 
 
@@ -42,57 +40,38 @@ def inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a region's gain depends on."""
-
-    graph: Graph
-    producers: Mapping[Value, Node]
-    readers: Mapping[Value, list[Node]]
-    results: frozenset[Value]
-
-    @staticmethod
-    def of(graph: Graph) -> Surroundings:
-        """Those of the regions of `graph`."""
-        readers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for value in dict.fromkeys(node.operands):
-                readers.setdefault(value, []).append(node)
-        results = frozenset(value for _, value in graph.outputs)
-        return Surroundings(graph, graph.producers(), readers, results)
-
-    def transpose_of(self, value: Value) -> Node | None:
-        """The transpose that makes a value."""
-        node = self.producers.get(value)
-        return node if node is not None and node.op == "transpose" else None
+def _transpose_of(graph: Graph, value: Value) -> Node | None:
+    """The transpose that makes a value."""
+    node = graph.producers.get(value)
+    return node if node is not None and node.op == "transpose" else None
 
 
 class Region:
     """Connected nodes whose order of dimensions can change, all of one rank."""
 
-    def __init__(self, around: Surroundings, nodes: list[Node]) -> None:
+    def __init__(self, graph: Graph, nodes: list[Node]) -> None:
         self.nodes = nodes
-        self._around = around
+        self._graph = graph
         self._inside = set(nodes)
         made = [node.output for node in nodes]
         inner = set(made)
         read = dict.fromkeys(value for node in nodes for value in node.operands)
         self._entering = [
-            v for v in read if v not in inner and v not in around.graph.constants and v.size > 1
+            v for v in read if v not in inner and v not in graph.constants and v.size > 1
         ]
         self._leaving = [value for value in made if self._stays(value)]
 
-    def _readers(self, value: Value) -> list[Node]:
-        return self._around.readers.get(value, [])
+    def _readers(self, value: Value) -> tuple[Node, ...]:
+        return self._graph.readers.get(value, ())
 
     def _stays(self, value: Value) -> bool:
         """Whether something outside reads the value."""
-        return value in self._around.results or not self._inside.issuperset(self._readers(value))
+        return value in self._graph.results or not self._inside.issuperset(self._readers(value))
 
     def transposes(self) -> Iterator[tuple[Node, Order]]:
         """Those at the border, and the order in which the region would need each no more."""
         for value in self._entering:
-            node = self._around.transpose_of(value)
+            node = _transpose_of(self._graph, value)
             if node is not None:
                 yield node, node.attrs["permutation"]
         for value in self._leaving:
@@ -116,7 +95,7 @@ class Region:
 
     def _saved_before(self, order: Order) -> Iterator[int]:
         for value in self._entering:
-            node = self._around.transpose_of(value)
+            node = _transpose_of(self._graph, value)
             if node is None:
                 yield -value.size
             elif node.attrs["permutation"] == order:
@@ -131,17 +110,18 @@ class Region:
             for node in outside:
                 if node.op == "transpose" and inverse(node.attrs["permutation"]) == order:
                     yield value.size
-            if value in self._around.results or any(node.op != "transpose" for node in outside):
+            if value in self._graph.results or any(node.op != "transpose" for node in outside):
                 yield -value.size
 
 
 def _find_moves(graph: Graph) -> dict[Node, Order]:
     """The order that each node to be moved has now, relative to the one it will have."""
-    around = Surroundings.of(graph)
     moves: dict[Node, Order] = {}
+    if not any(node.op == "transpose" for node in graph.nodes):
+        return moves
     claimed: set[Node] = set()
-    for nodes in _regions(graph, around.producers):
-        region = Region(around, nodes)
+    for nodes in _regions(graph):
+        region = Region(graph, nodes)
         border = {node for node, _ in region.transposes()}
         order = region.best_order() if border and claimed.isdisjoint(border) else None
         if order is not None:
@@ -150,7 +130,7 @@ def _find_moves(graph: Graph) -> dict[Node, Order]:
     return moves
 
 
-def _regions(graph: Graph, producers: Mapping[Value, Node]) -> list[list[Node]]:
+def _regions(graph: Graph) -> list[list[Node]]:
     """Connected sets of movable nodes of one rank, in the order of their first nodes."""
     root: dict[Node, Node] = {}
 
@@ -165,7 +145,7 @@ def _regions(graph: Graph, producers: Mapping[Value, Node]) -> list[list[Node]]:
             continue
         root[node] = node
         for value in node.operands:
-            below = producers.get(value)
+            below = graph.producers.get(value)
             if below in root and value.rank == node.output.rank:
                 root[find(node)] = find(below)
     regions: dict[Node, list[Node]] = {}

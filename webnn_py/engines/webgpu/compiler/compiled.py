@@ -47,14 +47,13 @@ class Compiled:
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the plan's sizes."""
-        known = {*self.graph.inputs, *self.graph.constants}
-        known.update(value for node in self.graph.nodes for value in node.outputs)
+        known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers}
         written = (kernel.writes.value for kernel in self.kernels)
         scratch = [value for value in dict.fromkeys(written) if value not in known]
         numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
 
         def name(value: Value) -> str:
-            return numbered.get(value) or self.graph.name_of(value)
+            return numbered.get(value) or self.graph.names[value]
 
         lines = []
         for number, kernel in enumerate(self.kernels):

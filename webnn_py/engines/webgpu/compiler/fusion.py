@@ -60,8 +60,8 @@ class Fusion:
         self._graph = graph
         self._features = features
         self._limit = features.max_bindings - 1
-        self._uses = graph.uses()
-        self._producers = graph.producers()
+        self._uses = graph.uses
+        self._producers = graph.producers
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._outputs = {value for _, value in graph.outputs}

@@ -15,7 +15,7 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
     """The kernels of a graph for a device with these features, in order."""
     fusion = Fusion(graph, features)
     kernels: list[Kernel] = []
-    shared = (graph, graph.producers(), fusion.is_stored, lowering_of, features)
+    shared = (graph, graph.producers, fusion.is_stored, lowering_of, features)
     for root in checkpoints(fusion.roots):
 
         def make(writes: Value | None = None, root: Value = root) -> KernelBuilder:
