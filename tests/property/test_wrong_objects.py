@@ -95,6 +95,7 @@ ALWAYS: dict[str, Call] = {
     "constant of int4": lambda w, o: w.builder.constant(o, "int4", [2]),
     "constant type": lambda w, o: w.builder.constant(ONES, o),
     "constant shape": lambda w, o: w.builder.constant(ONES, "float32", o),
+    "constant name": lambda w, o: w.builder.constant(ONES, name=o),
     "number's shape": lambda w, o: w.builder.constant(1.0, "float32", o),
     "outputs": lambda w, o: w.builder.build_sync(o),
     "output": lambda w, o: w.builder.build_sync({"y": o}),

@@ -50,7 +50,7 @@ CONTRACT = {
     "MLGraphBuilder": {
         "build_async": "outputs",
         "build_sync": "outputs",
-        "constant": "value data_type shape",
+        "constant": "value data_type shape * name",
         "input": "name data_type shape",
     },
     "MLGraph": {"destroy": "", "inputs": None, "outputs": None},

@@ -74,14 +74,17 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
         value: Any,
         data_type: str | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
+        *,
+        name: str = "",
     ) -> MLOperand:
-        """An operand whose contents are known now; they are copied.
+        """An operand whose contents are known now; they are copied, those of an MLTensor shared.
 
         Args:
             value: A NumPy array, a number, bytes or anything with the buffer protocol or
                 `__dlpack__`, or a constant MLTensor.
             data_type: The array's own if not given; a number or raw bytes need it.
             shape: The array's own if not given.
+            name: What listings call it, with a number behind it where that is taken.
 
         Raises:
             ValidationError: The contents do not fit data type and shape.
@@ -89,11 +92,12 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
         """
         self.check_open()
         try:
-            array, name = self._contents(value, data_type, shape)
-            check_dimensions(array.shape, name)
+            title = convert.label(name, "name")
+            array, made = self._contents(value, data_type, shape)
+            check_dimensions(array.shape, made)
         except MLError as error:
             raise type(error)(f"constant: {error}") from error.__cause__
-        return self.add_constant(array, name)
+        return self.add_constant(array, made, title)
 
     def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
         """Compile the graph up to `outputs`; blocks until the engine is ready.

@@ -51,7 +51,11 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value(Descriptor):
-    """One tensor of a graph; identity is the object, the name is only for people."""
+    """One tensor of a graph; identity is the object.
+
+    Attributes:
+        name: Of an input, what executions give it by; of a constant, the user's, only for people.
+    """
 
     name: str = ""
 
@@ -59,10 +63,14 @@ class Value(Descriptor):
     __hash__ = object.__hash__
 
 
+def _printable(text: str) -> str:
+    """The text; characters that cannot be printed are escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def titled(op: str, label: str) -> str:
     """An operator and its label, for messages; what is not printable is escaped."""
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in label)
-    return f"{op} [{shown}]" if shown else op
+    return f"{op} [{_printable(label)}]" if label else op
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +124,8 @@ class Graph:
 
     Attributes:
         inputs: Named values that the user gives.
-        constants: Values known at build.
+        constants: Values known at build, and read-only arrays with their contents. An array object
+            is its contents' identity: graphs that share a weight have the same object.
         nodes: In an order in which each operand stands before its use.
         outputs: Name and value of what the user gets.
     """
@@ -181,10 +190,21 @@ def make_graph(
 
 
 def _assign_names(graph: Graph) -> dict[Value, str]:
-    names = {value: f"%{value.name}" for value in graph.inputs}
-    names |= {value: f"%c{i}" for i, value in enumerate(graph.constants)}
+    """Own names first come, first served; a number behind one that is taken."""
+    wanted = [(value, value.name) for value in graph.inputs]
+    wanted += [(value, value.name or f"c{i}") for i, value in enumerate(graph.constants)]
     made = (output for node in graph.nodes for output in node.outputs)
-    return names | {value: f"%{i}" for i, value in enumerate(made)}
+    wanted += [(value, str(i)) for i, value in enumerate(made)]
+    names: dict[Value, str] = {}
+    taken: dict[str, int] = {}
+    for value, name in wanted:
+        unique = name
+        while unique in taken:
+            taken[name] += 1
+            unique = f"{name}_{taken[name]}"
+        taken[unique] = 0
+        names[value] = f"%{_printable(unique)}"
+    return names
 
 
 def _format_attr(value: object) -> str:

@@ -48,10 +48,10 @@ class GraphBuilder(Operators, NodeBuilder):
         self._inputs.append(value)
         return MLOperand(self, value)
 
-    def add_constant(self, array: Array, data_type: str) -> MLOperand:
-        """A constant that holds `array`, which nobody else may change."""
+    def add_constant(self, array: Array, data_type: str, name: str = "") -> MLOperand:
+        """A constant that holds just this array, which nobody may change any more."""
         array.flags.writeable = False
-        value = Value(data_type, array.shape)
+        value = Value(data_type, array.shape, name)
         self._constants[value] = array
         return MLOperand(self, value)
 

@@ -32,7 +32,7 @@ def replay(
     """
     operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
     for value, array in graph.constants.items():
-        operands[value] = builder.add_constant(array, value.data_type)
+        operands[value] = builder.add_constant(array, value.data_type, value.name)
     for node in graph.nodes:
         arguments = REGISTRY[node.op].given_arguments(node, operands)
         made = getattr(builder, node.op)(**arguments, label=node.label)

@@ -43,7 +43,12 @@ def _has_same_options(node: Node, other: Node) -> bool:
 def _repeated(constants: Mapping[Value, Array]) -> Iterator[tuple[Value, Value]]:
     """Each constant that has the bytes of an earlier one, with that one."""
     alike: dict[Hashable, list[Value]] = {}
+    holders: dict[Hashable, Value] = {}
     for value, array in constants.items():
+        holder = holders.setdefault((value.data_type, id(array)), value)
+        if holder is not value:
+            yield value, holder
+            continue
         flat = array.reshape(-1)
         sample = flat[:: max(1, flat.size // SAMPLE)][:SAMPLE].tobytes()
         alike.setdefault((value.data_type, value.shape, sample), []).append(value)

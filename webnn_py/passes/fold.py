@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.ir import Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
@@ -33,13 +35,30 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         before = sum(array.nbytes for array in arrays if array is not None)
         if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:
             return None
-        made = target.evaluate(node, arrays)
+        there = [operand for operand in operands if operand is not None]
         constants = [
-            rewriter.add_constant(np.array(array, order="C", copy=True), value.data_type)
-            for array, value in zip(made, node.outputs, strict=True)
+            _constant(rewriter, array, value, there)
+            for array, value in zip(target.evaluate(node, arrays), node.outputs, strict=True)
         ]
         if not is_result:
             return constants
         return [rewriter.identity(constant, label=node.label) for constant in constants]
 
     return Rewriter(graph).run(rule)
+
+
+def _constant(
+    rewriter: Rewriter, array: Array, value: Value, operands: Sequence[MLOperand]
+) -> MLOperand:
+    """The operand that has just these contents, if there is one, or a new constant."""
+    for operand in operands:
+        if (operand.data_type, operand.shape) == (value.data_type, value.shape):
+            known = rewriter.array_of(operand)
+            if known is array or np.array_equal(_bytes_of(known), _bytes_of(array)):
+                return operand
+    whole = array.flags.owndata and array.flags.c_contiguous
+    return rewriter.add_constant(array if whole else array.copy(order="C"), value.data_type)
+
+
+def _bytes_of(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -16,7 +16,8 @@ class Target:
 
     Attributes:
         has_kernel: Whether the backend runs this node itself, composite or not.
-        evaluate: Computes a node whose operands are all constants.
+        evaluate: Computes a node whose operands are all constants. What it returns is not changed
+            later by anyone, so it may return the same arrays for the same node and arrays.
         fold_limit: Most bytes of a constant that folding may make larger than what it replaces.
     """
 
