@@ -10,8 +10,8 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from tests.internals import built_from, recipe_of
 from tests.graphs import ONES, build
+from tests.internals import built_from, recipe_of
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph, without_dead_nodes

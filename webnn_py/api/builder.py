@@ -15,8 +15,8 @@ from webnn_py.core import convert, dtypes
 from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.memory import host
 from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dead_nodes
+from webnn_py.memory import host
 from webnn_py.ops.declare import Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand

@@ -18,8 +18,6 @@ from webnn_py.ir import Array, Graph, Node, Value, titled
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
-from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import MLOperand
 
 
 @functools.cache
@@ -30,28 +28,10 @@ def function_of(op: Operator) -> Callable[[Node, Sequence[Any]], Any]:
         return lambda node, arrays: numpy(*arrays, **node.attrs)
     if op.reduce_numpy is not None:
         return functools.partial(_reduce, op.reduce_numpy)
-    if op.name not in FUNCTIONS:
-        return functools.partial(_decomposed, op)
     function = FUNCTIONS[op.name]
     if op.variadic:
         return lambda node, arrays: function(list(arrays), **node.attrs)
     return lambda node, arrays: function(**dict(zip(op.limits, arrays, strict=True)), **node.attrs)
-
-
-def _decomposed(op: Operator, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """A composite that has no function of its own: its decomposition, node by node."""
-    assert op.decompose is not None
-    recorder = GraphBuilder()
-    pairs = zip(node.inputs, arrays, strict=True)
-    known: dict[Value, Any] = {v: a for v, a in pairs if v is not None}
-    operands = {value: MLOperand(recorder, value) for value in known}
-    made = op.decompose(recorder, **op.arguments(node, operands))
-    steps = recorder.recorded()
-    known |= steps.constants
-    for step in steps.nodes:
-        inputs = [None if value is None else known[value] for value in step.inputs]
-        known.update(zip(step.outputs, evaluate(step, inputs), strict=True))
-    return [known[operand.value] for operand in (made if isinstance(made, list) else [made])]
 
 
 def _reduce(function: Callable[..., Array], node: Node, arrays: Sequence[Array]) -> Array:
