@@ -139,11 +139,11 @@ def test_decompose(cpu: MLContext) -> None:
         """
         graph(%x: float32[2,3]) {
           %0: float32[2,3] = relu(%x)
-          %1: float32[2,1] = reduce_max(%0, axes=[1], keep_dimensions=true)
-          %2: float32[2,3] = sub(%0, %1)
-          %3: float32[2,3] = exp(%2)
-          %4: float32[2,1] = reduce_sum(%3, axes=[1], keep_dimensions=true)
-          %5: float32[2,3] = div(%3, %4)
+          %1: float32[2,1] = reduce_max(%0, axes=[1], keep_dimensions=true)  "probabilities"
+          %2: float32[2,3] = sub(%0, %1)  "probabilities"
+          %3: float32[2,3] = exp(%2)  "probabilities"
+          %4: float32[2,1] = reduce_sum(%3, axes=[1], keep_dimensions=true)  "probabilities"
+          %5: float32[2,3] = div(%3, %4)  "probabilities"
           return y=%5
         }
         """,

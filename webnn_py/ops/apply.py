@@ -22,6 +22,7 @@ def apply(op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dic
     """What every builder method does: bind, check, infer, emit."""
     label = kwargs.get("label")
     label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
+    label = label or emitter.outer_label
     try:
         emitter.check_open()
         operands, given = _bind(op, emitter, args, kwargs)

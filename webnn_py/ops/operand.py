@@ -80,7 +80,14 @@ class Inferred:
 
 
 class NodeBuilder(ABC):
-    """Something that operator methods write into: a builder, or a pass that rewrites a graph."""
+    """Something that operator methods write into: a builder, or a pass that rewrites a graph.
+
+    Attributes:
+        outer_label: The label of operators that are given none: that of the node that they are put
+            in the place of.
+    """
+
+    outer_label = ""
 
     @abstractmethod
     def emit(

@@ -42,7 +42,7 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         ]
         if not is_result:
             return constants
-        return [rewriter.identity(constant, label=node.label) for constant in constants]
+        return [rewriter.identity(constant) for constant in constants]
 
     return Rewriter(graph).run(rule)
 

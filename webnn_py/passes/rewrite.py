@@ -82,12 +82,14 @@ class Rewriter(GraphBuilder):
         """Apply `rule` to each node in order; None keeps the node, and the values that it makes.
 
         A node that makes a graph output is kept too, where an input or constant would replace it.
+        What takes a node's place has the node's label, unless it is given another one.
 
         Returns:
             The graph without what is dead by now; the same object if no rule changed anything.
         """
         graph = self.graph
         for node in checkpoints(graph.nodes):
+            self.outer_label = node.label
             made = rule(self, node)
             if made is not None and not graph.results.isdisjoint(node.outputs):
                 made = made if all(map(self.producer_of, made)) else None

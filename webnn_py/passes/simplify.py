@@ -57,14 +57,14 @@ def _reshape(rewriter: Rewriter, node: Node) -> MLOperand | None:
     source = below[1]
     if _is_like(source, node.output):
         return source
-    return rewriter.reshape(source, node.output.shape, label=node.label)
+    return rewriter.reshape(source, node.output.shape)
 
 
 def _expand(rewriter: Rewriter, node: Node) -> MLOperand | None:
     below = _inner(rewriter, node)
     if below is None or _is_like(below[1], node.output):
         return _unchanged(rewriter, node)
-    return rewriter.expand(below[1], node.output.shape, label=node.label)
+    return rewriter.expand(below[1], node.output.shape)
 
 
 def _transpose(rewriter: Rewriter, node: Node) -> MLOperand | None:
@@ -79,7 +79,7 @@ def _transpose(rewriter: Rewriter, node: Node) -> MLOperand | None:
         return source
     if below is None:
         return None
-    return rewriter.transpose(source, permutation=order, label=node.label)
+    return rewriter.transpose(source, permutation=order)
 
 
 def _reverse(rewriter: Rewriter, node: Node) -> MLOperand | None:
@@ -96,7 +96,7 @@ def _cast(rewriter: Rewriter, node: Node) -> MLOperand | None:
         return _unchanged(rewriter, node)
     if _is_like(source, node.output):
         return source
-    return rewriter.cast(source, node.attrs["data_type"], label=node.label)
+    return rewriter.cast(source, node.attrs["data_type"])
 
 
 def _cast_at_once(first: str, between: str, last: str) -> bool:
@@ -148,7 +148,7 @@ def _clamp(rewriter: Rewriter, node: Node) -> MLOperand | None:
     new_high = _tightest(min, inner_high, high)
     if new_low is not None and new_high is not None and not new_low < new_high:
         return None
-    return rewriter.clamp(source, min_value=new_low, max_value=new_high, label=node.label)
+    return rewriter.clamp(source, min_value=new_low, max_value=new_high)
 
 
 def _tightest(
