@@ -1,24 +1,23 @@
 """Which values are stored, and which are computed where they are read.
 
-Every stored value becomes one kernel. A value is stored if it is a graph output, if computing it
-again would cost more than reading it, or if its reader would read it at other places than its own:
-a loop's result can only be taken up by readers that go element by element with it (an epilogue).
+Every stored value becomes one kernel, whose root it is; what its kernel reads from buffers are its
+leaves. A value is stored if it is a graph output, if computing it again would cost more than
+reading it, or if its reader would read it at other places than its own: the result of a kernel's
+anchor, the one node whose loop the kernel is built around, can only be taken up by readers that go
+element by element with it (an epilogue).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.lower.pointwise import rounds
-from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
-from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
+from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
-from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.engines.webgpu.compiler.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.ops.declare import REGISTRY
 
 RECOMPUTE_LIMIT = 4
 """Elementwise operators that may be computed once more rather than stored and read."""
@@ -32,12 +31,13 @@ Compilers take more than twice the time for twice the code.
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A value that is computed where it is read.
+    """What computing a value where it is read takes.
 
     Attributes:
-        anchor: The value of a loop whose result flows, element by element, into this one.
+        anchor: The result of a loop that flows, element by element, into this value.
         cost: Elementwise operators on the way from buffers.
-        size: Elements computed or read on the way, each as often as its readers ask for it.
+        size: Elements computed or read on the way, each as often as its readers ask for it. No
+            way is longer, so lowerings, which call each other on it, stay within Python's stack.
         leaves: The stored values it reads.
         rounds: Rounds of the loops in those operators' functions.
     """
@@ -59,14 +59,14 @@ class Fusion:
     def __init__(self, graph: Graph, features: Features) -> None:
         self._graph = graph
         self._features = features
-        self._limit = features.max_bindings - 1
+        self._most_bindings = features.max_bindings - 1
         self._uses = graph.uses
         self._producers = graph.producers
+        self._outputs = {value for _, value in graph.outputs}
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
-        self._outputs = {value for _, value in graph.outputs}
         for node in graph.nodes:
-            self._place(node)
+            self._decide(node)
         made = [value for node in graph.nodes for value in node.outputs]
         self.roots: tuple[Value, ...] = tuple(v for v in made if v in self._stored)
 
@@ -75,79 +75,79 @@ class Fusion:
         return value in self._stored
 
     def anchor_of(self, root: Value) -> Node | None:
-        """The node whose loop a root's kernel runs, if there is one."""
+        """The node whose loop a root's kernel is built around, if there is one."""
         anchor = self._inline[root].anchor
         return None if anchor is None else self._producers[anchor]
 
-    def _place(self, node: Node) -> None:
+    def _decide(self, node: Node) -> None:
+        """Which of its operands a node needs stored, and what its outputs take then."""
         for value in node.operands:
             if value not in self._stored and self._must_store(value, node):
                 self._stored.add(value)
+        inline = self._inlined(node)
+        while self._bindings(inline) > self._most_bindings and self._store(node, self._bindings):
+            inline = self._inlined(node)
+        while inline.size > SIZE_LIMIT and self._store(node, lambda operand: operand.size):
+            inline = self._inlined(node)
         for output in node.outputs:
-            inline = self._combine(node, output)
-            while self._bindings(inline) > self._limit and self._store_most(node, self._bindings):
-                inline = self._combine(node, output)
-            while inline.size > SIZE_LIMIT and self._store_most(node, lambda part: part.size):
-                inline = self._combine(node, output)
-            self._inline[output] = inline
+            anchored = dataclasses.replace(inline, anchor=output)
+            self._inline[output] = anchored if facts_of(node.op).loops else inline
             if output in self._outputs:
                 self._stored.add(output)
 
-    def _combine(self, node: Node, output: Value) -> Inline:
-        parts = [self._inline[v] for v in node.operands if v not in self._stored]
-        heavies = [part.anchor for part in parts if part.anchor is not None]
-        leaves = frozenset(
-            leaf
-            for v in node.operands
-            for leaf in ([v] if v in self._stored else self._inline[v].leaves)
-            if self._graph.constants.get(v) is None or v.size > 1
-        )
-        anchor = output if _is_looping(node) else heavies[0] if heavies else None
-        own = 0 if node.op in VIEWS or node.op in ("cast", "identity") else 1
-        reads = READS[node.op](node) if node.op in READS else 1
+    def _inlined(self, node: Node) -> Inline:
+        """What computing a node takes, from what computing those of its operands does."""
+        facts = facts_of(node.op)
+        computed = [self._inline[v] for v in node.operands if v not in self._stored]
+        anchors = [operand.anchor for operand in computed if operand.anchor is not None]
+        leaves = {v for v in node.operands if v in self._stored and not self._is_number(v)}
+        reads = facts.reads(node)
         return Inline(
-            anchor,
-            cost=sum(part.cost for part in parts) + own,
-            size=1 + reads * sum(part.size for part in parts),
-            leaves=leaves,
-            rounds=reads * sum(part.rounds for part in parts) + rounds(node, self._features),
+            anchor=anchors[0] if anchors else None,
+            cost=sum(operand.cost for operand in computed) + (not facts.free),
+            size=1 + reads * sum(operand.size for operand in computed),
+            leaves=frozenset(leaves.union(*(operand.leaves for operand in computed))),
+            rounds=reads * sum(operand.rounds for operand in computed)
+            + facts.rounds(node, self._features),
         )
 
+    def _is_number(self, value: Value) -> bool:
+        """Whether a value is written into the code instead of being read."""
+        return value.size == 1 and value in self._graph.constants
+
     def _must_store(self, value: Value, reader: Node) -> bool:
-        inline = self._inline[value]
+        """Whether a value has to lie in a buffer for a node that reads it."""
+        inline, facts = self._inline[value], facts_of(reader.op)
         if inline.anchor is not None:
-            return not self._takes_over(value, reader)
-        if _is_looping(reader):
+            return not self._is_epilogue(value, reader)
+        if facts.reduced is not None:
+            return inline.cost > RECOMPUTE_LIMIT or inline.rounds * facts.reduced(reader) > LONG
+        if facts.loops or _is_repeated(value, reader):
             # Read often: by each window or row. A view costs only index arithmetic.
-            if not _reduces(reader):
-                return inline.cost > 0
-            return inline.cost > RECOMPUTE_LIMIT or inline.rounds * count_of(reader) > LONG
-        if _spreads(value, reader):
             return inline.cost > 0
         return self._uses[value] > 1 and inline.cost > RECOMPUTE_LIMIT
 
-    def _takes_over(self, value: Value, reader: Node) -> bool:
+    def _is_epilogue(self, value: Value, reader: Node) -> bool:
         """Whether a loop's result can flow into its reader: one reader, element by element."""
-        if self._uses[value] > 1 or _is_looping(reader) or len(reader.outputs) > 1:
+        facts = facts_of(reader.op)
+        if self._uses[value] > 1 or facts.loops or len(reader.outputs) > 1:
             return False
         others = [v for v in reader.operands if v is not value and v not in self._stored]
         if any(self._inline[v].anchor is not None for v in others):
             return False
-        if reader.op in VIEWS:
-            return VIEWS[reader.op](reader, 0).identity and reader.output.size == value.size
-        if REGISTRY[reader.op].wgsl is None and reader.op not in FUSES:
-            return False
-        return broadcast_map(value.shape, reader.output.shape).identity
+        if facts.view is not None:
+            return facts.view(reader, 0).identity and reader.output.size == value.size
+        return facts.fuses and broadcast_map(value.shape, reader.output.shape).identity
 
     def _bindings(self, inline: Inline) -> int:
         return sum(binding_count(leaf, self._features) for leaf in inline.leaves)
 
-    def _store_most(self, node: Node, measure: Callable[[Inline], int]) -> bool:
-        """Store the operand that has most of something; False if there is none to store."""
-        loose = [v for v in node.operands if v not in self._stored and measure(self._inline[v])]
-        if not loose:
+    def _store(self, node: Node, measure: Callable[[Inline], int]) -> bool:
+        """Store the operand that has most of something; False if none has any."""
+        computed = [v for v in node.operands if v not in self._stored and measure(self._inline[v])]
+        if not computed:
             return False
-        self._stored.add(max(loose, key=lambda v: measure(self._inline[v])))
+        self._stored.add(max(computed, key=lambda v: measure(self._inline[v])))
         return True
 
 
@@ -157,14 +157,6 @@ def binding_count(value: Value, features: Features) -> int:
     return len(parts_of(size, features.binding_bytes))
 
 
-def _is_looping(node: Node) -> bool:
-    return node.op in LOOPING or node.op == STEPS or _reduces(node)
-
-
-def _reduces(node: Node) -> bool:
-    return node.op != STEPS and REGISTRY[node.op].reduce is not None
-
-
-def _spreads(value: Value, reader: Node) -> bool:
+def _is_repeated(value: Value, reader: Node) -> bool:
     """Whether one element of `value` goes into many of the reader's."""
     return max(output.size for output in reader.outputs) >= 2 * value.size

@@ -1,8 +1,8 @@
 """Recurrent networks as one product for all steps and a kernel that is run once a step.
 
 What a node of the operator `STEPS` makes is [slots, directions, batch, hidden] in float32: a slot
-for the hidden state of each step, in the order of the input, then those in `slots_of`. It lives
-from `legalize` to the kernels; nothing else knows it.
+for the hidden state of each step, in the order of the input, then those in `Steps.slots`. It lives
+from `legalize` to the kernels; what fusion must know of it stands in `facts`.
 """
 
 from __future__ import annotations

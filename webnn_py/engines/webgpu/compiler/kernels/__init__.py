@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     arg_kernel,
@@ -14,7 +16,11 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     scatter_kernel,
     sequence_kernel,
 )
+from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.ir import Node
+
+OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {STEPS: sequence_kernel.emit}
+"""What writes the kernels of the compiler's own operators."""
 
 _TEMPLATES = (
     matmul_kernel.emit,
@@ -30,14 +36,15 @@ _TEMPLATES = (
 def emit(make: Make, anchor: Node | None) -> list[Kernel]:
     """The kernels that write an emission's root: one, or one for each part of a large root.
 
-    Scattering and sequences take several.
+    Scattering and the compiler's own operators take several.
     """
+    if anchor is not None and anchor.op in OWN:
+        return OWN[anchor.op](make, anchor)
+    scattering = None if anchor is None else scatter_kernel.emit(make, anchor)
+    if scattering is not None:
+        return scattering
     emission = make()
     parts = emission.parts(emission.root)
-    for several in (scatter_kernel.emit, sequence_kernel.emit):
-        kernels = None if anchor is None else several(make, anchor)
-        if kernels is not None:
-            return kernels
     if anchor is not None and len(parts) == 1:
         for template in _TEMPLATES:
             kernel = template(make(), anchor)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from webnn_py.engines.webgpu.compiler.expressions import express
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
-from webnn_py.engines.webgpu.compiler.sequences import STEPS, Steps
+from webnn_py.engines.webgpu.compiler.sequences import Steps
+from webnn_py.engines.webgpu.compiler.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 
@@ -20,10 +22,8 @@ LANES = {"gpu": 16, "cpu": 1}
 """Invocations that share the sums of a unit, by kind of device."""
 
 
-def emit(make: Make, anchor: Node) -> list[Kernel] | None:
-    """The kernels of a node of STEPS, the second to be run many times; None for other nodes."""
-    if anchor.op != STEPS:
-        return None
+def emit(make: Make, anchor: Node) -> list[Kernel]:
+    """The kernels of a node of STEPS, the second to be run many times."""
     return [_initial(make(), anchor), _Step(make(), anchor).kernel()]
 
 
@@ -200,8 +200,8 @@ class _Step:
         """An activation function applied."""
         wgsl = REGISTRY[self.what.activations[number]].wgsl
         assert wgsl is not None
-        template = wgsl if isinstance(wgsl, str) else wgsl["f"]
-        return body.let(template.format(input=body.let(value, "sum"), T="f32"))
+        storage = storage_of("float32", self.emission.features)
+        return body.let(express(wgsl, storage, input=body.let(value, "sum")))
 
     def _hidden(self, body: Body) -> str:
         """The unit's hidden state before the step."""
