@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from tests.backend.compared import applied, assert_like_reference
 from tests.property.drawing import Array
 from webnn_py import MLContext
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
-from webnn_py.engines.webgpu.compiler import int64
 from webnn_py.ops.declare import REGISTRY
 
 WIDE = ("int64", "uint64")
@@ -41,20 +39,6 @@ def full_range(data_type: str, *shape: int) -> Array:
     info = DTYPES[data_type]
     rng = np.random.default_rng(0)
     return rng.integers(int(info.min), int(info.max), shape, info.numpy, endpoint=True)
-
-
-def test_every_expression_has_a_counterpart_for_pairs() -> None:
-    lacking = set()
-    for op in REGISTRY.values():
-        wide = [t for t in WIDE if op.limits and t in op.operand_types(list(op.limits)[-1])]
-        rows = [op.wgsl] if isinstance(op.wgsl, str) else []
-        if isinstance(op.wgsl, Mapping):
-            rows = [op.wgsl[DTYPES[t].kind] for t in wide]
-        if op.reduce is not None:
-            rows = [op.reduce.map, op.reduce.combine, op.reduce.finish]
-        if wide and op.name not in ("cast", "clamp"):
-            lacking |= {row for row in rows if row not in int64.EXPRESSIONS}
-    assert not lacking
 
 
 @pytest.mark.parametrize(("name", "data_type"), wide_operators())

@@ -7,7 +7,7 @@ fn value(i: u32) -> u32 {
   let v1 = ((in0[i >> 2u] >> ((i & 3u) * 8u)) & 0xffu);
   let i2 = (i % 3u);
   let v3 = ((in1[i2 >> 2u] >> ((i2 & 3u) * 8u)) & 0xffu);
-  let v4 = ((wn_flag(v1 <= v3)) & 0xffu);
+  let v4 = wn_flag(v1 <= v3);
   return v4;
 }
 @compute @workgroup_size(64)

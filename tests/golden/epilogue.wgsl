@@ -24,6 +24,9 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {
 @group(0) @binding(1) var<storage, read> in1: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out0: array<f32>;
 fn wn_is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn wn_max(a: f32, b: f32) -> f32 {
+  return select(select(max(a, b), b, wn_is_nan(b)), a, wn_is_nan(a));
+}
 fn value(i: u32) -> f32 {
   let c1 = (i / 16u);
   let h2 = ((i / 4u) % 4u);
@@ -46,7 +49,7 @@ fn value(i: u32) -> f32 {
   let i13 = (i / 16u);
   let v14 = in1[i13];
   let v15 = v12 + v14;
-  let v16 = select(max(v15, 0.0), v15, wn_is_nan(v15));
+  let v16 = wn_max(v15, 0.0f);
   return v16;
 }
 @compute @workgroup_size(64)

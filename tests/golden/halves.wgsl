@@ -9,7 +9,7 @@ fn value(i: u32) -> f32 {
     let i4 = base1 + r3;
     let v5 = f32(in0[i4]);
     let v6 = abs(v5);
-    acc2 = acc2 + (v6);
+    acc2 = acc2 + v6;
   }
   return acc2;
 }

@@ -7,7 +7,7 @@ fn partial(i: u32, t: u32) -> f32 {
   for (var r = t; r < 300u; r += 256u) {
     let i3 = base1 + r;
     let v4 = in0[i3];
-    acc2 = acc2 + (v4 * v4);
+    acc2 = acc2 + v4 * v4;
   }
   return acc2;
 }

@@ -48,7 +48,7 @@ class Activation:
     @operator(
         input=Limits(ANY),
         numpy=_clamp,
-        wgsl="wn_clamp({input}, {min_value}, {max_value})",
+        wgsl="min(max({input}, {min_value}), {max_value})",
     )
     def clamp(
         self,
@@ -89,7 +89,7 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha, beta: np.clip(alpha * input + beta, 0.0, 1.0)),
-        wgsl="wn_held(wn_scaled({input}, {alpha}) + {beta}, 0.0, 1.0)",
+        wgsl="clamp(wn_scaled({input}, {alpha}) + {beta}, 0.0, 1.0)",
     )
     def hard_sigmoid(
         self, input: MLOperand, *, alpha: float = 0.2, beta: float = 0.5, label: str = ""
@@ -130,7 +130,7 @@ class Activation:
         input=Limits(SIGNED),
         slope=Limits("input"),
         numpy=numeric.prelu,
-        wgsl="select({input}, {slope} * {input}, {input} < {T}(0))",
+        wgsl="select({input}, wn_scaled({input}, {slope}), {input} < {T}(0))",
     )
     def prelu(self, input: MLOperand, slope: MLOperand, *, label: str = "") -> Inferred:
         """X where it is not negative, else slope * x; the two broadcast."""
@@ -163,7 +163,7 @@ class Activation:
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input: input / (1.0 + np.abs(input))),
-        wgsl="wn_div({input}, 1.0 + abs({input}))",
+        wgsl="{input} / (1.0 + abs({input}))",
     )
     def softsign(self, input: MLOperand, *, label: str = "") -> Inferred:
         """X / (1 + |x|)."""

@@ -25,7 +25,6 @@ from webnn_py.ops.registry import (
     Limits,
     Operator,
     Reduce,
-    Wgsl,
     idl_name,
     rank_range,
     register,
@@ -37,7 +36,6 @@ __all__ = [
     "Limits",
     "Operator",
     "Reduce",
-    "Wgsl",
     "declare",
     "multi_operator",
     "operator",
@@ -58,7 +56,7 @@ def operator(
     output_rank: tuple[int, int] | None = None,
     decompose: Callable[..., Any] | None = None,
     numpy: Callable[..., Any] | None = None,
-    wgsl: Wgsl | None = None,
+    wgsl: str | None = None,
     extension: bool = False,
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, MLOperand]]:
@@ -69,8 +67,7 @@ def operator(
         output_rank: Lowest and highest rank of the output, if not those of the first operand.
         decompose: Called as a builder method, makes the result of other operators.
         numpy: Elementwise operators: what defines them, called with operands and attributes.
-        wgsl: Elementwise operators: the WGSL expression, operands and attributes in braces; one for
-            every kind of operand data type ("f", "i", "u") where they differ.
+        wgsl: Elementwise operators: the WGSL expression, operands and attributes in braces.
         extension: Not in the specification.
         **limits: Data types and ranks of each operand.
     """

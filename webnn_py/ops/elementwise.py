@@ -16,7 +16,7 @@ from webnn_py.core.dtypes import ANY, FLOATS, DataType
 from webnn_py.core.shapes import broadcast
 from webnn_py.ir import Descriptor
 from webnn_py.ops import numeric
-from webnn_py.ops.declare import Inferred, Limits, Wgsl, declare, operator, result
+from webnn_py.ops.declare import Inferred, Limits, declare, operator, result
 from webnn_py.ops.operand import MLOperand
 
 SIGNED = ("float32", "float16", "int64", "int32", "int8")
@@ -56,7 +56,7 @@ def _row(body: Callable[..., Inferred], name: str, doc: str, output: Any, **more
     return declare(body, limits, output, False, **more)
 
 
-def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Unary:
+def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: str) -> _Unary:
     def body(self: Any, input: MLOperand, *, label: str = "") -> Inferred:
         return result(Descriptor(input.data_type, input.shape))
 
@@ -65,7 +65,7 @@ def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) 
     return row
 
 
-def _predicate(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Predicate:
+def _predicate(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: str) -> _Predicate:
     def body(self: Any, a: MLOperand, *, label: str = "") -> Inferred:
         return result(Descriptor("uint8", a.shape))
 
@@ -76,7 +76,7 @@ def _predicate(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: s
     return row
 
 
-def _binary(name: str, types: tuple[str, ...], numpy: Any, wgsl: Wgsl, doc: str) -> _Binary:
+def _binary(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: str) -> _Binary:
     def body(self: Any, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
         return result(Descriptor(a.data_type, broadcast(a.shape, b.shape)))
 
@@ -131,7 +131,7 @@ class Elementwise:
         "pow",
         ANY,
         _wide(numeric.power),
-        {"f": "wn_pow({a}, {b})", "i": "wn_pow_{T}({a}, {b})", "u": "wn_pow_{T}({a}, {b})"},
+        "wn_pow({a}, {b})",
         "a to the power of b, broadcast.",
     )
 
@@ -198,7 +198,7 @@ class Elementwise:
         input=Limits(ANY),
         output=ANY,
         numpy=lambda input, data_type: numeric.cast(input, data_type),
-        wgsl="wn_cast_{from}_{to}({input})",
+        wgsl="{T}({input})",
     )
     def cast(self, input: MLOperand, data_type: DataType, *, label: str = "") -> Inferred:
         """Each element converted to `data_type`; floats truncate, integers wrap.

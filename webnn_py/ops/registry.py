@@ -12,7 +12,6 @@ from webnn_py.core.shapes import MAX_RANK
 from webnn_py.ir import Node, Value
 from webnn_py.ops.operand import Inferred
 
-Wgsl = str | Mapping[str, str]
 TypesByOperand = Mapping[str, tuple[str, ...]]
 """Data types by operand, and of the "output"."""
 
@@ -74,7 +73,8 @@ class Operator:
         infer: The body.
         decompose: The operator in terms of others, if it is a composite.
         numpy: Elementwise only: the NumPy function that defines it.
-        wgsl: Elementwise only: the WGSL expression, with {a}, {b}, {c} for the operands.
+        wgsl: Elementwise only: the WGSL expression, operands and options in braces, `{T}` for the
+            type of the output. It is written as for numbers of a type that WGSL has.
         reduce: Reductions only: their WGSL expressions.
         reduce_numpy: Reductions only: NumPy's function, called with `axis` and `keepdims`.
         extension: Not in the specification.
@@ -94,7 +94,7 @@ class Operator:
     doc: str
     decompose: Callable[..., Any] | None = None
     numpy: Callable[..., Any] | None = None
-    wgsl: Wgsl | None = None
+    wgsl: str | None = None
     reduce: Reduce | None = None
     reduce_numpy: Callable[..., Any] | None = None
     extension: bool = False

@@ -1,20 +1,251 @@
-"""What a declaration says in WGSL, as it must be written for each data type."""
+"""What a declaration says in WGSL, as it must be written for each data type.
+
+A declared expression is written once, as for numbers that WGSL computes with itself. Here every
+part of it gets a type, and what WGSL lacks or leaves open for that type is put in its place: 64-bit
+integers as pairs of words (`int64`), floats that are not numbers (`floats`), the range of narrow
+integers, functions that the prelude has for several types, conversions.
+"""
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler import floats, int64
-from webnn_py.engines.webgpu.compiler.storage import PAIR, Storage
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler import floats, int64, prelude, wgsl
+from webnn_py.engines.webgpu.compiler.storage import PAIR, Features, Storage, storage_of
+from webnn_py.engines.webgpu.compiler.wgsl import (
+    ARITHMETIC,
+    COMPARISONS,
+    RESULT,
+    Binary,
+    Call,
+    Expression,
+    Number,
+    Operand,
+    Unary,
+)
+
+BOOL = Storage("bool", "", "bool", 1, 0)
+"""The type of a comparison, which no buffer holds."""
+
+_NATURAL = {
+    storage.compute: storage
+    for data_type in ("float32", "int32", "uint32", "int64", "uint64")
+    for storage in (storage_of(data_type, Features()),)
+} | {"bool": BOOL}
+"""What a type that WGSL has itself stands for."""
+
+_OF_NUMBERS = {"abs": 1, "sign": 1, "max": 2, "min": 2, "clamp": 3}
+_OF_FLOATS = {"ceil": 1, "floor": 1, "round": 1, "sqrt": 1}
+"""Functions of WGSL that take and give one type, and how many they take."""
+
+_SUFFIXES = {"u": "u32", "li": "i64", "lu": "u64", "f": "f32"}
+
+Typed = tuple[Expression, Storage | None]
+"""An expression and its type; a number such as `1` takes the type of what it stands beside."""
 
 
-def adapted(expression: str, storage: Storage) -> str:
-    """A declared expression as it must be written for operands of this storage."""
-    if storage.compute == PAIR:
-        return int64.adapted(expression, storage)
-    return (
-        floats.EXPRESSIONS.get(expression, expression) if storage.compute == "f32" else expression
-    )
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What the names in an expression stand for.
+
+    Attributes:
+        storage: How the operands and options are computed with that `others` does not name.
+        result: The type `{T}`; None where that is the operands'.
+        others: Operands of other types.
+        known: Operands that are a number known at build, and its size.
+        same: Operands that are another one given again.
+        absent: Options not given; what is the greater or less of one and a value, is the value.
+    """
+
+    storage: Storage
+    result: Storage | None = None
+    others: tuple[tuple[str, Storage], ...] = ()
+    known: tuple[tuple[str, float], ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
+    absent: tuple[str, ...] = ()
 
 
-def express(expression: str, storage: Storage, **names: str) -> str:
-    """A declared expression for this storage, with names filled in."""
-    return adapted(expression, storage).format(T=storage.compute, **names)
+@functools.lru_cache(maxsize=4096)
+def template(text: str, scope: Scope) -> str:
+    """A declared expression as WGSL for operands of these types, names still in braces.
+
+    Raises:
+        ValueError: It cannot be written so; the message says which part.
+    """
+    again = {name: Operand(first) for name, first in scope.same}
+    return wgsl.written(_Writer(text, scope).visit(wgsl.filled(wgsl.parse(text), again))[0])
+
+
+def adapted(text: str, storage: Storage) -> str:
+    """As `template`, where all operands are of this storage."""
+    return template(text, Scope(storage))
+
+
+def express(text: str, storage: Storage, **names: str) -> str:
+    """A declared expression for operands of this storage, with names filled in.
+
+    These must be fit to stand anywhere, as a name, a call or a number are.
+    """
+    return adapted(text, storage).format(**names)
+
+
+class _Writer:
+    """Rewrites one expression from its leaves up."""
+
+    def __init__(self, text: str, scope: Scope) -> None:
+        self.text = text
+        self.result = scope.result or scope.storage
+        self.scope = scope
+        self.others = dict(scope.others)
+        self.known = dict(scope.known)
+
+    def visit(self, expression: Expression) -> Typed:
+        """What stands in an expression's place, and its type."""
+        match expression:
+            case Operand(name):
+                return expression, self.others.get(name, self.scope.storage)
+            case Number(text):
+                return expression, _type_of_number(text)
+            case Unary("-", value):
+                made, kind = self._alike("-", [self.visit(value)])
+                return self._rule("neg", Unary("-", *made), made, kind)
+            case Unary("!", value):
+                (inner,) = self._logical("!", [value])
+                return Unary("!", inner), BOOL
+            case Binary(operator, left, right) if operator in ARITHMETIC | COMPARISONS:
+                return self._binary(operator, [self.visit(left), self.visit(right)])
+            case Binary(operator, left, right):
+                return Binary(operator, *self._logical(operator, [left, right])), BOOL
+            case Call(function, arguments):
+                return self._call(function, arguments)
+        raise self._error(f"{wgsl.written(expression)!r} may not stand in a declaration")
+
+    def _call(self, function: str, arguments: Sequence[Expression]) -> Typed:
+        if function in ("max", "min"):
+            absent = [Operand(name) for name in self.scope.absent]
+            there = [argument for argument in arguments if argument not in absent]
+            if len(there) == 1 < len(arguments):
+                return self.visit(there[0])
+        typed = [self.visit(argument) for argument in arguments]
+        if function == RESULT and len(typed) == 1:
+            return self._converted(typed[0])
+        if function == "select" and len(typed) == 3:
+            made, kind = self._alike(function, typed[:2])
+            (condition,) = self._logical(function, arguments[2:])
+            return Call(function, (*made, condition)), kind
+        if (_OF_NUMBERS | _OF_FLOATS).get(function) == len(typed):
+            made, kind = self._alike(function, typed)
+            if function in _OF_FLOATS and kind.compute != "f32":
+                raise self._error(f"{function} is for floats, not for {kind.data_type}")
+            if function == "abs" and kind.data_type.startswith("uint"):
+                return made[0], kind
+            return self._rule(function, Call(function, tuple(made)), made, kind)
+        return self._prelude(function, typed)
+
+    def _prelude(self, function: str, typed: list[Typed]) -> Typed:
+        """A call of a function of the prelude, by the name that it has for its arguments' type."""
+        signature = prelude.signature(function)
+        if signature is None:
+            raise self._error(f"there is no function {function!r} of {len(typed)} arguments")
+        parameters, returned = signature
+        kind = next((kind for _, kind in typed if kind is not None), _NATURAL["f32"])
+        if parameters[0] == "f32" != kind.compute and kind is not BOOL:
+            return self._for_integers(function, typed)
+        wanted = [_NATURAL.get(name) for name in parameters]
+        given = [of if of is not None else want for (_, of), want in zip(typed, wanted)]  # noqa: B905
+        if len(typed) != len(parameters) or [of and of.compute for of in given] != parameters:
+            shown = ", ".join(of.data_type if of else "?" for of in given)
+            raise self._error(f"{function} takes ({', '.join(parameters)}), got ({shown})")
+        made = [_literal(part, want) for (part, _), want in zip(typed, wanted, strict=True) if want]
+        return Call(function, tuple(made)), _NATURAL.get(returned)
+
+    def _for_integers(self, function: str, typed: list[Typed]) -> Typed:
+        """What a function of floats is for integers."""
+        made, kind = self._alike(function, typed)
+        plain = floats.FOR_INTEGERS.get(function)
+        if plain is not None:
+            return self._binary(plain, [(part, kind) for part in made])
+        own = f"{function}_{kind.compute}"
+        if kind.compute != PAIR and prelude.signature(own) is None:
+            raise self._error(f"{function} is for floats, not for {kind.data_type}")
+        return self._rule(function, Call(own, tuple(made)), made, kind)
+
+    def _binary(self, operator: str, typed: list[Typed]) -> Typed:
+        made, kind = self._alike(operator, typed)
+        left, right = made
+        if kind is BOOL and operator not in ("==", "!="):
+            raise self._error(f"{operator} is not for bool")
+        expression, kind = self._rule(operator, Binary(operator, left, right), made, kind)
+        return expression, BOOL if operator in COMPARISONS else kind
+
+    def _rule(
+        self, name: str, plain: Expression, arguments: list[Expression], kind: Storage
+    ) -> tuple[Expression, Storage]:
+        """What an operator or function is for a type."""
+        if name in ("neg", "sign") and kind.data_type.startswith("uint"):
+            raise self._error(f"{name} is not for {kind.data_type}")
+        if kind.compute == PAIR:
+            pairs = int64.rewritten(name, arguments, kind)
+            if pairs is None:
+                raise self._error(f"{name} is not there for pairs of words: add it to int64.RULES")
+            return pairs, kind
+        if kind.compute == "f32":
+            return floats.rewritten(name, arguments, self.known) or plain, kind
+        if name in ("+", "-", "*", "/", "neg", "abs", "wn_pow"):
+            wrapped = wgsl.parse(kind.wrap("{a}"))
+            return wgsl.filled(wrapped, {"a": plain}), kind
+        return plain, kind
+
+    def _converted(self, typed: Typed) -> Typed:
+        """A value as one of the result's type."""
+        value, kind = typed
+        if kind is None:
+            return _literal(value, self.result), self.result
+        conversion = wgsl.parse(prelude.cast(kind, self.result))
+        return wgsl.filled(conversion, {"input": value}), self.result
+
+    def _alike(self, name: str, typed: list[Typed]) -> tuple[list[Expression], Storage]:
+        """Arguments of one type, and that type; that of an operand where numbers are wider."""
+        kinds = [kind for _, kind in typed if kind is not None]
+        if not kinds:
+            raise self._error(f"the numbers at {name!r} have no type; write {RESULT}(1)")
+        chosen = next(
+            (kind for part, kind in typed if kind is not None and not isinstance(part, Number)),
+            kinds[0],
+        )
+        wide = chosen.compute == PAIR
+        for kind in kinds:
+            if kind.compute != chosen.compute or (wide and kind.data_type != chosen.data_type):
+                raise self._error(f"{name!r} joins {chosen.data_type} and {kind.data_type}")
+        return [part if kind else _literal(part, chosen) for part, kind in typed], chosen
+
+    def _logical(self, name: str, arguments: Sequence[Expression]) -> list[Expression]:
+        """Arguments that are true or false."""
+        typed = [self.visit(argument) for argument in arguments]
+        for _, kind in typed:
+            if kind is not BOOL:
+                shown = kind.data_type if kind else "a number"
+                raise self._error(f"{name!r} takes a comparison, got {shown}")
+        return [part for part, _ in typed]
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"WGSL expression {self.text!r}: {what}")
+
+
+def _type_of_number(text: str) -> Storage | None:
+    """The type of a literal by its form; None for one that fits any."""
+    if text.startswith("0x"):
+        return _NATURAL["u32"] if text.endswith("u") else None
+    for suffix, kind in _SUFFIXES.items():
+        if text.endswith(suffix):
+            return _NATURAL[kind]
+    return _NATURAL["f32"] if "." in text or "e" in text else None
+
+
+def _literal(expression: Expression, storage: Storage) -> Expression:
+    """A number of no type as one of this type; anything else as it is."""
+    if isinstance(expression, Number) and _type_of_number(expression.text) is None:
+        return wgsl.parse(storage.literal(int(expression.text, 0)))
+    return expression

@@ -2,46 +2,88 @@
 
 WGSL lets drivers assume that NaN and infinities do not occur: `max` may give either operand, `!=`
 of NaN may be false, `x == x` and `0 * x` may be folded, and a choice by a comparison made a `max`.
-So NaN is told by its bits, and what a declaration says in WGSL has a counterpart here where a
+So NaN is told by its bits, and operators and functions of WGSL have others in their place where a
 result hangs on it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
-EXPRESSIONS: dict[str, str] = {
-    "max({a}, {b})": "wn_max({a}, {b})",
-    "min({a}, {b})": "wn_min({a}, {b})",
-    "max({input}, {T}(0))": "select(max({input}, 0.0), {input}, wn_is_nan({input}))",
-    "{a} / {b}": "wn_div({a}, {b})",
-    "sign({input})": "select(sign({input}), {input}, wn_is_nan({input}))",
-    "select({input}, {slope} * {input}, {input} < {T}(0))": (
-        "select({input}, wn_scaled({input}, {slope}), {input} < 0.0)"
-    ),
-    "{a} > {b}": "wn_above({a}, {b})",
-    "{a} < {b}": "wn_below({a}, {b})",
-    "wn_flag({a} == {b})": "wn_flag(wn_equal({a}, {b}))",
-    "wn_flag({a} != {b})": "wn_flag(!wn_equal({a}, {b}))",
-    "wn_flag({a} <= {b})": "wn_flag(({a} <= {b}) & !wn_is_nan({a}))",
-    "wn_flag({a} >= {b})": "wn_flag(({a} >= {b}) & !wn_is_nan({a}))",
-}
-"""From the expression for integers to the one for floats."""
+from webnn_py.engines.webgpu.compiler import wgsl
+from webnn_py.engines.webgpu.compiler.wgsl import Expression, Number, Operand
 
-TWICE: dict[str, str] = {
-    "{a} - {b}": "{a} - wn_settled({b})",
-    "{a} / {b}": "wn_div({a}, wn_settled({b}))",
+RULES: dict[str, str] = {
+    "max": "wn_max({a}, {b})",
+    "min": "wn_min({a}, {b})",
+    "clamp": "wn_held({a}, {b}, {c})",
+    "sign": "wn_sign({a})",
+    "==": "wn_equal({a}, {b})",
+    "!=": "!wn_equal({a}, {b})",
+    "<=": "({a} <= {b}) & !wn_is_nan({a})",
+    ">=": "({a} >= {b}) & !wn_is_nan({a})",
 }
-"""The expressions for one operand given twice: infinity less infinity is not 0."""
+"""What operators and functions are for floats {a}, {b}, {c}."""
 
-KNOWN: dict[tuple[str, int, float], str] = {
-    ("{a} * {b}", 0, 0.0): "wn_scaled({b}, {a})",
-    ("{a} * {b}", 1, 0.0): "wn_scaled({a}, {b})",
-    ("{a} / {b}", 0, 0.0): "wn_scaled(1.0 / {b}, {a})",
-    ("{a} / {b}", 1, 0.0): "{a} * bitcast<f32>(bitcast<u32>({b}) | 0x7f800000u)",
-    ("{a} / {b}", 1, math.inf): "wn_scaled({a}, 0.0)",
-}
-"""The expressions where an operand (by its number) is known to be this number, of either sign."""
+FOR_INTEGERS = {"wn_above": ">", "wn_below": "<", "wn_scaled": "*"}
+"""The operators that say of integers what these functions say of floats."""
+
+LARGE = 8.0e37
+"""A little less than 2^126: above, the reciprocal of a number is none that drivers keep."""
+
+
+def rewritten(
+    name: str, arguments: Sequence[Expression], known: Mapping[str, float]
+) -> Expression | None:
+    """What an operator or function is for floats; None if WGSL's own will do.
+
+    Args:
+        name: Its name.
+        arguments: What it is applied to.
+        known: Operands that are known to be a number, and its size.
+    """
+    rule = RULES.get(name)
+    if name in ("-", "*", "/"):
+        a, b = arguments
+        rule = _arithmetic(name, a, b, known)
+    if rule is None:
+        return None
+    return wgsl.filled(wgsl.parse(rule), dict(zip("abc", arguments, strict=False)))
+
+
+def _arithmetic(name: str, a: Expression, b: Expression, known: Mapping[str, float]) -> str | None:
+    """Where a driver would conclude too much: x - x, x / x, and zeros and infinities."""
+    size_a, size_b = (_size(part, known) for part in (a, b))
+    if name == "-":
+        return "{a} - wn_settled({b})" if a == b else None
+    if name == "*":
+        if size_a == 0:
+            return "wn_scaled({b}, {a})"
+        return "wn_scaled({a}, {b})" if size_b == 0 else None
+    if a == b:
+        return "wn_div({a}, wn_settled({b}))"
+    if size_a == 0:
+        return "wn_scaled(1.0 / {b}, {a})"
+    if size_b == 0:
+        return "{a} * bitcast<f32>(bitcast<u32>({b}) | 0x7f800000u)"
+    if size_b == math.inf:
+        return "wn_scaled({a}, 0.0)"
+    # Of such a number by a large one nothing is left that drivers keep.
+    small = size_a is not None and size_a <= 1
+    moderate = size_b is not None and size_b <= LARGE
+    return None if small or moderate else "wn_div({a}, {b})"
+
+
+def _size(expression: Expression, known: Mapping[str, float]) -> float | None:
+    """The absolute value of what is known to be a number."""
+    match expression:
+        case Operand(name) if name in known:
+            return abs(known[name])
+        case Number(text):
+            return abs(float(text.removesuffix("f")))
+    return None
+
 
 FUNCTIONS = {
     "wn_is_nan": (
@@ -55,6 +97,9 @@ FUNCTIONS = {
 }""",
     "wn_min": """fn wn_min(a: f32, b: f32) -> f32 {
   return select(select(min(a, b), b, wn_is_nan(b)), a, wn_is_nan(a));
+}""",
+    "wn_sign": """fn wn_sign(x: f32) -> f32 {
+  return select(sign(x), x, wn_is_nan(x));
 }""",
     "wn_above": """fn wn_above(a: f32, b: f32) -> bool {
   // Whether a takes the place of b as the greatest; NaN is above all numbers.

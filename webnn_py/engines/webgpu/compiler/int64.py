@@ -1,54 +1,47 @@
 """64-bit integers where the device lacks shader-int64: pairs of a low and a high word.
 
 A pair is a `vec2<u32>`, which lies in a buffer as the integer itself does. WGSL's operators would
-work on its words apart from each other, so what a declaration says of a data type in WGSL has a
-counterpart here.
+work on its words apart from each other, so each has a function in its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from webnn_py.engines.webgpu.compiler import wgsl
 from webnn_py.engines.webgpu.compiler.storage import PAIR, Storage
 
-EXPRESSIONS: dict[str, str] = {
-    "{input}": "{input}",
-    "{x}": "{x}",
-    "0u": "0u",
-    "{a} + {b}": "wn_pair_add({a}, {b})",
-    "{a} - {b}": "wn_pair_sub({a}, {b})",
-    "{a} * {b}": "wn_pair_mul({a}, {b})",
-    "{x} * {x}": "wn_pair_mul({x}, {x})",
-    "{a} / {b}": "wn_pair_div_{S}({a}, {b})",
-    "wn_pow_{T}({a}, {b})": "wn_pair_pow_{S}({a}, {b})",
-    "max({a}, {b})": "wn_pair_max_{S}({a}, {b})",
-    "min({a}, {b})": "wn_pair_min_{S}({a}, {b})",
-    "abs({input})": "wn_pair_abs({input})",
-    "abs({x})": "wn_pair_abs_{S}({x})",
-    "-({input})": "wn_pair_neg({input})",
-    "sign({input})": "wn_pair_sign({input})",
-    "select({a}, {b}, {a} < {b})": "wn_pair_max_{S}({a}, {b})",
-    "select({a}, {b}, {a} > {b})": "wn_pair_min_{S}({a}, {b})",
-    "max({input}, {T}(0))": "wn_pair_max_i({input}, vec2<u32>())",
-    "select({input}, {slope} * {input}, {input} < {T}(0))": (
-        "select({input}, wn_pair_mul({slope}, {input}), wn_pair_less_i({input}, vec2<u32>()))"
-    ),
-    "select({false_value}, {true_value}, {condition} != 0u)": (
-        "select({false_value}, {true_value}, {condition} != 0u)"
-    ),
-    "{a} < {b}": "wn_pair_less_{S}({a}, {b})",
-    "{a} > {b}": "wn_pair_less_{S}({b}, {a})",
-    "wn_flag({a} == {b})": "wn_flag(all({a} == {b}))",
-    "wn_flag({a} != {b})": "wn_flag(any({a} != {b}))",
-    "wn_flag({a} < {b})": "wn_flag(wn_pair_less_{S}({a}, {b}))",
-    "wn_flag({a} > {b})": "wn_flag(wn_pair_less_{S}({b}, {a}))",
-    "wn_flag({a} <= {b})": "wn_flag(!wn_pair_less_{S}({b}, {a}))",
-    "wn_flag({a} >= {b})": "wn_flag(!wn_pair_less_{S}({a}, {b}))",
+RULES: dict[str, str] = {
+    "+": "wn_pair_add({a}, {b})",
+    "-": "wn_pair_sub({a}, {b})",
+    "*": "wn_pair_mul({a}, {b})",
+    "/": "wn_pair_div_{S}({a}, {b})",
+    "neg": "wn_pair_neg({a})",
+    "abs": "wn_pair_abs({a})",
+    "sign": "wn_pair_sign({a})",
+    "max": "wn_pair_max_{S}({a}, {b})",
+    "min": "wn_pair_min_{S}({a}, {b})",
+    "clamp": "wn_pair_min_{S}(wn_pair_max_{S}({a}, {b}), {c})",
+    "wn_pow": "wn_pair_pow_{S}({a}, {b})",
+    "<": "wn_pair_less_{S}({a}, {b})",
+    ">": "wn_pair_less_{S}({b}, {a})",
+    "<=": "!wn_pair_less_{S}({b}, {a})",
+    ">=": "!wn_pair_less_{S}({a}, {b})",
+    "==": "all({a} == {b})",
+    "!=": "any({a} != {b})",
 }
-"""From the expression for a type that WGSL has to the one for pairs; {S} is "i" or "u"."""
+"""What operators and functions are for pairs {a}, {b}, {c}; {S} is "i" or "u", by their sign."""
 
 
-def adapted(expression: str, storage: Storage) -> str:
-    """A declared expression as it must be written for pairs."""
-    return EXPRESSIONS[expression].replace("{S}", _sign(storage))
+def rewritten(
+    name: str, arguments: Sequence[wgsl.Expression], storage: Storage
+) -> wgsl.Expression | None:
+    """What an operator or function is for pairs; None if it is not there for them."""
+    rule = RULES.get(name)
+    if rule is None:
+        return None
+    parts = dict(zip("abc", arguments, strict=False))
+    return wgsl.filled(wgsl.parse(rule.replace("{S}", _sign(storage))), parts)
 
 
 def cast(source: Storage, target: Storage) -> str:
@@ -116,8 +109,6 @@ FUNCTIONS = {
     "wn_pair_abs": """fn wn_pair_abs(a: vec2<u32>) -> vec2<u32> {
   return select(a, wn_pair_neg(a), (a.y >> 31u) != 0u);
 }""",
-    "wn_pair_abs_i": "fn wn_pair_abs_i(a: vec2<u32>) -> vec2<u32> { return wn_pair_abs(a); }",
-    "wn_pair_abs_u": "fn wn_pair_abs_u(a: vec2<u32>) -> vec2<u32> { return a; }",
     "wn_pair_sign": """fn wn_pair_sign(a: vec2<u32>) -> vec2<u32> {
   let positive = vec2<u32>(select(0u, 1u, any(a != vec2<u32>())), 0u);
   return select(positive, vec2<u32>(0xffffffffu), (a.y >> 31u) != 0u);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler import elementary, floats, int64
 from webnn_py.engines.webgpu.compiler.rounds import rounds_of
@@ -146,7 +147,7 @@ _OWN = {
 }""",
 }
 
-_FUNCTIONS = _OWN | floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS
+FUNCTIONS: Mapping[str, str] = _OWN | floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS
 
 
 def used(code: str) -> str:
@@ -155,13 +156,20 @@ def used(code: str) -> str:
 
     def visit(text: str) -> None:
         for name in re.findall(r"\bwn_\w+", text):
-            if name in _FUNCTIONS and name not in wanted:
-                visit(_FUNCTIONS[name].split("{", 1)[1])
+            if name in FUNCTIONS and name not in wanted:
+                visit(FUNCTIONS[name].split("{", 1)[1])
                 if name not in wanted:
                     wanted.append(name)
 
     visit(code)
-    return "".join(_FUNCTIONS[name] + "\n" for name in wanted)
+    return "".join(FUNCTIONS[name] + "\n" for name in wanted)
+
+
+@functools.cache
+def signature(name: str) -> tuple[list[str], str] | None:
+    """The types that a function takes, and the one it returns; None if there is none."""
+    found = re.match(r"fn \w+\((.*?)\) -> (\S+) \{", FUNCTIONS.get(name, ""))
+    return None if found is None else (re.findall(r": ([\w<>]+)", found[1]), found[2])
 
 
 @functools.cache
@@ -172,7 +180,7 @@ def rounds(expression: str) -> int:
 
 
 @functools.cache
-def cast(source: Storage, target: Storage, native_f16: bool) -> str:
+def cast(source: Storage, target: Storage) -> str:
     """WGSL expression template that converts `{input}` between data types."""
     if source.data_type == target.data_type:
         return "{input}"
@@ -180,7 +188,7 @@ def cast(source: Storage, target: Storage, native_f16: bool) -> str:
         wide = _as_f32(source, target)
         if target.data_type == "float32":
             return wide
-        if native_f16:
+        if target.element == "f16":
             return f"f32(f16({wide}))"
         return f"unpack2x16float(wn_half_bits({wide})).x"
     if PAIR in (source.compute, target.compute):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from webnn_py.engines.webgpu.compiler.affine import subset_map
-from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.expressions import Scope, express, template
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.storage import Storage
 from webnn_py.ir import Node, Value
@@ -42,18 +42,19 @@ def count_of(node: Node) -> int:
 
 def combine(rule: Reduce, storage: Storage, a: str, b: str) -> str:
     """Two accumulated values made one."""
-    return storage.wrap(express(rule.combine, storage, a=a, b=b))
+    return express(rule.combine, storage, a=a, b=b)
 
 
 def step(rule: Reduce, storage: Storage, total: str, element: str) -> str:
     """The accumulated value with one element more."""
-    mapped = express(rule.map, storage, x=element)
-    return combine(rule, storage, total, f"({mapped})")
+    mapped = rule.combine.replace("{b}", f"({rule.map})")
+    return express(mapped, storage, a=total, x=element)
 
 
 def finish(rule: Reduce, storage: Storage, total: str, count: int) -> str:
     """The result from the accumulated value."""
-    return express(rule.finish, storage, x=total, n=storage.literal(count))
+    scope = Scope(storage, known=(("n", count),))
+    return template(rule.finish, scope).format(x=total, n=storage.literal(count))
 
 
 def reduce(body: Body, node: Node, output: int, index: str) -> str:

@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.engines.webgpu.compiler.storage import storage_of
 from webnn_py.ir import Node, Value
 
-BETTER = {"arg_max": "{a} > {b}", "arg_min": "{a} < {b}"}
+BETTER = {"arg_max": "wn_above({a}, {b})", "arg_min": "wn_below({a}, {b})"}
 """Whether an element takes the place of the best one so far."""
 
 
@@ -33,7 +33,7 @@ def as_position(body: Body, node: Node, place: str) -> str:
     """A u32 in the data type of the node's output."""
     features = body.emission.features
     target = body.emission.storage(node.output)
-    return prelude.cast(storage_of("uint32", features), target, features.f16).format(input=place)
+    return prelude.cast(storage_of("uint32", features), target).format(input=place)
 
 
 def _position(body: Body, node: Node, output: int, index: str) -> str:
