@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.compiler.declared import DEVICES, written
 from webnn_py.engines.webgpu.compiler import wgsl
 from webnn_py.engines.webgpu.compiler.expressions import Scope, adapted, express, template
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
@@ -23,42 +24,10 @@ from webnn_py.engines.webgpu.compiler.wgsl import (
     Operand,
     Unary,
 )
-from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.ops.declare import REGISTRY
 
-DEVICES = {"with all features": Features(), "with none": Features(f16=False, int64=False)}
 FLOAT = storage_of("float32", Features())
 LEAST = DEVICES["with none"]
-
-
-def scopes(op: Operator, features: Features) -> Iterator[Scope]:
-    """What an elementwise operator's expression is written for: each data type, and no options."""
-    leading, *others = op.limits
-    missing = tuple(set(op.signature.parameters) - set(op.limits) - {"self", "label"})
-    for data_type in op.operand_types(leading):
-        source = storage_of(data_type, features)
-        for other in op.operand_types(others[-1]) if others else (data_type,):
-            if others and isinstance(op.limits[others[0]].types, str) and other != data_type:
-                continue
-            named = tuple((name, storage_of(other, features)) for name in others)
-            results = op.operand_types("output")
-            results = (other,) if not isinstance(op.output_types, tuple) else results
-            for result in results:
-                for absent in ((), missing) if op.name == "clamp" else ((),):
-                    yield Scope(source, storage_of(result, features), named, absent=absent)
-
-
-def written(name: str, features: Features) -> set[str]:
-    """All that an operator's declaration becomes on a device."""
-    op = REGISTRY[name]
-    made: set[str] = set()
-    if op.wgsl is not None:
-        made |= {template(op.wgsl, scope) for scope in scopes(op, features)}
-    if op.reduce is not None:
-        for data_type in op.operand_types("input"):
-            storage = storage_of(data_type, features)
-            made |= {adapted(op.reduce.map, storage), adapted(op.reduce.combine, storage)}
-            made.add(template(op.reduce.finish, Scope(storage, known=(("n", 3),))))
-    return made
 
 
 @pytest.mark.parametrize("device", DEVICES)

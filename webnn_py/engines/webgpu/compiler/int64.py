@@ -21,7 +21,6 @@ RULES: dict[str, str] = {
     "sign": "wn_pair_sign({a})",
     "max": "wn_pair_max_{S}({a}, {b})",
     "min": "wn_pair_min_{S}({a}, {b})",
-    "clamp": "wn_pair_min_{S}(wn_pair_max_{S}({a}, {b}), {c})",
     "wn_pow": "wn_pair_pow_{S}({a}, {b})",
     "<": "wn_pair_less_{S}({a}, {b})",
     ">": "wn_pair_less_{S}({b}, {a})",
@@ -30,7 +29,7 @@ RULES: dict[str, str] = {
     "==": "all({a} == {b})",
     "!=": "any({a} != {b})",
 }
-"""What operators and functions are for pairs {a}, {b}, {c}; {S} is "i" or "u", by their sign."""
+"""What operators and functions are for pairs {a} and {b}; {S} is "i" or "u", by their sign."""
 
 
 def rewritten(
@@ -40,7 +39,7 @@ def rewritten(
     rule = RULES.get(name)
     if rule is None:
         return None
-    parts = dict(zip("abc", arguments, strict=False))
+    parts = dict(zip("ab", arguments, strict=False))
     return wgsl.filled(wgsl.parse(rule.replace("{S}", _sign(storage))), parts)
 
 
