@@ -51,9 +51,9 @@ class Scope:
     """What the names in an expression stand for.
 
     Attributes:
-        storage: How the operands and options are computed with that `others` does not name.
+        storage: How operands and options are computed with that `others` does not name.
         result: The type `{T}`; None where that is the operands'.
-        others: Operands of other types.
+        others: Operands of types of their own.
         known: Operands that are a number known at build, and its size.
         same: Operands that are another one given again.
         absent: Options not given; what is the greater or less of one and a value, is the value.

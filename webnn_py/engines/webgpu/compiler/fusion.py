@@ -90,8 +90,9 @@ class Fusion:
         while inline.size > SIZE_LIMIT and self._store(node, lambda operand: operand.size):
             inline = self._inlined(node)
         for output in node.outputs:
-            anchored = dataclasses.replace(inline, anchor=output)
-            self._inline[output] = anchored if facts_of(node.op).loops else inline
+            if facts_of(node.op).loops:
+                inline = dataclasses.replace(inline, anchor=output)
+            self._inline[output] = inline
             if output in self._outputs:
                 self._stored.add(output)
 

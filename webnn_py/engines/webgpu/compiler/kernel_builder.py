@@ -194,7 +194,7 @@ class KernelBuilder:
             f" array<{self._written_element()}>;"
         )
         code = "\n".join([*bindings, prelude.used(text) + text]) + "\n"
-        if re.search(r"\bf16\b", code):
+        if "f16" in code and re.search(r"\bf16\b", code):
             code = "enable f16;\n" + code
         rounds = rounds_of(code)
         if rounds > MOST_ROUNDS:

@@ -34,7 +34,7 @@ def rounds_of(code: str) -> int:
     Raises:
         ValueError: A loop's head does not tell how often it goes round.
     """
-    if "for (" not in code and "while (" not in code:
+    if not _loops(code):
         return 0
     code = re.sub(r"//[^\n]*", "", code)
     heads = list(re.finditer(r"\bfn (\w+)\(", code))
@@ -43,7 +43,13 @@ def rounds_of(code: str) -> int:
         head.group(1): code[code.index("{", head.end()) : end]
         for head, end in zip(heads, ends, strict=True)
     }
+    if not any(_loops(body) for name, body in bodies.items() if name != "main"):
+        bodies = {"main": bodies["main"]}
     return _function("main", bodies, {})
+
+
+def _loops(code: str) -> bool:
+    return "for (" in code or "while (" in code
 
 
 def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.expressions import Scope, template
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.storage import Features, Storage, storage_of
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -28,41 +28,42 @@ def elementwise(body: Body, node: Node, output: int, index: str) -> str:
     for option, number in node.attrs.items():
         if isinstance(number, (int, float)):
             names[option] = source.literal(number)
-    scope = _scope(node, body.emission.storage, body.emission.scalar)
-    return template(op.wgsl, scope).format(**names)
+    return template(op.wgsl, _scope(node, body.emission)).format(**names)
 
 
 def rounds(node: Node, features: Features) -> int:
     """Rounds of the loops that an operator's expression makes for one element: powers do so."""
-    wgsl = REGISTRY[node.op].wgsl
-    if wgsl is None:
-        return 0
-    scope = _scope(node, lambda value: storage_of(value.data_type, features), lambda value: None)
-    return prelude.rounds(template(wgsl, scope))
+    op = REGISTRY[node.op]
+    assert op.wgsl is not None
+    types = tuple(value.data_type for value in (*node.operands, node.output))
+    return _rounds(op.wgsl, tuple(op.limits), types, features)
 
 
-def _scope(
-    node: Node,
-    storage: Callable[[Value], Storage],
-    scalar: Callable[[Value], float | int | None],
-) -> Scope:
+@functools.cache
+def _rounds(wgsl: str, names: tuple[str, ...], types: tuple[str, ...], features: Features) -> int:
+    *kinds, result = (storage_of(data_type, features) for data_type in types)
+    others = tuple(zip(names, kinds, strict=True))
+    return prelude.rounds(template(wgsl, Scope(kinds[0], result, others)))
+
+
+def _scope(node: Node, emission: KernelBuilder) -> Scope:
     """What the names in a node's expression stand for."""
-    source, *_ = kinds = [storage(value) for value in node.operands]
-    names = list(REGISTRY[node.op].limits)
-    first: dict[Value, str] = {}
-    same: list[tuple[str, str]] = []
+    names: dict[Value, str] = {}
+    others: list[tuple[str, Storage]] = []
     known: list[tuple[str, float]] = []
-    for name, value in zip(names, node.operands, strict=True):
-        if first.setdefault(value, name) != name:
-            same.append((name, first[value]))
-        number = scalar(value)
+    same: list[tuple[str, str]] = []
+    for name, value in zip(REGISTRY[node.op].limits, node.operands, strict=True):
+        others.append((name, emission.storage(value)))
+        if names.setdefault(value, name) != name:
+            same.append((name, names[value]))
+        number = emission.scalar(value)
         if number is not None and abs(number) in (0, math.inf):  # of others nothing is concluded
             known.append((name, float(abs(number))))
     return Scope(
-        source,
-        storage(node.output),
-        tuple((name, kind) for name, kind in zip(names, kinds, strict=True) if kind != source),
+        others[0][1],
+        emission.storage(node.output),
+        tuple(others),
         tuple(known),
         tuple(same),
-        tuple(name for name, value in node.attrs.items() if value is None),
+        tuple(option for option, value in node.attrs.items() if value is None),
     )
