@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.compiler.test_gemm_emission import SIZES, problem
 from tests.golden import Golden
-from tests.unit.test_gemm_emission import SIZES, problem
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, TileKernel, emit_gemm
 

@@ -1,30 +1,14 @@
-"""The WGSL of small graphs, as one reads it; made without a device."""
+"""The WGSL of small graphs, as one reads it."""
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
+from tests.compiler.compiled import kernels
 from tests.golden import Golden
-from tests.graphs import Build, build, normal
-from tests.internals import executable_of, recipe_of
-from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
-from webnn_py.engines.reference import evaluate
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
-from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-from webnn_py.engines.webgpu.compiler.legalize import legalize
-from webnn_py.engines.webgpu.compiler.lower import has_lowering
+from tests.graphs import Build, normal
+from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.storage import Features
-from webnn_py.passes import Target, optimize
-
-TARGET = Target(lambda node: has_lowering(node.op), evaluate)
-
-
-def kernels(what: Build, features: Features) -> list[Kernel]:
-    with ml.create_context_sync(device_type="cpu") as context:
-        graph = legalize(optimize(recipe_of(build(context, what)), TARGET), features)
-    return kernels_of(graph, features)
 
 
 def chain(builder: MLGraphBuilder) -> dict[str, MLOperand]:
@@ -99,18 +83,3 @@ def test_wgsl(golden: Golden, graph: str, device: str) -> None:
         f"// {kernel.name}, workgroups {kernel.workgroups}\n{kernel.code}" for kernel in made
     )
     golden(f"{graph}{device}.wgsl", listing)
-
-
-def network(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-    """Enough for several kernels and shared intermediate buffers."""
-    x = builder.input("x", "float32", [2, 3, 8, 8])
-    pooled = builder.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
-    flat = builder.reshape(builder.relu(pooled), [2, 48])
-    scores = builder.matmul(flat, builder.constant(normal(48, 5)))
-    return {"p": builder.softmax(scores, 1), "mean": builder.reduce_mean(pooled, axes=[2, 3])}
-
-
-def test_steps(golden: Golden, gpu: MLContext) -> None:
-    executable = executable_of(build(gpu, network))
-    # How many workgroups a product takes is the device's affair.
-    golden("steps.txt", re.sub(r"<[\d,]+>", "", executable.describe()))

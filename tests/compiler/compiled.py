@@ -1,0 +1,29 @@
+"""Graphs compiled for a device that need not be there."""
+
+from __future__ import annotations
+
+from tests.graphs import Build, build
+from tests.internals import recipe_of
+from webnn_py import ml
+from webnn_py.engines.reference import evaluate
+from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.lower import has_lowering
+from webnn_py.engines.webgpu.compiler.sequences import is_sequence
+from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.ir import Graph
+from webnn_py.passes import Target, optimize
+
+
+def legal(what: Build, features: Features) -> Graph:
+    """A graph after the passes that the engine asks for, and after `legalize`."""
+
+    target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
+    with ml.create_context_sync(device_type="cpu") as context:
+        return legalize(optimize(recipe_of(build(context, what)), target), features)
+
+
+def kernels(what: Build, features: Features) -> list[Kernel]:
+    """The kernels of a graph."""
+    return kernels_of(legal(what, features), features)
