@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,
@@ -93,15 +94,15 @@ def kernel(size: Size, dtype: str, limits: Limits, device: str) -> tuple[str, Ti
     along_b = k if size.transposed else n
     vec_c = n % 4 == 0
 
-    def at_a(batch: str, row: str, depth: str) -> str:
-        return f"({batch} * {m}u + {row}) * {k}u + {depth}"
+    def at_a(batch: Index, row: Index, depth: Index) -> Index:
+        return (batch * m + row) * k + depth
 
-    def at_b(batch: str, depth: str, col: str) -> str:
+    def at_b(batch: Index, depth: Index, col: Index) -> Index:
         outer, inner = (col, depth) if size.transposed else (depth, col)
-        return f"{batch} * {n * k}u + {outer} * {along_b}u + {inner}"
+        return batch * (n * k) + outer * along_b + inner
 
-    def at_c(batch: str, row: str, col: str) -> str:
-        return f"({batch} * {m}u + {row}) * {n}u + {col}"
+    def at_c(batch: Index, row: Index, col: Index) -> Index:
+        return (batch * m + row) * n + col
 
     problem = GemmProblem(
         m=m,
@@ -111,14 +112,14 @@ def kernel(size: Size, dtype: str, limits: Limits, device: str) -> tuple[str, Ti
         compute=dtype,
         a=lambda *at: f"a[{at_a(*at)}]",
         b=lambda *at: f"b[{at_b(*at)}]",
-        a4=(lambda *at: f"a_vectors[({at_a(*at)}) / 4u]") if k % 4 == 0 else None,
-        b4=(lambda *at: f"b_vectors[({at_b(*at)}) / 4u]") if along_b % 4 == 0 else None,
+        a4=(lambda *at: f"a_vectors[{at_a(*at) // 4}]") if k % 4 == 0 else None,
+        b4=(lambda *at: f"b_vectors[{at_b(*at) // 4}]") if along_b % 4 == 0 else None,
         store=lambda batch, row, col, value: (
             f"c[{at_c(batch, row, col)}] = {value};"
             if not vec_c
-            else f"c[({at_c(batch, row, col)}) / 4u][({at_c(batch, row, col)}) % 4u] = {value};"
+            else f"c[{at_c(batch, row, col) // 4}][{at_c(batch, row, col) % 4}] = {value};"
         ),
-        store4=(lambda batch, row, col, value: f"c[({at_c(batch, row, col)}) / 4u] = {value};")
+        store4=(lambda batch, row, col, value: f"c[{at_c(batch, row, col) // 4}] = {value};")
         if vec_c
         else None,
         b_major="k" if size.transposed else "n",

@@ -9,6 +9,7 @@ from tests.backend.compared import applied, compute
 from tests.internals import executable_of
 from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.engines.webgpu.compiler import kernel_list
+from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
 from webnn_py.ir import Node, Value
 
@@ -28,10 +29,11 @@ def _in_two_steps(make: Make, anchor: Node | None) -> list[Kernel]:
     first, second = make(Value("int32", (100,), "halfway")), make()
     operand = next(first.producers[second.root].operands)
     body = Body(first)
-    body.store("i", f"i32({body.load(operand, 'i')}) + 1")
+    i = symbol("i")
+    body.store(i, f"i32({body.load(operand, i)}) + 1")
     first.function("write", "i: u32", "", body)
     body = Body(second)
-    body.store("i", f"f32({body.load(first.root, 'i')}) * 2.0")
+    body.store(i, f"f32({body.load(first.root, i)}) * 2.0")
     second.function("write", "i: u32", "", body)
     return [_each(first, "first"), _each(second, "second")]
 

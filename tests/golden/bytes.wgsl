@@ -5,7 +5,7 @@
 fn wn_flag(x: bool) -> u32 { return select(0u, 1u, x); }
 fn value(i: u32) -> u32 {
   let v1 = ((in0[i >> 2u] >> ((i & 3u) * 8u)) & 0xffu);
-  let i2 = (i % 3u);
+  let i2 = i % 3u;
   let v3 = ((in1[i2 >> 2u] >> ((i2 & 3u) * 8u)) & 0xffu);
   let v4 = wn_flag(v1 <= v3);
   return v4;
@@ -14,9 +14,9 @@ fn value(i: u32) -> u32 {
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 4u) { return; }
-  let e0 = value(min(w * 4u + 0u, 14u));
-  let e1 = value(min(w * 4u + 1u, 14u));
-  let e2 = value(min(w * 4u + 2u, 14u));
+  let e0 = value(w * 4u);
+  let e1 = value(w * 4u + 1u);
+  let e2 = value(w * 4u + 2u);
   let e3 = value(min(w * 4u + 3u, 14u));
   let word = ((u32(e0) & 0xffu) << 0u) | ((u32(e1) & 0xffu) << 8u) | ((u32(e2) & 0xffu) << 16u) | ((u32(e3) & 0xffu) << 24u);
   if (w == 3u) {

@@ -7,19 +7,17 @@ fn wn_max(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, wn_is_nan(b)), a, wn_is_nan(a));
 }
 fn value(i: u32) -> f32 {
-  let i1 = (i % 6u);
+  let i1 = i % 6u;
   let v2 = in0[i1];
-  let i3 = (i / 6u);
+  let i3 = i / 6u;
   let v4 = in1[i3];
   let v5 = v2 + v4;
   let c6 = 0.5f;
   let v7 = v5 * c6;
-  let i8 = (i % 6u);
-  let v9 = in0[i8];
-  let v10 = v7 - v9;
-  let v11 = sqrt(v7);
-  let v12 = wn_max(v10, v11);
-  return v12;
+  let v8 = v7 - v2;
+  let v9 = sqrt(v7);
+  let v10 = wn_max(v8, v9);
+  return v10;
 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {

@@ -2,11 +2,11 @@
 @group(0) @binding(0) var<storage, read> in0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> out0: array<f32>;
 fn value(i: u32) -> f32 {
-  let c1 = i32(((i / 8u) % 8u)) - 1;
-  let c2 = i32((i % 8u)) - 1;
+  let c1 = i / 8u % 8u - 1u;
+  let c2 = i % 8u - 1u;
   var v3: f32 = 0.0f;
-  if (c1 >= 0 && c1 < 6 && c2 >= 0 && c2 < 6) {
-    let i4 = 0u * 108u + (i / 64u) * 36u + u32(c1) * 6u + u32(c2);
+  if (c1 < 6u && c2 < 6u) {
+    let i4 = i / 64u * 36u + c1 * 6u + c2;
     let v5 = in0[i4];
     v3 = v5;
   }
@@ -28,17 +28,17 @@ fn wn_max(a: f32, b: f32) -> f32 {
   return select(select(max(a, b), b, wn_is_nan(b)), a, wn_is_nan(a));
 }
 fn value(i: u32) -> f32 {
-  let c1 = (i / 16u);
-  let h2 = ((i / 4u) % 4u);
-  let w3 = (i % 4u);
+  let c1 = i / 16u;
+  let h2 = i / 4u % 4u;
+  let w3 = i % 4u;
   var acc4: f32 = 0.0;
   var count5: u32 = 0u;
   for (var y6 = 0u; y6 < 2u; y6++) {
     for (var x7 = 0u; x7 < 2u; x7++) {
-      let p8 = i32(h2 * 2u + y6) - 0;
-      let p9 = i32(w3 * 2u + x7) - 0;
+      let p8 = h2 * 2u + y6;
+      let p9 = w3 * 2u + x7;
        {
-        let i10 = c1 * 64u + u32(p8) * 8u + u32(p9);
+        let i10 = c1 * 64u + p8 * 8u + p9;
         let v11 = in0[i10];
         acc4 = acc4 + v11;
         count5++;
@@ -46,11 +46,10 @@ fn value(i: u32) -> f32 {
     }
   }
   let v12 = acc4 / f32(count5);
-  let i13 = (i / 16u);
-  let v14 = in1[i13];
-  let v15 = v12 + v14;
-  let v16 = wn_max(v15, 0.0f);
-  return v16;
+  let v13 = in1[c1];
+  let v14 = v12 + v13;
+  let v15 = select(max(v14, 0.0), v14, wn_is_nan(v14));
+  return v15;
 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {

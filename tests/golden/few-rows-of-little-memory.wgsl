@@ -9,15 +9,15 @@ fn put(i: u32, t: f32) { out0[i] = f32(tail(i, t)); }
 var<workgroup> gemm_partial: array<array<f32, 256>, 2>;
 fn gemm_a(batch: u32, row: u32, k_in: u32) -> f32 {
   let k = min(k_in, 64u);
-  return select(f32(), in0[(row * 65u + k * 1u)], k_in < 65u);
+  return select(f32(), in0[row * 65u + k], k_in < 65u);
 }
 fn gemm_b(batch: u32, k_in: u32, col_in: u32) -> f32 {
   let col = min(col_in, 2u);
   let k = min(k_in, 64u);
-  return select(f32(), in1[(k * 3u + col * 1u)], k_in < 65u);
+  return select(f32(), in1[k * 3u + col], k_in < 65u);
 }
 fn gemm_store(batch: u32, row: u32, col: u32, value: f32) {
-  { put((batch * 3u + row) * 3u + col, value); }
+  { put(row * 3u + col, value); }
 }
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>,
@@ -28,18 +28,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>,
   const batch = 0u;
   let slice = lid / 8u;
   let column = lid % 8u;
-  let col = (gemm_col * 8u + column) * 1u;
+  let col = gemm_col * 8u + column;
   var acc0 = f32();
   var acc1 = f32();
   var acc2 = f32();
   for (var first = 0u; first < 65u; first += 128u) {
-    let k0 = first + (0u + slice) * 1u;
+    let k0 = first + slice;
     let b0 = gemm_b(batch, k0, col);
-    let k1 = first + (32u + slice) * 1u;
+    let k1 = first + slice + 32u;
     let b1 = gemm_b(batch, k1, col);
-    let k2 = first + (64u + slice) * 1u;
+    let k2 = first + slice + 64u;
     let b2 = gemm_b(batch, k2, col);
-    let k3 = first + (96u + slice) * 1u;
+    let k3 = first + slice + 96u;
     let b3 = gemm_b(batch, k3, col);
     acc0 = fma(gemm_a(batch, 0u, k0), b0, acc0);
     acc1 = fma(gemm_a(batch, 1u, k0), b0, acc1);

@@ -34,7 +34,7 @@ fn value(i: u32) -> f32 {
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 4u) { return; }
-  let e0 = value(min(w * 2u + 0u, 6u));
+  let e0 = value(w * 2u);
   let e1 = value(min(w * 2u + 1u, 6u));
   let word = wn_half_bits(e0) | (wn_half_bits(e1) << 16u);
   if (w == 3u) {

@@ -38,11 +38,11 @@ fn wn_above(a: f32, b: f32) -> bool {
 }
 fn candidate(i: u32, t: u32) -> Best {
   let base1 = i * 300u;
-  let i2 = base1 + t * 1u;
+  let i2 = base1 + t;
   let v3 = in0[i2];
   var best = Best(v3, t);
   for (var r = t + 256u; r < 300u; r += 256u) {
-    let i4 = base1 + r * 1u;
+    let i4 = base1 + r;
     let v5 = in0[i4];
     if (wn_above(v5, best.value)) {
       best = Best(v5, r);
@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
 @group(0) @binding(1) var<storage, read_write> out0: array<f32>;
 fn place(i: u32, r: u32) -> u32 {
   let base1 = i * 300u;
-  return base1 + (299u - r) * 1u;
+  return base1 - r + 299u;
 }
 fn element(at: u32) -> f32 {
   let v1 = in0[at];

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_py.engines.webgpu.compiler.index import LIMIT, Index, name, number
+from webnn_py.engines.webgpu.compiler.index import LIMIT, Index, constant, symbol
 
 SIZES = {"i": LIMIT, "j": 7, "k": 24, "n": 1, "t": 64}
 """Names, and what each is below."""
@@ -107,11 +107,11 @@ def _combined(children: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
 
 
 def _named(key: str) -> Drawn:
-    return Drawn(name(key, SIZES[key]), lambda v: v[key])
+    return Drawn(symbol(key, SIZES[key]), lambda v: v[key])
 
 
 def _constant(value: int) -> Drawn:
-    return Drawn(number(value), lambda v: value)
+    return Drawn(constant(value), lambda v: value)
 
 
 EXPRESSIONS = st.recursive(
@@ -149,7 +149,7 @@ def test_what_is_known_besides_changes_nothing(
         assert wgsl(str(known % 5), values) == drawn.meant(values) % 5
 
 
-i, j, k = name("i"), name("j", 7), name("k", 24)
+i, j, k = symbol("i"), symbol("j", 7), symbol("k", 24)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ i, j, k = name("i"), name("j", 7), name("k", 24)
         (i % 1, "0u"),
         (i * 0, "0u"),
         (i - i, "0u"),
-        (name("n", 1) * 5 + j, "j"),
+        (symbol("n", 1) * 5 + j, "j"),
         (i.below(8) % 8, "i"),
         (i.below(8) // 8, "0u"),
         (i % 8, "i % 8u"),
@@ -193,5 +193,5 @@ def test_expressions_as_they_are_printed(index: Index, text: str) -> None:
 
 
 def test_a_name_and_a_number_need_no_parentheses() -> None:
-    assert (i.enclosed, number(3).enclosed, (i + 1).enclosed) == ("i", "3u", "(i + 1u)")
+    assert (i.enclosed, constant(3).enclosed, (i + 1).enclosed) == ("i", "3u", "(i + 1u)")
     assert (i // 2).enclosed == "(i / 2u)"

@@ -1,11 +1,13 @@
-"""Index arithmetic: maps from one flat index to another, as short WGSL as possible."""
+"""Index arithmetic: maps from one flat index to another."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
+from webnn_py.engines.webgpu.compiler.index import Index, constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +42,16 @@ class Affine:
         small = self.collapsed()
         return small.offset == 0 and small.strides in ((), (1,))
 
-    def wgsl(self, index: str) -> str:
-        """The u32 expression for the flat index `index`."""
+    def at(self, index: Index) -> Index:
+        """Where the element lies whose flat index in these sizes is `index`."""
         small = self.collapsed()
-        terms: list[str] = []
-        offset = small.offset
+        index = index.below(math.prod(small.sizes))
+        place = constant(small.offset)
         inner = shapes.strides(small.sizes)
-        for d, (size, stride) in enumerate(zip(small.sizes, small.strides, strict=True)):
-            if stride == 0:
-                continue
-            part = index if inner[d] == 1 else f"({index} / {inner[d]}u)"
-            if d > 0:
-                part = f"({part} % {size}u)"
-            if stride < 0:
-                part = f"({size - 1}u - {part})"
-                offset += stride * (size - 1)
-            step = abs(stride)
-            terms.append(part if step == 1 else f"{part} * {step}u")
-        if offset or not terms:
-            terms.append(f"{offset}u")
-        return " + ".join(terms)
+        for size, stride, after in zip(small.sizes, small.strides, inner, strict=True):
+            if stride:
+                place += index // after % size * stride
+        return place
 
 
 def broadcast_map(shape: Sequence[int], target: Sequence[int]) -> Affine:
@@ -104,14 +96,9 @@ def subset_map(shape: Sequence[int], axes: Sequence[int]) -> Affine:
     return Affine(tuple(shape[axis] for axis in axes), tuple(own[axis] for axis in axes))
 
 
-def coordinate(shape: Sequence[int], axis: int, index: str) -> str:
+def coordinate(shape: Sequence[int], axis: int, index: Index) -> Index:
     """The coordinate along `axis` of the flat index `index`."""
-    if shape[axis] == 1:
-        return "0u"
-    inner = shapes.strides(shape)[axis]
-    part = index if inner == 1 else f"({index} / {inner}u)"
-    outermost = all(size == 1 for size in shape[:axis])
-    return part if outermost else f"({part} % {shape[axis]}u)"
+    return index.below(math.prod(shape)) // shapes.strides(shape)[axis] % shape[axis]
 
 
 def repeated_map(shape: Sequence[int], outer: Sequence[int], inner: Sequence[int]) -> Affine:

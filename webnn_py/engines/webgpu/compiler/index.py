@@ -43,12 +43,12 @@ class Index:
 
     @property
     def is_atom(self) -> bool:
-        """Whether it is a name, a quotient, a remainder or a number alone."""
+        """Whether it is a name, a call, a quotient, a remainder or a number alone."""
         return not self.terms or (len(self.terms) == 1 and not self.offset and self._factor == 1)
 
     @property
     def is_name(self) -> bool:
-        """Whether it is a name, a call or a number alone."""
+        """Whether it is a name or a number alone."""
         return not self.terms or (self.is_atom and self._atom.operator == "")
 
     @property
@@ -59,7 +59,13 @@ class Index:
     @property
     def enclosed(self) -> str:
         """The text for any place: in parentheses, if need be."""
-        return str(self) if self.is_name else f"({self})"
+        bare = self.is_name or (self.is_atom and self._atom.operator == "()")
+        return str(self) if bare else f"({self})"
+
+    def named(self, text: str) -> Index:
+        """A name that stands for it."""
+        low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
+        return _alone(_Atom(text, low, high))
 
     def below(self, size: int) -> Index:
         """The same expression, of which it is known that it is from 0 to `size` - 1, unwrapped."""
@@ -73,13 +79,13 @@ class Index:
         if self._fits and self.high <= most:
             return self
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
-        return _alone(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most)))
+        return _alone(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most), "()"))
 
     def clamp(self, low: int, high: int) -> Index:
         """The number within these bounds that is next to the expression."""
         if self._fits and self.low >= low:
             return self.min(high)
-        return _alone(_Atom(f"clamp({self}, {low}u, {high}u)", low, high))
+        return _alone(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -115,7 +121,7 @@ class Index:
             return self._divided("/", divisor, 0, (LIMIT - 1) // divisor)
         low, high = self.low // divisor, self.high // divisor
         if low == high:
-            return number(low)
+            return constant(low)
         multiple, rest = self._split(divisor)
         if multiple.terms or multiple.offset:
             made = multiple + rest // divisor
@@ -135,7 +141,7 @@ class Index:
 
     def __mod__(self, divisor: int) -> Index:
         if divisor == 1:
-            return number(0)
+            return constant(0)
         if not self._fits:
             return self._divided("%", divisor, 0, divisor - 1)
         multiple, rest = self._split(divisor)
@@ -212,7 +218,7 @@ class _Atom:
         text: WGSL of a name, a call, a quotient or a remainder.
         low: It is not below this.
         high: It is not above this.
-        operator: "/", "%", or nothing for what has no parts.
+        operator: "/", "%", "()" for a call, or nothing for a name.
         inner: What is divided.
         divisor: By what.
     """
@@ -221,16 +227,16 @@ class _Atom:
     low: int
     high: int
     operator: str = ""
-    inner: Index = None  # type: ignore[assignment]  # only where there is an operator
+    inner: Index = None  # type: ignore[assignment]  # there is one where there is a divisor
     divisor: int = 0
 
 
-def name(text: str, size: int = LIMIT) -> Index:
-    """A name or a call, which is less than `size`."""
+def symbol(text: str, size: int = LIMIT) -> Index:
+    """A name of what is less than `size`."""
     return _alone(_Atom(text, 0, size - 1))
 
 
-def number(value: int) -> Index:
+def constant(value: int) -> Index:
     """A number."""
     return Index((), value, value, value)
 

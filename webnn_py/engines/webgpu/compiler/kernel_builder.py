@@ -10,13 +10,14 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, overload
 
 import numpy as np
 
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler import prelude
+from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.engines.webgpu.compiler.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -24,8 +25,8 @@ from webnn_py.ir import Graph, Node, Value
 MOST_COPIES = 16
 """Copies of a loop's body that are written out to keep the loop short."""
 
-Lowering = Callable[["Body", Node, int, str], str]
-"""Writes what computes the element at a flat index of a node's n-th output; returns its name."""
+Lowering = Callable[["Body", Node, int, Index], str]
+"""Writes what computes the element at a flat index of a node's n-th output; returns its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +231,8 @@ class Make(Protocol):
 class Body:
     """The statements of one function.
 
-    Values already computed are remembered by value and index; what is written inside a loop or
-    branch is forgotten at its end.
+    Values already computed are remembered by value and index, and so are indices that have names;
+    what is written inside a loop or branch is forgotten at its end.
     """
 
     def __init__(self, emission: KernelBuilder) -> None:
@@ -241,6 +242,7 @@ class Body:
         self._count = 0
         self._around = 1  # rounds of the loops around
         self._known: list[dict[tuple[Value, str], str]] = [{}]
+        self._named: list[dict[str, Index]] = [{}]
 
     def line(self, text: str) -> None:
         """Add a statement."""
@@ -251,13 +253,31 @@ class Body:
         self._count += 1
         return f"{hint}{self._count}"
 
-    def let(self, expression: str, hint: str = "t") -> str:
-        """Name an expression, unless it is a name or number already."""
+    @overload
+    def let(self, expression: str, hint: str = "t") -> str: ...
+    @overload
+    def let(self, expression: Index, hint: str = "t") -> Index: ...
+    def let(self, expression: str | Index, hint: str = "t") -> str | Index:
+        """Name an expression, unless it is a name or number already, or an index that has one."""
+        if isinstance(expression, Index):
+            return self._let_index(expression, hint)
         if re.fullmatch(r"\w+", expression):
             return expression
-        name = self.fresh(hint)
-        self.line(f"let {name} = {expression};")
-        return name
+        made = self.fresh(hint)
+        self.line(f"let {made} = {expression};")
+        return made
+
+    def _let_index(self, index: Index, hint: str) -> Index:
+        if index.is_name:
+            return index
+        text = str(index)
+        for named in reversed(self._named):
+            if text in named:
+                return named[text]
+        made = index.named(self.fresh(hint))
+        self.line(f"let {made} = {text};")
+        self._named[-1][text] = made
+        return made
 
     def var(self, kind: str, value: str, hint: str = "acc") -> str:
         """A variable."""
@@ -271,70 +291,76 @@ class Body:
         self.line(head + " {")
         self._indent += 1
         self._known.append({})
+        self._named.append({})
         yield
         self._known.pop()
+        self._named.pop()
         self._indent -= 1
         self.line("}")
 
     @contextlib.contextmanager
-    def loop(self, count: int, hint: str = "r") -> Iterator[str]:
-        """A loop over 0..count-1; gives the counter's name. A loop of one is no loop.
+    def loop(self, count: int, hint: str = "r") -> Iterator[Index]:
+        """A loop over 0..count-1; gives the counter. A loop of one is no loop.
 
         Where it would make too many rounds, its body is written out several times.
         """
         if count == 1:
-            yield "0u"
+            yield constant(0)
             return
-        name = self.fresh(hint)
+        counter = symbol(self.fresh(hint), count)
         copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
         around, self._around = self._around, self._around * -(-count // copies)
         if copies == 1:
-            with self.block(f"for (var {name} = 0u; {name} < {count}u; {name}++)"):
-                yield name
+            with self.block(f"for (var {counter} = 0u; {counter} < {count}u; {counter}++)"):
+                yield counter
         else:
-            first = self.fresh("first")
+            first = symbol(self.fresh("first"), count)
             head = f"for (var {first} = 0u; {first} < {count}u; {first} += {copies}u)"
             with self.block(head):
                 begin = len(self.lines)
                 with self.block(""):
-                    self.line(f"let {name} = {first};")
-                    yield name
+                    self.line(f"let {counter} = {first};")
+                    yield counter
                 _, _, *body, end = self.lines[begin:]
                 for copy in range(1, copies):
-                    guard = f"if ({first} + {copy}u < {count}u)" if count % copies else ""
+                    guard = f"if ({first + copy} < {count}u)" if count % copies else ""
                     self.line(guard + " {")
-                    self.lines += [f"  {'  ' * self._indent}let {name} = {first} + {copy}u;"]
+                    self.lines += [f"  {'  ' * self._indent}let {counter} = {first + copy};"]
                     self.lines += [*body, end]
         self._around = around
 
-    def preset(self, value: Value, index: str, name: str) -> None:
+    def preset(self, value: Value, index: Index, name: str) -> None:
         """Say that a value's element at `index` is known as `name`."""
-        self._known[-1][value, index] = name
+        self._known[-1][value, str(index.below(value.size))] = name
 
-    def load(self, value: Value, index: str) -> str:
-        """The name of a value's element at a flat index, read or computed."""
+    def load(self, value: Value, index: Index) -> str:
+        """The name of a value's element at a flat index, which is in range; read or computed."""
         scalar = self.emission.scalar(value)
         storage = self.emission.storage(value)
         # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
         # not finite or cannot be converted.
-        at = self.let(index, "i") if scalar is None else ""
+        at = index.below(value.size) if scalar is None else constant(0)
+        if not at.is_product:
+            at = self.let(at, "i")
+        key = value, str(at)
         for known in reversed(self._known):
-            if (value, at) in known:
-                return known[value, at]
+            if key in known:
+                return known[key]
         if scalar is not None:
-            name = self.fresh("c")
-            self.line(f"let {name} = {storage.literal(scalar)};")
+            made = self.fresh("c")
+            self.line(f"let {made} = {storage.literal(scalar)};")
         elif value in self.emission.producers and not self.emission.is_stored(value):
             checkpoint()
             node = self.emission.producers[value]
             output = node.outputs.index(value)
-            name = self.let(self.emission.lowering(node)(self, node, output, at), "v")
+            made = self.let(self.emission.lowering(node)(self, node, output, at), "v")
         else:
-            name = self.let(storage.load(self.emission.element(value), at), "v")
-        self._known[-1][value, at] = name
-        return name
+            place = self.let(at, "i")
+            made = self.let(storage.load(self.emission.element(value), place), "v")
+        self._known[-1][key] = made
+        return made
 
-    def store(self, index: str, value: str) -> None:
+    def store(self, index: Index, value: str) -> None:
         """Write the root's element at a flat index; only where one element is one array element."""
         storage = self.emission.storage(self.emission.root)
         assert storage.per_word == 1
@@ -367,3 +393,8 @@ def grid(count: int, limit: int) -> tuple[int, int, int]:
         return (count, 1, 1)
     rows = -(-count // limit)
     return (-(-count // rows), rows, 1)
+
+
+def place_in(groups: Sequence[int], each: int = 1) -> Index:
+    """The number of an invocation of a `grid` by its `g`, with `each` of them along g.x a group."""
+    return symbol("g.x") + symbol("g.y", groups[1]) * (groups[0] * each)

@@ -11,8 +11,8 @@ from webnn_py.engines.webgpu.compiler.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.shorten import shorten
 from webnn_py.engines.webgpu.compiler.stabilize import stabilize
 from webnn_py.engines.webgpu.compiler.storage import Features
-from webnn_py.ir import Descriptor, Graph, Node
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ir import Graph, Node
+from webnn_py.ops.operand import Inferred, MLOperand
 from webnn_py.passes.rewrite import Rewriter
 
 Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
@@ -22,11 +22,12 @@ def legalize(graph: Graph, features: Features) -> Graph:
     """Apply the rules to all nodes, and to those that rules put in their place."""
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    return _Legalizer(graph, (stabilize, sequences, crop, shorten, narrow)).run(_as_it_is)
+    legalizer = _Legalizer(graph, (stabilize, sequences, crop, shorten, narrow))
+    return legalizer.run(lambda _, node: legalizer.instead(node))
 
 
 class _Legalizer(Rewriter):
-    """Applies rules to each node as it is emitted, by whomever, until none has anything to say.
+    """Applies rules to each node, and to what they emit, until none has anything to say.
 
     What a rule makes must be smaller in what the rule looks at, or this would not end.
     """
@@ -39,25 +40,26 @@ class _Legalizer(Rewriter):
         self,
         op: str,
         operands: Sequence[MLOperand | None],
-        attrs: Mapping[str, Any],
-        outputs: Sequence[Descriptor],
+        given: Mapping[str, Any],
+        inferred: Inferred,
         label: str,
     ) -> list[MLOperand]:
         """Add a node, or what the first rule for it puts in its place; return the outputs."""
-        made = super().emit(op, operands, attrs, outputs, label)
+        made = super().emit(op, operands, given, inferred, label)
         node = self._nodes.pop()
-        # Rules look operands up by the values that the node reads.
-        self.map.update((operand.value, operand) for operand in operands if operand is not None)
-        for rule in self._rules:
-            instead = rule(self, node)
-            if instead is not None:
-                return instead
+        instead = self.instead(node)
+        if instead is not None:
+            return instead
         self._nodes.append(node)
         return made
 
-
-def _as_it_is(rewriter: Rewriter, node: Node) -> None:
-    """Keeps a node; rules apply when its copy is emitted."""
+    def instead(self, node: Node) -> list[MLOperand] | None:
+        """What the first rule for a node puts in its place."""
+        for rule in self._rules:
+            made = rule(self, node)
+            if made is not None:
+                return made
+        return None
 
 
 def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:

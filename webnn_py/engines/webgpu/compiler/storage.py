@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.index import Index
+
 PAIR = "vec2<u32>"
 """The compute type of 64-bit integers without shader-int64, see `int64`."""
 
@@ -73,19 +75,20 @@ class Storage:
         """Bytes of a buffer for so many tensor elements, a multiple of 4."""
         return -(-self.words(size) * self.word_bytes // 4) * 4
 
-    def load(self, at: Callable[[str], str], index: str) -> str:
+    def load(self, at: Callable[[str], str], index: Index) -> str:
         """Expression for one tensor element; `at` gives the array element at a place."""
+        place = index.enclosed
         match self.data_type:
             case "uint8":
-                return f"(({at(f'{index} >> 2u')} >> (({index} & 3u) * 8u)) & 0xffu)"
+                return f"(({at(f'{place} >> 2u')} >> (({place} & 3u) * 8u)) & 0xffu)"
             case "int8":
-                word = f"bitcast<i32>({at(f'{index} >> 2u')})"
-                return f"extractBits({word}, ({index} & 3u) * 8u, 8u)"
+                word = f"bitcast<i32>({at(f'{place} >> 2u')})"
+                return f"extractBits({word}, ({place} & 3u) * 8u, 8u)"
             case "float16" if self.per_word == 2:
-                return f"unpack2x16float({at(f'{index} >> 1u')})[{index} & 1u]"
+                return f"unpack2x16float({at(f'{place} >> 1u')})[{place} & 1u]"
             case "float16":
-                return f"f32({at(index)})"
-        return at(index)
+                return f"f32({at(str(index))})"
+        return at(str(index))
 
     def pack(self, parts: list[str]) -> str:
         """Expression of one array element from the tensor elements in it."""

@@ -15,6 +15,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import DataError, NotSupportedError
+from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
 from webnn_py.engines.webgpu.runtime.device import Device, device_errors
 from webnn_py.ir import Value
@@ -164,7 +165,7 @@ def _load_code(layout: Layout, element: str, features: Features) -> str:
 def _store_code(layout: Layout, data_type: str, format_: str, features: Features) -> str:
     storage = storage_of(data_type, features)
     lines = [f"let i{c} = {layout.index(c)};" for c in range(layout.channels)]
-    parts = [storage.load("data[{}]".format, f"i{c}") for c in range(layout.channels)]
+    parts = [storage.load("data[{}]".format, symbol(f"i{c}")) for c in range(layout.channels)]
     parts += ["0.0"] * (3 - len(parts)) + (["1.0"] if len(parts) < 4 else [])
     if layout.channels == 1 and CHANNELS[format_] == 4:
         parts = [parts[0]] * 3 + ["1.0"]

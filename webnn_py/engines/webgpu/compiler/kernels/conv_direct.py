@@ -8,6 +8,7 @@ every channel and every tap that it lies under.
 from __future__ import annotations
 
 from webnn_py.core.shapes import MAX_DIMENSION
+from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
 from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
@@ -37,7 +38,7 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
     if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
         return None
     strips = -(-conv.width // STRIP) * conv.height
-    rows = conv.batch * (conv.per_group * conv.groups) // _channels(conv)
+    rows = conv.batch * conv.channels // _channels(conv)
     groups = (-(-strips // WORKGROUP), rows, 1)
     if max(groups) > emission.features.grid:
         return None
@@ -60,19 +61,20 @@ def _channels(conv: Convolution) -> int:
 
 def _main(emission: KernelBuilder, conv: Convolution) -> str:
     channels = _channels(conv)
-    blocks = conv.per_group * conv.groups // channels
+    blocks = conv.channels // channels
     across = -(-conv.width // STRIP)
+    q, row, o = symbol("q", across * conv.height), symbol("wid.y"), symbol("o", conv.channels)
     lines = [
         f"@compute @workgroup_size({WORKGROUP})",
         "fn main(@builtin(workgroup_id) wid: vec3<u32>,"
         " @builtin(local_invocation_index) lid: u32) {",
         f"  let q = wid.x * {WORKGROUP}u + lid;",
         f"  if (q >= {across * conv.height}u) {{ return; }}",
-        f"  let oy = q / {across}u;",
-        f"  let ox = (q % {across}u) * {STRIP}u;",
-        f"  let n = wid.y / {blocks}u;",
-        f"  let o = (wid.y % {blocks}u) * {channels}u;",
-        f"  let first = (o / {conv.per_group}u) * {conv.ins}u;",
+        f"  let oy = {q // across};",
+        f"  let ox = {q % across * STRIP};",
+        f"  let n = {row // blocks};",
+        f"  let o = {row % blocks * channels};",
+        f"  let first = {o // conv.per_group * conv.ins};",
         *(f"  var acc{r} = vec4<f32>(0.0);" for r in range(channels)),
         f"  for (var k = 0u; k < {conv.ins}u; k++) {{",
     ]
@@ -91,13 +93,13 @@ def _row(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]
     lines = [f"      {line}" for line in _pixels(emission, conv, offsets)]
     weights = emission.storage(conv.filter)
     at = emission.element(conv.filter)
+    o, k, ky = symbol("o", conv.channels), symbol("k", conv.ins), symbol("ky", conv.kh)
     for x in range(conv.kw):
         lanes = ", ".join(f"s{p * stride + x * dilation}" for p in range(STRIP))
         lines.append(f"      let v{x} = vec4<f32>({lanes});")
         for r in range(channels):
-            place = {"o": f"(o + {r}u)", "i": "k", "h": "ky", "w": f"{x}u"}
-            index = flat(conv.filter_layout, conv.filter, place)
-            weight = weights.load(at, index)
+            place = {"o": o + r, "i": k, "h": ky, "w": constant(x)}
+            weight = weights.load(at, flat(conv.filter_layout, conv.filter, place))
             lines.append(f"      acc{r} += {weight} * v{x};")
     return lines
 
@@ -107,45 +109,50 @@ def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> l
     attrs = conv.node.attrs
     height, width = dims(conv.data.shape, conv.layout, "hw")
     top, left = attrs["padding"][0], attrs["padding"][2]
-    lines = [f"let iy = i32(oy * {attrs['strides'][0]}u + ky * {attrs['dilations'][0]}u) - {top};"]
+    oy, ox, ky = symbol("oy", conv.height), symbol("ox"), symbol("ky", conv.kh)
+    n, channel = symbol("n", conv.batch), symbol("first") + symbol("k", conv.ins)
+    iy = oy * attrs["strides"][0] + ky * attrs["dilations"][0] - top
     safe_row = top == 0 and always_inside(conv.node, 0, height)
-    row = "u32(iy)" if safe_row else f"u32(clamp(iy, 0, {height - 1}))"
-    lines.append(f"let row = {row};")
+    lines = [f"let iy = {iy};"]
+    row = iy.named("iy")
+    if not safe_row:
+        lines.append(f"let row = {row.min(height - 1)};")
+        row = symbol("row", height)
     last = (-(-conv.width // STRIP) * STRIP - 1) * attrs["strides"][1]
     last += (conv.kw - 1) * attrs["dilations"][1] - left
     safe_column = left == 0 and last < width
-    checks = [] if safe_row else [f"(u32(iy) < {height}u)"]
+    # What is below 0 is huge.
+    checks = [] if safe_row else [f"(iy < {height}u)"]
     storage = emission.storage(conv.data)
     for offset in offsets:
-        name = f"s{offset}"
-        if safe_column:
-            column, inside = f"ox * {attrs['strides'][1]}u + {offset}u", checks
-        else:
-            lines.append(f"let x{offset} = i32(ox * {attrs['strides'][1]}u) + {offset - left};")
-            column = f"u32(clamp(x{offset}, 0, {width - 1}))"
-            inside = [*checks, f"(u32(x{offset}) < {width}u)"]
-        place = {"n": "n", "c": "(first + k)", "h": "row", "w": f"({column})"}
-        index = f"({flat(conv.layout, conv.data, place)})"
-        value = storage.load(emission.element(conv.data), index)
+        column, inside = ox * attrs["strides"][1] + (offset - left), checks
+        if not safe_column:
+            lines.append(f"let x{offset} = {column};")
+            column = symbol(f"x{offset}").min(width - 1)
+            inside = [*checks, f"(x{offset} < {width}u)"]
+        place = {"n": n, "c": channel, "h": row, "w": column}
+        value = storage.load(emission.element(conv.data), flat(conv.layout, conv.data, place))
         if inside:
             # Not &&: SwiftShader needs minutes for the branches of a few dozen of them.
             value = f"select(0.0, {value}, {' & '.join(inside)})"
-        lines.append(f"let {name} = {value};")
+        lines.append(f"let s{offset} = {value};")
     return lines
 
 
 def _stores(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
     lines: list[str] = []
+    n, o = symbol("n", conv.batch), symbol("o", conv.channels)
+    oy, ox = symbol("oy", conv.height), symbol("ox")
     for r in range(channels):
-        place = {"n": "n", "c": f"(o + {r}u)", "h": "oy", "w": "ox"}
+        place = {"n": n, "c": o + r, "h": oy, "w": ox}
         if emission.vector_out:
             lines.append(f"  put4({flat(conv.layout, conv.node.output, place)}, acc{r});")
             continue
         for p in range(STRIP):
-            index = flat(conv.layout, conv.node.output, place | {"w": f"(ox + {p}u)"})
+            index = flat(conv.layout, conv.node.output, place | {"w": ox + p})
             store = f"put({index}, acc{r}.{'xyzw'[p]});"
             always = conv.width % STRIP == 0 or p == 0
             lines.append(
-                f"  {store}" if always else f"  if (ox + {p}u < {conv.width}u) {{ {store} }}"
+                f"  {store}" if always else f"  if ({ox + p} < {conv.width}u) {{ {store} }}"
             )
     return lines

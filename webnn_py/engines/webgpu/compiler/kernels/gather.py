@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Part, grid
+from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import (
+    Body,
+    Kernel,
+    KernelBuilder,
+    Part,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.storage import Storage
 from webnn_py.ir import Node
 
@@ -14,30 +22,27 @@ def emit(emission: KernelBuilder, anchor: Node | None, part: Part) -> Kernel:
     root = emission.root
     storage = emission.storage(root)
     body = Body(emission)
-    result = body.load(root, "i")
+    result = body.load(root, symbol("i"))
     body.line(f"return {result};")
     emission.function("value", "i: u32", storage.compute, body)
     words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
     groups = grid(-(-words // WORKGROUP), emission.features.grid)
-    word = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0] * WORKGROUP}u"
     lines = [
         f"@compute @workgroup_size({WORKGROUP})",
         "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
-        f"  let w = {word};",
+        f"  let w = {place_in(groups, WORKGROUP)};",
         f"  if (w >= {words}u) {{ return; }}",
     ]
-    place = f"(w + {first}u)" if first else "w"
+    place = symbol("w", words) + first
     if storage.per_word == 1:
         lines.append(f"  out0[w] = {storage.pack([f'value({place})'])};")
     else:
         parts = []
         for lane in range(storage.per_word):
-            index = f"{place} * {storage.per_word}u + {lane}u"
-            if root.size % storage.per_word:
-                index = f"min({index}, {root.size - 1}u)"
-            lines.append(f"  let e{lane} = value({index});")
+            index = place * storage.per_word + lane
+            lines.append(f"  let e{lane} = value({index.min(root.size - 1)});")
             parts.append(f"e{lane}")
         own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)

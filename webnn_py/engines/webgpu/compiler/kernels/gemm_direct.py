@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
     entry_point,
@@ -55,27 +56,31 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
     plan = _Plan(problem, tile, width, step, a_along_k, along_k)
     span = tile.cols * (tile.lanes if tile.spread == "columns" else 1)
     guards = Guards(bool(problem.m % tile.rows), bool(problem.n % span), False)
+    lid = symbol("lid", tile.lanes)
     if tile.spread == "columns":
         grid = fold_grid(-(-problem.n // span), -(-problem.m // tile.rows), problem.batch, limits)
-        place = [*grid.prologue, *name_batch(problem), f"let row = gemm_row * {tile.rows}u;"]
+        row, first = symbol("gemm_row") * tile.rows, symbol("gemm_col") * span
+        place = [*grid.prologue, *name_batch(problem), f"let row = {row};"]
         for j in range(tile.cols // width):
-            first = f"gemm_col * {span // width}u + {j * tile.lanes}u + lid"
-            place.append(f"let col{j} = ({first}) * {width}u;")
+            place.append(f"let col{j} = {first + (lid + j * tile.lanes) * width};")
     else:
         across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
         total = across * down * problem.batch
         if total > 0xFFFFFFFF - tile.lanes:
             raise ValueError(f"{total} blocks cannot be counted in 32 bits")
         grid = fold_grid(-(-total // tile.lanes), 1, 1, limits)
+        block, col = symbol("block", total), symbol("first_col")
         place = [
             *grid.prologue,
-            f"let block = gemm_col * {tile.lanes}u + lid;",
+            f"let block = {symbol('gemm_col') * tile.lanes + lid};",
             f"if (block >= {total}u) {{ return; }}",
-            f"let batch = block / {across * down}u;" if problem.batch > 1 else "const batch = 0u;",
-            f"let row = block / {across}u % {down}u * {tile.rows}u;",
-            f"let first_col = block % {across}u * {tile.cols}u;",
+            f"let batch = {block // (across * down)};"
+            if problem.batch > 1
+            else "const batch = 0u;",
+            f"let row = {block // across % down * tile.rows};",
+            f"let first_col = {block % across * tile.cols};",
         ]
-        place += [f"let col{j} = first_col + {j * width}u;" for j in range(tile.cols // width)]
+        place += [f"let col{j} = {col + j * width};" for j in range(tile.cols // width)]
     lines = load_functions(problem, guards, a_wide=a_along_k, b_wide=along_k or wide_cols)
     lines += store_functions(problem, wide=wide_cols)
     lines += entry_point(tile.lanes, [*place, *plan.product(), *plan.stores(guards)])
@@ -107,7 +112,7 @@ class _Plan:
         stride = steps * self.step
         lines.append(f"for (var first = 0u; first < {problem.k}u; first += {stride}u) {{")
         for n in range(steps):
-            k = f"first + {n * self.step}u"
+            k = symbol("first") + n * self.step
             guard = f"if ({k} < {problem.k}u)" if rounds % steps else ""
             lines += [f"  {guard} {{", f"  let k = {k};", *self._one_step(), "  }"]
         return [*lines, "}"]
@@ -117,7 +122,7 @@ class _Plan:
         lines: list[str] = []
         for i in range(rows):
             if self.a_along_k and self.step == 4:
-                lines.append(f"  let a{i} = gemm_a4(batch, row + {i}u, k);")
+                lines.append(f"  let a{i} = gemm_a4(batch, {symbol('row') + i}, k);")
         for j in range(groups):
             if self.b_along_k and self.step == 4:
                 lines.append(f"  let b{j} = gemm_b4(batch, k, col{j});")
@@ -127,13 +132,13 @@ class _Plan:
 
     def _one_k(self, s: int) -> list[str]:
         rows, groups = self.tile.rows, self.tile.cols // self.width
-        k, lane = (f"k + {s}u" if s else "k"), "xyzw"[s]
+        row, k, lane = symbol("row"), symbol("k") + s, "xyzw"[s]
         lines, left, right = [], [], []
         for i in range(rows):
             if self.a_along_k and self.step == 4:
                 left.append(f"a{i}.{lane}")
             else:
-                lines.append(f"let a{i}_{s} = gemm_a(batch, row + {i}u, {k});")
+                lines.append(f"let a{i}_{s} = gemm_a(batch, {row + i}, {k});")
                 left.append(f"a{i}_{s}")
         for j in range(groups):
             if self.b_along_k and self.step == 4:
@@ -153,13 +158,13 @@ class _Plan:
         """The writes of the block."""
         lines = []
         for i in range(self.tile.rows):
-            row = f"row + {i}u"
+            row = symbol("row") + i
             block = []
             for j in range(self.tile.cols // self.width):
                 block += store_values(
                     self.problem,
                     row,
-                    f"col{j}",
+                    symbol(f"col{j}"),
                     f"acc{i}_{j}",
                     wide=self.width == 4,
                     guard=guards.n,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
 
 
@@ -41,14 +42,16 @@ def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
     z = -(-total // (x * y))
     if z > most:
         raise ValueError(f"{total} workgroups exceed a grid of {most} in each dimension")
+    place = symbol("wid.x", x) + symbol("wid.y", y) * x + symbol("wid.z", z) * (x * y)
+    index = symbol("gemm_index", total)
     return Grid(
         (x, y, z),
         (
-            f"let gemm_index = wid.x + {x}u * (wid.y + {y}u * wid.z);",
+            f"let gemm_index = {place};",
             f"if (gemm_index >= {total}u) {{ return; }}",
-            f"let gemm_col = gemm_index % {columns}u;",
-            f"let gemm_row = gemm_index / {columns}u % {rows}u;",
-            f"let gemm_batch = gemm_index / {columns * rows}u;",
+            f"let gemm_col = {index % columns};",
+            f"let gemm_row = {index // columns % rows};",
+            f"let gemm_batch = {index // (columns * rows)};",
         ),
     )
 
@@ -115,8 +118,8 @@ class _Operand:
         parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
         return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
 
-    def _arguments(self, free: str, k: str) -> tuple[str, str, str]:
-        return ("batch", free, k) if self.name == "a" else ("batch", k, free)
+    def _arguments(self, batch: Index, free: Index, k: Index) -> tuple[Index, Index, Index]:
+        return (batch, free, k) if self.name == "a" else (batch, k, free)
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
         """A guarded call of the hook."""
@@ -126,11 +129,14 @@ class _Operand:
         lines = [self._signature(result, width, free, k)]
         if self.guard_free:
             last = self.extent - (width if not self.along_k else 1)
-            lines.append(f"  let {self.free} = min({free}, {last}u);")
-        value = hook(*self._arguments(self.free, "k"))
+            lines.append(f"  let {self.free} = {symbol(free).min(last)};")
+        batch = symbol("batch", problem.batch)
+        value = hook(
+            *self._arguments(batch, symbol(self.free, self.extent), symbol("k", self.depth))
+        )
         if self.guard_k:
             last = self.depth - (width if self.along_k else 1)
-            lines.append(f"  let k = min(k_in, {last}u);")
+            lines.append(f"  let k = {symbol('k_in').min(last)};")
             lines.append(f"  return select({result}(), {value}, k_in < {self.depth}u);")
         else:
             lines.append(f"  return {value};")
@@ -140,9 +146,10 @@ class _Operand:
         """A vec4 of four single loads."""
         calls = []
         for i in range(4):
-            free = self.free if self.along_k or not i else f"{self.free} + {i}u"
-            k = f"k + {i}u" if self.along_k and i else "k"
-            calls.append(f"gemm_{self.name}({', '.join(self._arguments(free, k))})")
+            free, k = symbol(self.free), symbol("k")
+            free, k = (free, k + i) if self.along_k else (free + i, k)
+            arguments = ", ".join(map(str, self._arguments(symbol("batch"), free, k)))
+            calls.append(f"gemm_{self.name}({arguments})")
         return [
             self._signature(problem.vec4, 4, self.free, "k"),
             f"  return {problem.vec4}({', '.join(calls)});",
@@ -153,19 +160,20 @@ class _Operand:
 def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
     """The function `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, unguarded."""
     if wide and problem.store4 is not None:
-        name, hook, type_ = "gemm_store4", problem.store4, problem.vec4
+        function, hook, type_ = "gemm_store4", problem.store4, problem.vec4
     else:
-        name, hook, type_ = "gemm_store", problem.store, problem.compute
+        function, hook, type_ = "gemm_store", problem.store, problem.compute
+    indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
     return [
-        f"fn {name}(batch: u32, row: u32, col: u32, value: {type_}) {{",
+        f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
         # A block of its own: the hook may declare names, these parameters' names included.
-        f"  {{ {hook('batch', 'row', 'col', 'value')} }}",
+        f"  {{ {hook(*indices, 'value')} }}",
         "}",
     ]
 
 
 def store_values(
-    problem: GemmProblem, row: str, col: str, value: str, *, wide: bool, guard: bool
+    problem: GemmProblem, row: Index, col: Index, value: str, *, wide: bool, guard: bool
 ) -> list[str]:
     """Statements that write one element of a row, or with `wide` four consecutive ones."""
     if wide and problem.store4 is not None:
@@ -173,10 +181,9 @@ def store_values(
         return [f"if ({col} < {problem.n}u) {{ {call} }}" if guard else call]
     lines = []
     for i in range(4 if wide else 1):
-        at = f"{col} + {i}u" if i else col
         element = f"{value}.{'xyzw'[i]}" if wide else value
-        call = f"gemm_store(batch, {row}, {at}, {element});"
-        lines.append(f"if ({at} < {problem.n}u) {{ {call} }}" if guard else call)
+        call = f"gemm_store(batch, {row}, {col + i}, {element});"
+        lines.append(f"if ({col + i} < {problem.n}u) {{ {call} }}" if guard else call)
     return lines
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
     entry_point,
@@ -42,14 +43,15 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     chunk = tile.slices * step * tile.unroll
     guards = Guards(False, bool(problem.n % (tile.columns * width)), bool(problem.k % chunk))
     grid = fold_grid(-(-problem.n // (tile.columns * width)), 1, problem.batch, limits)
+    lid = symbol("lid", tile.columns * tile.slices)
     # Consecutive invocations read what is consecutive in B.
     if problem.b_major == "k":
-        stride = 1
-        place = [f"let slice = lid % {tile.slices}u;", f"let column = lid / {tile.slices}u;"]
+        stride, slice_, column = 1, lid % tile.slices, lid // tile.slices
     else:
-        stride = tile.columns
-        place = [f"let slice = lid / {tile.columns}u;", f"let column = lid % {tile.columns}u;"]
-    place.append(f"let col = (gemm_col * {tile.columns}u + column) * {width}u;")
+        stride, slice_, column = tile.columns, lid // tile.columns, lid % tile.columns
+    place = [f"let slice = {slice_};", f"let column = {column};"]
+    col = (symbol("gemm_col") * tile.columns + symbol("column")) * width
+    place.append(f"let col = {col};")
     a_wide = along_k and problem.a_major == "k" and problem.a4 is not None
     sums = _sums(problem, tile, wide=wide, along_k=along_k, a_wide=a_wide)
     result = problem.vec4 if wide else problem.compute
@@ -70,8 +72,8 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
             for i in rows
             for line in store_values(
                 problem,
-                f"{i}u",
-                "col",
+                constant(i),
+                symbol("col"),
                 f"gemm_partial[{i - first}][lid]",
                 wide=wide,
                 guard=guards.n,
@@ -95,7 +97,8 @@ def _sums(
     lines = [f"var acc{i} = {type_}();" for i in range(problem.m)]
     lines.append(f"for (var first = 0u; first < {problem.k}u; first += {chunk}u) {{")
     for u in range(tile.unroll):
-        lines.append(f"  let k{u} = first + ({u * tile.slices}u + slice) * {step}u;")
+        k = symbol("first") + (symbol("slice") + u * tile.slices) * step
+        lines.append(f"  let k{u} = {k};")
         lines.append(f"  let b{u} = gemm_b{suffix}(batch, k{u}, col);")
     for u in range(tile.unroll):
         for i in range(problem.m):
@@ -108,7 +111,7 @@ def _sums(
             if a_wide:
                 value = f"gemm_a4(batch, {row}, k{u})"
             else:
-                parts = ", ".join(f"gemm_a(batch, {row}, k{u} + {s}u)" for s in range(4))
+                parts = ", ".join(f"gemm_a(batch, {row}, {symbol(f'k{u}') + s})" for s in range(4))
                 value = f"{problem.vec4}({parts})"
             lines.append(
                 f"  {acc} = fma({value}, b{u}, {acc});"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
     entry_point,
@@ -197,26 +198,23 @@ class _Emitter:
         """This invocation's place in the workgroup and the tile."""
         tile = self.tile
         lines = []
-        lid = "lid"
+        lid = symbol("lid", tile.invocations)
         if tile.slices > 1:
-            lines += [f"let slice = lid / {tile.team}u;", f"let member = lid % {tile.team}u;"]
-            lid = "member"
+            lines += [f"let slice = {lid // tile.team};", f"let member = {lid % tile.team};"]
+            lid = symbol("member", tile.team)
         high = 32 // LANES
         if tile.across % LANES == 0 and tile.down % high == 0:
             warps = tile.across // LANES
-            lines += [
-                f"let lane_col = {lid} / 32u % {warps}u * {LANES}u + {lid} % {LANES}u;",
-                f"let lane_row = {lid} / {32 * warps}u * {high}u + {lid} % 32u / {LANES}u;",
-            ]
+            col = lid // 32 % warps * LANES + lid % LANES
+            row = lid // (32 * warps) * high + lid % 32 // LANES
         else:
-            lines += [
-                f"let lane_col = {lid} % {tile.across}u;",
-                f"let lane_row = {lid} / {tile.across}u;",
-            ]
+            row, col = lid // tile.across, lid % tile.across
         return [
             *lines,
-            f"let row0 = gemm_row * {tile.rows}u;",
-            f"let col0 = gemm_col * {tile.cols}u;",
+            f"let lane_col = {col};",
+            f"let lane_row = {row};",
+            f"let row0 = {symbol('gemm_row') * tile.rows};",
+            f"let col0 = {symbol('gemm_col') * tile.cols};",
         ]
 
     # Loading
@@ -234,17 +232,17 @@ class _Emitter:
     def _tasks(self, side: _Side) -> int:
         return side.extent * self.tile.depth // (16 if side.turned else 4)
 
-    def _task(self, side: _Side, task: int) -> tuple[str, str, str]:
+    def _task(self, side: _Side, task: int) -> tuple[Index, Index, str]:
         """A task's vec4 along the extent, its k, and a condition if not all have the task."""
-        offset = f"lid - {side.first}u" if side.first else "lid"
-        at = f"({offset} + {task * side.loaders}u)" if task else f"({offset})"
+        at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
         ragged = (task + 1) * side.loaders > self._tasks(side)
         guard = f"{at} < {self._tasks(side)}u" if ragged else ""
+        at = at.below(self._tasks(side))
         if side.turned:
             quads = self.tile.depth // 4
-            return f"({at} / {quads}u)", f"({at} % {quads}u * 4u)", guard
+            return at // quads, at % quads * 4, guard
         across = side.extent // 4
-        return f"({at} % {across}u)", f"({at} / {across}u)", guard
+        return at % across, at // across, guard
 
     def _divide(self, phases: list[list[str]]) -> list[str]:
         """The two sides' code, one after the other or each for its part of the workgroup."""
@@ -261,7 +259,7 @@ class _Emitter:
             "}",
         ]
 
-    def load(self, k: str) -> list[str]:
+    def load(self, k: Index) -> list[str]:
         """Statements that load this invocation's share of the tiles at `k` into registers."""
         phases = []
         for side in self.sides:
@@ -270,11 +268,11 @@ class _Emitter:
                 free, depth, guard = self._task(side, task)
                 block = []
                 for i, name in enumerate(names):
-                    along = f"{free} * 4u + {i}u" if side.turned else f"{free} * 4u"
+                    along = free * 4 + i
                     if side.name == "a":
-                        call = f"gemm_a4(batch, row0 + {along}, {k} + {depth})"
+                        call = f"gemm_a4(batch, {symbol('row0') + along}, {k + depth})"
                     else:
-                        call = f"gemm_b4(batch, {k} + {depth}, col0 + {along})"
+                        call = f"gemm_b4(batch, {k + depth}, {symbol('col0') + along})"
                     block.append(f"{name} = {call};")
                 lines += [f"if ({guard}) {{", *block, "}"] if guard else block
             phases.append(lines)
@@ -290,7 +288,7 @@ class _Emitter:
                 block = [f"let to = {free};", f"let to_k = {depth};"]
                 for i in range(len(names)):
                     values = self._values(side, names, i)
-                    block += self._write(side, f"to_k + {i}u" if i else "to_k", values)
+                    block += self._write(side, symbol("to_k", self.tile.depth) + i, values)
                 lines += [f"if ({guard}) {{" if guard else "{", *block, "}"]
             phases.append(lines)
         return self._divide(phases)
@@ -309,14 +307,15 @@ class _Emitter:
             for first in range(0, len(copied), 4)
         ]
 
-    def _write(self, side: _Side, k: str, values: list[str]) -> list[str]:
+    def _write(self, side: _Side, k: Index, values: list[str]) -> list[str]:
         """Writes four consecutive elements, vec4 `to` along the extent, to shared memory."""
         own = self.tile.depth // self.tile.slices
-        place = f"[({k}) / {own}u][({k}) % {own}u]" if self.tile.slices > 1 else f"[0][{k}]"
+        place = f"[{k // own}][{k % own}]" if self.tile.slices > 1 else f"[0][{k}]"
         array = f"gemm_tile_{side.name}{place}"
         if side.unit == 4:
             return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
-        return [f"{array}[to / {side.parts}u][to % {side.parts}u] = {values[0]};"]
+        to = symbol("to")
+        return [f"{array}[{to // side.parts}][{to % side.parts}] = {values[0]};"]
 
     # Multiplying
 
@@ -342,7 +341,7 @@ class _Emitter:
             lines.append("{")
             for side in self.sides:
                 for unit in range(side.block // side.unit):
-                    at = f"{side.lane} + {unit * side.threads}u"
+                    at = symbol(side.lane) + unit * side.threads
                     lines += [
                         f"let {side.name}{unit}_{part} = "
                         f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
@@ -369,8 +368,8 @@ class _Emitter:
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
         k, depth = self.problem.k, self.tile.depth
-        following = f"k0 + {depth}u"
-        lines = [*self.load("0u"), f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{"]
+        following = symbol("k0") + depth
+        lines = [*self.load(constant(0)), f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{"]
         lines += [*self.share(), "workgroupBarrier();"]
         if k > depth:
             lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
@@ -380,7 +379,7 @@ class _Emitter:
 
     def add_slices(self) -> list[str]:
         """Adds the slices' blocks, `merge` at a time, leaving the sum in slice 0."""
-        tile = self.tile
+        tile, lid = self.tile, symbol("lid")
         lines: list[str] = []
         left = tile.slices
         while left > 1:
@@ -388,14 +387,14 @@ class _Emitter:
             first, middle = left - 2 * count, left - count
             lines.append(f"if (slice >= {middle}u && slice < {left}u) {{")
             lines += [
-                f"  gemm_partial[{i}][lid - {middle * tile.team}u] = {name};"
-                for i, name in enumerate(self._block())
+                f"  gemm_partial[{i}][{lid - middle * tile.team}] = {block};"
+                for i, block in enumerate(self._block())
             ]
             lines += ["}", "workgroupBarrier();"]
             lines.append(f"if (slice >= {first}u && slice < {middle}u) {{")
             lines += [
-                f"  {name} += gemm_partial[{i}][lid - {first * tile.team}u];"
-                for i, name in enumerate(self._block())
+                f"  {block} += gemm_partial[{i}][{lid - first * tile.team}];"
+                for i, block in enumerate(self._block())
             ]
             lines += ["}", "workgroupBarrier();"]
             left -= count
@@ -406,10 +405,10 @@ class _Emitter:
         tile = self.tile
         lines: list[str] = []
         for i in range(tile.block_rows):
-            row = f"row0 + {self._offset(self.sides[0], i)}"
+            row = symbol("row0") + self._offset(self.sides[0], i)
             block = []
             for j in range(tile.block_cols // 4):
-                col = f"col0 + {self._offset(self.sides[1], 4 * j)}"
+                col = symbol("col0") + self._offset(self.sides[1], 4 * j)
                 block += store_values(
                     self.problem, row, col, f"acc{i}_{j}", wide=True, guard=guards.n
                 )
@@ -418,6 +417,6 @@ class _Emitter:
             lines += block
         return ["if (slice == 0u) {", *lines, "}"] if tile.slices > 1 else lines
 
-    def _offset(self, side: _Side, index: int) -> str:
+    def _offset(self, side: _Side, index: int) -> Index:
         unit, within = side.at(index)
-        return f"({side.lane} + {unit * side.threads}u) * {side.unit}u + {within}u"
+        return (symbol(side.lane) + unit * side.threads) * side.unit + within

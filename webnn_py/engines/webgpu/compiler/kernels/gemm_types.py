@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-LoadHook = Callable[[str, str, str], str]
-StoreHook = Callable[[str, str, str, str], str]
+from webnn_py.engines.webgpu.compiler.index import Index
+
+LoadHook = Callable[[Index, Index, Index], str]
+StoreHook = Callable[[Index, Index, Index, str], str]
 
 _SIZES = {"f32": 4, "f16": 2, "i32": 4, "u32": 4}
 
@@ -50,7 +52,7 @@ class TileKernel:
 class GemmProblem:
     """C[batch, m, n] = A[batch, m, k] · B[batch, k, n], seen through hooks.
 
-    Each hook receives the names of u32 (or, for `value`, `compute`) variables and returns WGSL.
+    Each hook receives indices and, for `value`, the name of a `compute` variable; it returns WGSL.
     Indices are in range whenever a hook is called; the template pads with zeros outside.
 
     Attributes:

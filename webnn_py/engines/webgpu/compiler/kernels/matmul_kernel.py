@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
+from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.operand_view import Strided, loader, resolve
 from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
 from webnn_py.ir import Node, Value
-
-Hook = Callable[[str, str, str], str]
 
 
 def gemm_limits(emission: KernelBuilder) -> Limits:
@@ -42,16 +41,15 @@ class Operand:
         if self._strided is None:
             loader(emission, name, value)
 
-    def index(self, batch: str, row: str, column: str) -> str:
+    def index(self, batch: Index, row: Index, column: Index) -> Index:
         """The place of an element, in the buffer or of the loader."""
-        rows, columns = self._value.shape[-2:]
         if self._strided is None:
-            base = broadcast_map(self._value.shape[:-2], self._batch).wgsl(batch)
-            return f"(({base}) * {rows}u + {row}) * {columns}u + {column}"
+            rows, columns = self._value.shape[-2:]
+            base = broadcast_map(self._value.shape[:-2], self._batch).at(batch)
+            return (base * rows + row) * columns + column
         step_row, step_column = self._strided.strides[-2:]
-        terms = [f"{row} * {step_row}u", f"{column} * {step_column}u"]
-        base = self._base(self._strided).wgsl(batch)
-        return " + ".join([*terms, *([] if base == "0u" else [base])])
+        base = self._base(self._strided).at(batch)
+        return row * step_row + column * step_column + base
 
     def _base(self, strided: Strided) -> Affine:
         dims = self._value.shape[:-2]
@@ -61,15 +59,15 @@ class Operand:
         )
         return Affine(self._batch, steps, strided.offset)
 
-    def load(self, batch: str, row: str, column: str) -> str:
+    def load(self, batch: Index, row: Index, column: Index) -> str:
         """One element."""
         place = self.index(batch, row, column)
         if self._strided is None:
             return f"{self._name}({place})"
         stored = self._strided.stored
-        return self._emission.storage(stored).load(self._emission.element(stored), f"({place})")
+        return self._emission.storage(stored).load(self._emission.element(stored), place)
 
-    def vectors(self) -> tuple[Hook, Literal["row", "column"]] | None:
+    def vectors(self) -> tuple[LoadHook, Literal["row", "column"]] | None:
         """Loads of four elements along the contiguous dimension, if memory and sizes allow."""
         strided = self._strided
         if strided is None or min(strided.strides) < 0 or strided.offset % 4:
@@ -88,8 +86,8 @@ class Operand:
             return None
         wide = self._emission.storage(strided.stored).element == "f32"
 
-        def load(batch: str, row: str, column: str) -> str:
-            element = at(f"({self.index(batch, row, column)}) >> 2u")
+        def load(batch: Index, row: Index, column: Index) -> str:
+            element = at(f"{self.index(batch, row, column).enclosed} >> 2u")
             return element if wide else f"vec4<f32>({element})"
 
         return load, along
@@ -109,8 +107,8 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
     emission.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
     emit_tail(emission, anchor)
 
-    def place(batch: str, row: str, column: str) -> str:
-        return f"({batch} * {m}u + {row}) * {n}u + {column}"
+    def place(batch: Index, row: Index, column: Index) -> Index:
+        return (batch * m + row) * n + column
 
     problem = GemmProblem(
         m=m,

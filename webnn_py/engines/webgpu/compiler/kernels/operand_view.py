@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
+from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.ir import Value
@@ -51,9 +52,9 @@ def resolve(emission: KernelBuilder, value: Value) -> Strided | None:
     return Strided(inner.stored, view.strides, view.offset)
 
 
-def loader(emission: KernelBuilder, name: str, value: Value) -> None:
-    """A function `name(i)` that gives a value's element at a flat index, whatever it takes."""
+def loader(emission: KernelBuilder, function: str, value: Value) -> None:
+    """A function of `i` that gives a value's element at a flat index, whatever it takes."""
     body = Body(emission)
-    result = body.load(value, "i")
+    result = body.load(value, symbol("i"))
     body.line(f"return {result};")
-    emission.function(name, "i: u32", emission.storage(value).compute, body)
+    emission.function(function, "i: u32", emission.storage(value).compute, body)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.affine import subset_map
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, grid
+from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import (
+    Body,
+    Kernel,
+    KernelBuilder,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
@@ -29,26 +36,25 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
     kept, reduced = reduction.axes_of(anchor)
     threads = min(256 if count >= 256 else 64, emission.features.invocations)
     body = Body(emission)
-    base = body.let(subset_map(operand.shape, kept).wgsl("i"), "base")
+    i, r = symbol("i"), symbol("r", count)
+    base = body.let(subset_map(operand.shape, kept).at(i), "base")
     total = body.var(inner.compute, reduction.initial(rule, inner))
     with body.block(f"for (var r = t; r < {count}u; r += {threads}u)"):
-        at = subset_map(operand.shape, reduced).wgsl("r")
-        element = body.load(operand, f"{base} + {at}")
+        element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {reduction.step(rule, inner, total, element)};")
     body.line(f"return {total};")
     emission.function("partial", "i: u32, t: u32", inner.compute, body)
     after = Body(emission)
     whole = after.let(reduction.finish(rule, inner, "total", count), "whole")
-    after.preset(anchor.output, "i", whole)
-    after.store("i", after.load(emission.root, "i"))
+    after.preset(anchor.output, i, whole)
+    after.store(i, after.load(emission.root, i))
     emission.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(anchor.output.size, emission.features.grid)
-    group = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0]}u"
     combined = reduction.combine(rule, inner, "shared_part[t]", "shared_part[t + s]")
     main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {group};
+  let i = {place_in(groups)};
   shared_part[t] = partial(min(i, {anchor.output.size - 1}u), t);
   workgroupBarrier();
   for (var s = {threads // 2}u; s > 0u; s = s >> 1u) {{

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.expressions import express
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, grid
+from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import (
+    Body,
+    Kernel,
+    KernelBuilder,
+    grid,
+    place_in,
+)
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
 from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.ir import Node
@@ -24,20 +31,20 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
     threads = 64 if count < 1024 else min(256, emission.features.invocations)
     run = -(-count // threads)
     body = Body(emission)
-    base, step = line_of(body, operand, anchor.attrs["axis"], "i")
-    place = f"{count - 1}u - r" if anchor.attrs["reversed"] else "r"
-    body.line(f"return {base} + ({place}) * {step}u;")
+    r, at = symbol("r", count), symbol("at")
+    base, step = line_of(body, operand, anchor.attrs["axis"], symbol("i"))
+    place = count - 1 - r if anchor.attrs["reversed"] else r
+    body.line(f"return {base + place * step};")
     emission.function("place", "i: u32, r: u32", "u32", body)
     load = Body(emission)
-    load.line(f"return {load.load(operand, 'at')};")
+    load.line(f"return {load.load(operand, at)};")
     emission.function("element", "at: u32", storage.compute, load)
     put = Body(emission)
-    put.preset(anchor.output, "at", "total")
-    put.store("at", put.load(emission.root, "at"))
+    put.preset(anchor.output, at, "total")
+    put.store(at, put.load(emission.root, at))
     emission.function("put", f"at: u32, total: {storage.compute}", "", put)
     lines = operand.size // count
     groups = grid(lines, emission.features.grid)
-    group = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0]}u"
 
     def plus(a: str, b: str) -> str:
         return express("{a} + {b}", storage, a=a, b=b)
@@ -48,7 +55,7 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
     main = f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = min({group}, {lines - 1}u);
+  let i = {place_in(groups).min(lines - 1)};
   let first = min(t * {run}u, {count}u);
   let last = min(first + {run}u, {count}u);
   var total = {zero};

@@ -6,6 +6,7 @@ update wins, whatever the order in which invocations run.
 
 from __future__ import annotations
 
+from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import (
     Body,
     Kernel,
@@ -13,6 +14,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import (
     Make,
     Part,
     grid,
+    place_in,
 )
 from webnn_py.engines.webgpu.compiler.kernels import gather
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
@@ -60,15 +62,15 @@ def _find(emission: KernelBuilder, anchor: Node, scatter: Scatter, part: Part) -
     emission.atomic_out = True
     body = Body(emission)
     count = scatter.count if scatter.whole else updates.size
-    line, number, behind = ("0u", "i", "0u")
+    line, update, behind = constant(0), symbol("i", count), constant(0)
     if not scatter.whole:
-        line, number, behind = scatter.divided(body, "i", scatter.count, count)
-    place = scatter.pointed(body, line, number, behind)
+        line, update, behind = scatter.divided(body, update, scatter.count)
+    place = scatter.pointed(body, line, update, behind)
     target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
     first, size = _words(emission, part)
-    target = body.let(f"{target} - {first}u" if first else target, "target")
+    target = body.let(target - first, "target")
     with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
-        body.line(f"atomicMax(&out0[{target}], {number} + 1u);")
+        body.line(f"atomicMax(&out0[{target}], {update + 1});")
     return _each(emission, body, anchor, part, count)
 
 
@@ -76,10 +78,9 @@ def _each(emission: KernelBuilder, body: Body, anchor: Node, part: Part, count: 
     """A kernel that runs the body with each number `i` below the count."""
     emission.function("write", "i: u32", "", body)
     groups = grid(-(-count // WORKGROUP), emission.features.grid)
-    place = "g.x" if groups[1] == 1 else f"g.x + g.y * {groups[0] * WORKGROUP}u"
     main = f"""@compute @workgroup_size({WORKGROUP})
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
-  let i = {place};
+  let i = {place_in(groups, WORKGROUP)};
   if (i < {count}u) {{ write(i); }}
 }}"""
     return emission.finish(anchor.op, main, groups, part)

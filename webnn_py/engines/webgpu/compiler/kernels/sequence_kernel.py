@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
 from webnn_py.engines.webgpu.compiler.sequences import Steps
 from webnn_py.engines.webgpu.compiler.storage import storage_of
@@ -36,7 +37,7 @@ def _initial(emission: KernelBuilder, node: Node) -> Kernel:
     body = Body(emission)
     for name, slot in what.slots.items():
         value = given.get(name)
-        element = "0.0" if value is None else body.load(value, "i")
+        element = "0.0" if value is None else body.load(value, symbol("i"))
         body.line(f"out0[{slot * units}u + i] = {element};")
     emission.function("begin", "i: u32", "", body)
     groups = grid(-(-units // WORKGROUP), emission.features.grid)
@@ -58,6 +59,8 @@ class _Step:
         _, _, self.batches, self.hidden = node.output.shape
         self.units = node.output.size // node.output.shape[0]
         self.gates = len(self.what.layout)
+        self.unit = symbol("unit", self.hidden)
+        self.direction = symbol("direction", len(self.what.backward))
 
     def kernel(self) -> Kernel:
         """Sums over the hidden state, and what follows from them, by phases of a step."""
@@ -108,11 +111,11 @@ class _Step:
         lanes = LANES[emission.features.kind]
         body = Body(emission)
         base = body.let(source, "base")
-        first = body.let(
-            f"i / {self.batches * hidden}u * {self.gates * hidden}u + i % {hidden}u", "row"
-        )
+        i = symbol("i", self.units)
+        first = i // (self.batches * hidden) * (self.gates * hidden) + i % hidden
+        first = body.let(first * hidden, "row")
         rows = [
-            body.let(f"({first} + {self.what.layout.index(letter) * hidden}u) * {hidden}u", "row")
+            body.let(first + self.what.layout.index(letter) * hidden * hidden, "row")
             for letter in letters
         ]
         vectors = emission.vector(self.recurrent) if emission.is_stored(self.recurrent) else None
@@ -128,7 +131,9 @@ class _Step:
             else:
                 state = body.let(f"out0[{base} + k]", "state")
                 for total, row in zip(totals, rows, strict=True):
-                    body.line(f"{total} += {state} * {body.load(self.recurrent, f'{row} + k')};")
+                    body.line(
+                        f"{total} += {state} * {body.load(self.recurrent, row + symbol('k'))};"
+                    )
         parts = [f"dot({total}, vec4<f32>(1.0))" if width == 4 else total for total in totals]
         parts += ["0.0"] * (4 - len(parts))
         body.line(f"return vec4<f32>({', '.join(parts)});")
@@ -182,10 +187,10 @@ class _Step:
         """A gate's part of the projected input of the step."""
         assert self.projected is not None
         width = self.gates * self.hidden
-        batch = f"i / {self.hidden}u % {self.batches}u"
-        row = f"((direction * {self.what.steps}u + s) * {self.batches}u + {batch})"
+        batch = symbol("i", self.units) // self.hidden % self.batches
+        row = (self.direction * self.what.steps + symbol("s")) * self.batches + batch
         first = self.what.layout.index(letter) * self.hidden
-        return body.load(self.projected, f"{row} * {width}u + {first}u + unit")
+        return body.load(self.projected, row * width + first + self.unit)
 
     def _remembered(self, body: Body, letter: str, number: int) -> str:
         """A gate's sum, plus its recurrent bias."""
@@ -193,7 +198,7 @@ class _Step:
         if self.recurrent_bias is None:
             return total
         first = self.what.layout.index(letter) * self.hidden
-        place = f"direction * {self.gates * self.hidden}u + {first}u + unit"
+        place = self.direction * (self.gates * self.hidden) + first + self.unit
         return f"{total} + {body.load(self.recurrent_bias, place)}"
 
     def _activated(self, body: Body, number: int, value: str) -> str:
@@ -214,7 +219,7 @@ class _Step:
             value = f"{self._input(body, letter)} + {self._remembered(body, letter, number)}"
             if letter != "g" and self.peephole is not None:
                 first = "iof".index(letter) * self.hidden
-                place = f"direction * {3 * self.hidden}u + {first}u + unit"
+                place = self.direction * (3 * self.hidden) + first + self.unit
                 value += f" + {cell} * {body.load(self.peephole, place)}"
             gates[letter] = self._activated(body, 1 if letter == "g" else 0, value)
         cell = body.let(f"{gates['f']} * {cell} + {gates['i']} * {gates['g']}", "cell")

@@ -12,6 +12,7 @@ from webnn_py.engines.webgpu.compiler.affine import (
     slice_map,
     transpose_map,
 )
+from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering, view
 from webnn_py.ir import Node
@@ -70,56 +71,50 @@ def tile(node: Node, output: int) -> Affine:
 
 
 @lowering("concat")
-def concat(body: Body, node: Node, output: int, index: str) -> str:
+def concat(body: Body, node: Node, output: int, index: Index) -> str:
     """The input in whose range the coordinate along the axis lies."""
     axis = node.attrs["axis"]
     shape = node.output.shape
     inner = shapes.strides(shape)[axis]
-    at = body.let(coordinate(shape, axis, index), "c")
-    outer = (
-        body.let(f"{index} / {inner * shape[axis]}u")
-        if any(size != 1 for size in shape[:axis])
-        else "0u"
-    )
-    rest = body.let(f"{index} % {inner}u") if inner != 1 else "0u"
+    line = shape[axis] * inner
+    outer, place = body.let(index // line), body.let(index % line, "c")
     storage = body.emission.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
-    start = 0
-    for number, value in enumerate(node.operands):
-        size = value.shape[axis]
-        last = start + size == shape[axis]
-        head = (
-            "else" if last and number else f"{'else ' if number else ''}if ({at} < {start + size}u)"
-        )
-        with body.block(head):
-            own = f"({outer} * {size}u + {at} - {start}u) * {inner}u + {rest}"
+    begin = 0
+    for value in node.operands:
+        size = value.shape[axis] * inner
+        branch = "else" if begin else ""
+        if begin + size < line:
+            branch += f" if ({place} < {begin + size}u)"
+        with body.block(branch.lstrip()):
+            own = outer * size + place - begin
             body.line(f"{result} = {body.load(value, own)};")
-        start += size
+        begin += size
     return result
 
 
 @lowering("pad")
-def pad(body: Body, node: Node, output: int, index: str) -> str:
+def pad(body: Body, node: Node, output: int, index: Index) -> str:
     """The element that lies inside, or what the mode puts outside."""
     operand = next(node.operands)
     attrs = node.attrs
-    own = shapes.strides(operand.shape)
-    terms: list[str] = []
-    inside: list[str] = []
-    for axis, size in enumerate(operand.shape):
+    where, inside = constant(0), []
+    for axis, (size, own) in enumerate(
+        zip(operand.shape, shapes.strides(operand.shape), strict=True)
+    ):
         low, high = attrs["beginning_padding"][axis], attrs["ending_padding"][axis]
         at = coordinate(node.output.shape, axis, index)
-        if low or high:
-            at = body.let(f"i32({at}) - {low}", "c")
-            if attrs["mode"] == "constant":
-                inside.append(f"{at} >= 0 && {at} < {size}")
-            elif attrs["mode"] == "edge":
-                at = body.let(f"clamp({at}, 0, {size - 1})", "c")
-            else:
-                at = body.let(f"{size - 1} - abs({size - 1} - abs({at}))", "c")
-            at = f"u32({at})"
-        terms.append(f"{at} * {own[axis]}u" if own[axis] != 1 else at)
-    where = " + ".join(terms) if terms else "0u"
+        if not (low or high):
+            pass
+        elif attrs["mode"] == "constant":
+            at = body.let(at - low, "c")
+            inside.append(f"{at} < {size}u")  # what is below 0 is huge
+        elif attrs["mode"] == "edge":
+            at = at.clamp(low, low + size - 1) - low
+        else:
+            reflected = f"{size - 1} - abs({size - 1} - abs(i32({at}) - {low}))"
+            at = symbol(body.let(f"u32({reflected})", "c"))
+        where += at.below(size) * own
     if not inside:
         return body.load(operand, where)
     storage = body.emission.storage(node.output)
@@ -130,17 +125,18 @@ def pad(body: Body, node: Node, output: int, index: str) -> str:
 
 
 @lowering("triangular")
-def triangular(body: Body, node: Node, output: int, index: str) -> str:
+def triangular(body: Body, node: Node, output: int, index: Index) -> str:
     """The element on the right side of the diagonal, else 0."""
     operand = next(node.operands)
     rows, columns = operand.shape[-2:]
     row = coordinate(operand.shape, operand.rank - 2, index)
     column = coordinate(operand.shape, operand.rank - 1, index)
-    # Beyond the corners nothing changes, and i32 holds it.
+    # Beyond the corners nothing changes, and a word holds it.
     diagonal = max(-rows, min(node.attrs["diagonal"], columns))
     side = ">=" if node.attrs["upper"] else "<="
+    where = f"{column + max(0, -diagonal)} {side} {row + max(0, diagonal)}"
     storage = body.emission.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
-    with body.block(f"if (i32({column}) - i32({row}) {side} {diagonal})"):
+    with body.block(f"if ({where})"):
         body.line(f"{result} = {body.load(operand, index)};")
     return result

@@ -8,13 +8,14 @@ import math
 from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.expressions import Scope, template
+from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.storage import Features, Storage, storage_of
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 
-def elementwise(body: Body, node: Node, output: int, index: str) -> str:
+def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
     """One element: the declaration's expression over the operands' elements."""
     op = REGISTRY[node.op]
     assert op.wgsl is not None
@@ -22,7 +23,7 @@ def elementwise(body: Body, node: Node, output: int, index: str) -> str:
     names: dict[str, str] = {}
     for operand, value in zip(op.limits, node.inputs, strict=True):
         assert value is not None
-        at = broadcast_map(value.shape, target.shape).wgsl(index)
+        at = broadcast_map(value.shape, target.shape).at(index)
         names[operand] = body.load(value, at)
     source = body.emission.storage(next(node.operands))
     for option, number in node.attrs.items():

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.affine import repeated_map
+from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
 
 
-def _block(body: Body, blocks: Value, whole: Value, index: str) -> str:
+def _block(body: Body, blocks: Value, whole: Value, index: Index) -> str:
     """The element of `blocks` for an element of the whole tensor."""
     times = [size // count for size, count in zip(whole.shape, blocks.shape, strict=True)]
-    return body.load(blocks, repeated_map(blocks.shape, [1] * whole.rank, times).wgsl(index))
+    return body.load(blocks, repeated_map(blocks.shape, [1] * whole.rank, times).at(index))
 
 
 @lowering("dequantize_linear", fuses=True)
-def dequantize_linear(body: Body, node: Node, output: int, index: str) -> str:
+def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     """(input - zero_point) * scale."""
     operand, scale, zero_point = node.operands
     compute = body.emission.storage(operand).compute
@@ -25,7 +26,7 @@ def dequantize_linear(body: Body, node: Node, output: int, index: str) -> str:
 
 
 @lowering("quantize_linear", fuses=True)
-def quantize_linear(body: Body, node: Node, output: int, index: str) -> str:
+def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     """round(input / scale) + zero_point, held in the data type's range."""
     operand, scale, zero_point = node.operands
     element, factor = body.load(operand, index), _block(body, scale, operand, index)

@@ -6,6 +6,7 @@ import math
 
 from webnn_py.engines.webgpu.compiler.affine import subset_map
 from webnn_py.engines.webgpu.compiler.expressions import Scope, express, template
+from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.storage import Storage
 from webnn_py.ir import Node, Value
@@ -57,16 +58,15 @@ def finish(rule: Reduce, storage: Storage, total: str, count: int) -> str:
     return template(rule.finish, scope).format(x=total, n=storage.literal(count))
 
 
-def reduce(body: Body, node: Node, output: int, index: str) -> str:
+def reduce(body: Body, node: Node, output: int, index: Index) -> str:
     """One result: a loop over the reduced dimensions."""
     operand = next(node.operands)
     rule = rule_of(node)
     storage = body.emission.storage(node.output)
     kept, reduced = axes_of(node)
-    base = body.let(subset_map(operand.shape, kept).wgsl(index), "base")
+    base = body.let(subset_map(operand.shape, kept).at(index), "base")
     total = body.var(storage.compute, initial(rule, storage))
     with body.loop(count_of(node)) as r:
-        at = subset_map(operand.shape, reduced).wgsl(r)
-        element = body.load(operand, f"{base} + {at}")
+        element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {step(rule, storage, total, element)};")
     return finish(rule, storage, total, count_of(node))

@@ -50,7 +50,7 @@ def view(name: str) -> Callable[[Callable[[Node, int], Affine]], Callable[[Node,
     def register(function: Callable[[Node, int], Affine]) -> Callable[[Node, int], Affine]:
         VIEWS[name] = function
         LOWERINGS[name] = lambda body, node, output, index: body.load(
-            next(node.operands), function(node, output).wgsl(index)
+            next(node.operands), function(node, output).at(index)
         )
         return function
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
+from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node
 
 
-def _place(body: Body, node: Node, axis: int, index: str, minus: int) -> tuple[str, str]:
+def _place(body: Body, node: Node, axis: int, index: Index, minus: int) -> tuple[Index, str]:
     """Where the centre of an output element lies in the input: quotient and remainder.
 
     In units of half an output element, of which `minus` are taken off first; what an element of
@@ -21,19 +22,18 @@ def _place(body: Body, node: Node, axis: int, index: str, minus: int) -> tuple[s
     # A product that exceeds a word needs two.
     wide = "_wide" if 2 * old * new >= 1 << 32 else ""
     own = coordinate(node.output.shape, axis, index)
-    name = body.let(f"wn_place{wide}({own}, {old}u, {new}u, {minus}u)", "p")
-    return f"{name}.x", f"{name}.y"
+    place = body.let(f"wn_place{wide}({own}, {old}u, {new}u, {minus}u)", "p")
+    return symbol(f"{place}.x", old), f"{place}.y"
 
 
-def _flat(node: Node, places: Sequence[str]) -> str:
+def _flat(node: Node, places: Sequence[Index]) -> Index:
     shape = next(node.operands).shape
-    steps = shapes.strides(shape)
-    terms = [f"{p} * {s}u" for p, s, n in zip(places, steps, shape, strict=True) if n > 1]
-    return " + ".join(terms) or "0u"
+    steps = zip(places, shape, shapes.strides(shape), strict=True)
+    return sum((place.below(size) * step for place, size, step in steps), constant(0))
 
 
 @lowering("resample2d", reads=lambda node: 1 if node.attrs["mode"] == "nearest-neighbor" else 4)
-def resample2d(body: Body, node: Node, output: int, index: str) -> str:
+def resample2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The nearest element, or the four around by their distances."""
     shape = node.output.shape
     changed = [a for a in node.attrs["axes"] if next(node.operands).shape[a] != shape[a]]
@@ -51,7 +51,7 @@ def resample2d(body: Body, node: Node, output: int, index: str) -> str:
     return value if compute == "f32" else f"{compute}(round({value}))"
 
 
-def _interpolated(body: Body, node: Node, places: Sequence[str], shares: dict[int, str]) -> str:
+def _interpolated(body: Body, node: Node, places: Sequence[Index], shares: dict[int, str]) -> str:
     """Between the elements at `places` and those after them, along the axes in `shares`."""
     operand = next(node.operands)
     if not shares:
@@ -60,7 +60,7 @@ def _interpolated(body: Body, node: Node, places: Sequence[str], shares: dict[in
     axis, share = next(iter(sorted(shares.items())))
     others = {a: s for a, s in shares.items() if a != axis}
     after = list(places)
-    after[axis] = f"min({places[axis]} + 1u, {operand.shape[axis] - 1}u)"
+    after[axis] = (places[axis] + 1).min(operand.shape[axis] - 1)
     below = body.let(_interpolated(body, node, places, others), "below")
     above = body.let(_interpolated(body, node, after, others), "above")
     # An infinite neighbour that has no share must not turn the result to NaN.

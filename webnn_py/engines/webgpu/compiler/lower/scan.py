@@ -6,6 +6,7 @@ import math
 
 from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.expressions import express
+from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.engines.webgpu.compiler.rounds import at_most
@@ -16,12 +17,11 @@ BETTER = {"arg_max": "wn_above({a}, {b})", "arg_min": "wn_below({a}, {b})"}
 """Whether an element takes the place of the best one so far."""
 
 
-def line_of(body: Body, operand: Value, axis: int, number: str) -> tuple[str, int]:
+def line_of(body: Body, operand: Value, axis: int, number: Index) -> tuple[Index, int]:
     """Where the line of this number along the axis begins, and the step between its elements."""
     size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
-    if inner == 1:
-        return body.let(f"{number} * {size}u", "base"), 1
-    return body.let(f"{number} / {inner}u * {size * inner}u + {number} % {inner}u", "base"), inner
+    number = number.below(operand.size // size)
+    return body.let(number // inner * (size * inner) + number % inner, "base"), inner
 
 
 def is_better(body: Body, node: Node, a: str, b: str) -> str:
@@ -36,7 +36,7 @@ def as_position(body: Body, node: Node, place: str) -> str:
     return prelude.cast(storage_of("uint32", features), target).format(input=place)
 
 
-def _position(body: Body, node: Node, output: int, index: str) -> str:
+def _position(body: Body, node: Node, output: int, index: Index) -> str:
     """The first place whose element is better than all before it."""
     operand = next(node.operands)
     axis = node.attrs["axis"]
@@ -44,7 +44,7 @@ def _position(body: Body, node: Node, output: int, index: str) -> str:
     best = body.var(body.emission.storage(operand).compute, body.load(operand, base), "best")
     place = body.var("u32", "0u", "place")
     with body.loop(operand.shape[axis]) as r:
-        element = body.load(operand, f"{base} + {r} * {step}u")
+        element = body.load(operand, base + r * step)
         with body.block(f"if ({is_better(body, node, element, best)})"):
             body.line(f"{best} = {element};")
             body.line(f"{place} = {r};")
@@ -56,19 +56,19 @@ for _name in BETTER:
 
 
 @lowering("cumulative_sum", loops=True)
-def cumulative_sum(body: Body, node: Node, output: int, index: str) -> str:
+def cumulative_sum(body: Body, node: Node, output: int, index: Index) -> str:
     """The sum of the elements from the line's end up to this one."""
     operand = next(node.operands)
     axis, backward = node.attrs["axis"], node.attrs["reversed"]
     size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
     storage = body.emission.storage(node.output)
     total = body.var(storage.compute, storage.literal(0))
-    place = body.let(f"{index} / {inner}u % {size}u", "c")
-    before = body.let(f"{size - 1}u - {place}" if backward else place, "before")
-    count = body.let(before if node.attrs["exclusive"] else f"{before} + 1u", "count")
-    step = "+" if backward else "-"
+    place = body.let(index // inner % size, "c")
+    before = size - 1 - place if backward else place
+    count = body.let(before if node.attrs["exclusive"] else before + 1, "count")
+    first = body.let(index + before * inner if backward else index - before * inner, "first")
+    r = symbol("r", size)
     with body.block(f"for (var r = 0u; r < {count} {at_most(size)}; r++)"):
-        at = f"{index} {step} ({before} - r) * {inner}u"
-        element = body.load(operand, at)
+        element = body.load(operand, first - r * inner if backward else first + r * inner)
         body.line(f"{total} = {express('{a} + {b}', storage, a=total, b=element)};")
     return total

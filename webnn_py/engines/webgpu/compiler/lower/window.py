@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.expressions import adapted
+from webnn_py.engines.webgpu.compiler.index import Index, constant
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
@@ -14,24 +15,21 @@ from webnn_py.ops.convolution import dims
 
 
 def window_position(
-    body: Body, at: Sequence[str], tap: Sequence[str], node: Node
-) -> tuple[list[str], str]:
-    """Signed row and column of a tap, and whether they lie inside; "" if they always do."""
+    body: Body, at: Sequence[Index], tap: Sequence[Index], node: Node
+) -> tuple[list[Index], str]:
+    """Row and column of a tap, and whether they lie inside; "" if they always do."""
     attrs = node.attrs
     layout = attrs.get("input_layout") or attrs["layout"]
     size = dims(next(node.operands).shape, layout, "hw")
-    places: list[str] = []
+    places: list[Index] = []
     checks: list[str] = []
     for i in (0, 1):
         low = attrs["padding"][2 * i]
-        stride, dilation = attrs["strides"][i], attrs["dilations"][i]
-        step = tap[i] if dilation == 1 else f"{tap[i]} * {dilation}u"
-        place = body.let(f"i32({at[i]} * {stride}u + {step}) - {low}", "p")
-        if low:
-            checks.append(f"{place} >= 0")
-        if not always_inside(node, i, size[i]):
-            checks.append(f"{place} < {size[i]}")
-        places.append(place)
+        place = at[i] * attrs["strides"][i] + tap[i] * attrs["dilations"][i] - low
+        place = body.let(place, "p")
+        if low or not always_inside(node, i, size[i]):
+            checks.append(f"{place} < {size[i]}u")  # what is below 0 is huge
+        places.append(place.below(size[i]))
     return places, " && ".join(checks)
 
 
@@ -54,19 +52,15 @@ def window_of(node: Node) -> tuple[int, ...]:
     return dims(filter_.shape, node.attrs["filter_layout"], "hw")
 
 
-def flat(layout: str, value: Value, names: dict[str, str]) -> str:
+def flat(layout: str, value: Value, places: Mapping[str, Index]) -> Index:
     """The flat index of an element given by the letters of its layout."""
-    strides = shapes.strides(value.shape)
-    terms = [
-        f"{names[letter]} * {stride}u" if stride != 1 else names[letter]
-        for letter, stride, size in zip(layout, strides, value.shape, strict=True)
-        if size != 1
-    ]
-    return " + ".join(terms) or "0u"
+    steps = zip(layout, value.shape, shapes.strides(value.shape), strict=True)
+    terms = (places[letter].below(size) * stride for letter, size, stride in steps)
+    return sum(terms, constant(0))
 
 
-def output_position(body: Body, node: Node, index: str, layout: str) -> dict[str, str]:
-    """Names of the output's coordinates by letter."""
+def output_position(body: Body, node: Node, index: Index, layout: str) -> dict[str, Index]:
+    """The output's coordinates by letter."""
     shape = node.output.shape
     return {
         letter: body.let(coordinate(shape, axis, index), letter)
@@ -75,7 +69,7 @@ def output_position(body: Body, node: Node, index: str, layout: str) -> dict[str
 
 
 @lowering("conv2d", loops=True)
-def conv2d(body: Body, node: Node, output: int, index: str) -> str:
+def conv2d(body: Body, node: Node, output: int, index: Index) -> str:
     """One output element: a loop over the group's channels and the filter's taps."""
     data, filter_, bias = node.inputs
     assert data is not None
@@ -85,17 +79,12 @@ def conv2d(body: Body, node: Node, output: int, index: str) -> str:
     at = output_position(body, node, index, layout)
     outs, ins, height, width = dims(filter_.shape, attrs["filter_layout"], "oihw")
     per_group = outs // attrs["groups"]
-    first = body.let(f"({at['c']} / {per_group}u) * {ins}u") if attrs["groups"] > 1 else "0u"
+    first = body.let(at["c"] // per_group * ins)
     total = body.var("f32", "0.0")
     with body.loop(height, "y") as y, body.loop(width, "x") as x:
         (row, column), inside = window_position(body, (at["h"], at["w"]), (y, x), node)
         with body.block(f"if ({inside})" if inside else ""), body.loop(ins, "k") as k:
-            place = {
-                "n": at["n"],
-                "c": f"({first} + {k})",
-                "h": f"u32({row})",
-                "w": f"u32({column})",
-            }
+            place = {"n": at["n"], "c": first + k, "h": row, "w": column}
             element = body.load(data, flat(layout, data, place))
             tap = {"o": at["c"], "i": k, "h": y, "w": x}
             weight = body.load(filter_, flat(attrs["filter_layout"], filter_, tap))
@@ -105,7 +94,7 @@ def conv2d(body: Body, node: Node, output: int, index: str) -> str:
     return f"{total} + {body.load(bias, at['c'])}"
 
 
-def _pool(body: Body, node: Node, index: str, start: str, step: str) -> tuple[str, str]:
+def _pool(body: Body, node: Node, index: Index, start: str, step: str) -> tuple[str, str]:
     """The accumulated window and the count of elements inside it; `step` uses {a} and {b}."""
     data = next(node.operands)
     layout = node.attrs["layout"]
@@ -117,29 +106,28 @@ def _pool(body: Body, node: Node, index: str, start: str, step: str) -> tuple[st
     with body.loop(height, "y") as y, body.loop(width, "x") as x:
         (row, column), inside = window_position(body, (at["h"], at["w"]), (y, x), node)
         with body.block(f"if ({inside})" if inside else ""):
-            place = {"n": at["n"], "c": at["c"], "h": f"u32({row})", "w": f"u32({column})"}
-            element = body.load(data, flat(layout, data, place))
+            element = body.load(data, flat(layout, data, at | {"h": row, "w": column}))
             body.line(f"{total} = {step.format(a=total, b=element)};")
             body.line(f"{count}++;")
     return total, count
 
 
 @lowering("average_pool2d", loops=True)
-def average_pool2d(body: Body, node: Node, output: int, index: str) -> str:
+def average_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The sum over the elements inside, divided by their number."""
     total, count = _pool(body, node, index, "0.0", "{a} + {b}")
     return f"{total} / f32({count})"
 
 
 @lowering("l2_pool2d", loops=True)
-def l2_pool2d(body: Body, node: Node, output: int, index: str) -> str:
+def l2_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The root of the sum of squares."""
     total, _ = _pool(body, node, index, "0.0", "fma({b}, {b}, {a})")
     return f"sqrt({total})"
 
 
 @lowering("max_pool2d", loops=True)
-def max_pool2d(body: Body, node: Node, output: int, index: str) -> str:
+def max_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The greatest element."""
     storage = body.emission.storage(node.output)
     lowest = extreme(storage, "min")
