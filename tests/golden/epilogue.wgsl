@@ -48,7 +48,7 @@ fn value(i: u32) -> f32 {
   let v12 = acc4 / f32(count5);
   let v13 = in1[c1];
   let v14 = v12 + v13;
-  let v15 = select(max(v14, 0.0), v14, wn_is_nan(v14));
+  let v15 = wn_max(v14, 0.0f);
   return v15;
 }
 @compute @workgroup_size(64)

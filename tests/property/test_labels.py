@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
+from tests.internals import recipe_of
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLGraphBuilder, ml
@@ -43,7 +44,7 @@ def test_the_parts_of_a_composite_have_its_label(context: MLContext, name: str) 
         builder = MLGraphBuilder(context)
         labelled = replace(call, options={**call.options, "label": "mine"})
         outputs = {f"y{i}": output for i, output in enumerate(labelled(builder))}
-        parts = decompose(builder.build_sync(outputs).source, NO_COMPOSITES).nodes
+        parts = decompose(recipe_of(builder.build_sync(outputs)), NO_COMPOSITES).nodes
         assert parts
         assert {node.label for node in parts} == {"mine"}
 
@@ -67,4 +68,4 @@ def test_a_label_that_a_part_is_given_is_its_own(context: MLContext) -> None:
     builder.outer_label = "outer"
     x = builder.input("x", "float32", [2])
     outputs = {"y": builder.relu(builder.abs(x), label="own")}
-    assert [node.label for node in builder.build_sync(outputs).source.nodes] == ["outer", "own"]
+    assert [node.label for node in recipe_of(builder.build_sync(outputs)).nodes] == ["outer", "own"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.internals import recipe_of
 from tests.property.graphs import MAKERS, first_input
 from tests.property.growing import Grower, SeededPicks
 from tests.property.strategies import calls
@@ -142,11 +143,11 @@ def test_every_operator_is_replayed(context: MLContext, name: str) -> None:
     def check(call: Any) -> None:
         builder = MLGraphBuilder(context)
         made = call(builder)
-        graph = builder.build_sync({f"y{i}": output for i, output in enumerate(made)}).source
+        graph = recipe_of(builder.build_sync({f"y{i}": output for i, output in enumerate(made)}))
         assert_same(replayed(graph), graph, call.inputs)
         again = MLGraphBuilder(context)
         inputs = {v.name: again.input(v.name, v.data_type, v.shape) for v in graph.inputs}
-        assert_same(again.build_sync(replay(graph, again, inputs)).source, graph, call.inputs)
+        assert_same(recipe_of(again.build_sync(replay(graph, again, inputs))), graph, call.inputs)
 
     check()
 
@@ -251,7 +252,7 @@ def test_random_graphs_are_replayed() -> None:
 def test_a_global_pool_stays_global(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", [1, 2, 8, 8])
-    graph = builder.build_sync({"y": builder.average_pool2d(x)}).source
+    graph = recipe_of(builder.build_sync({"y": builder.average_pool2d(x)}))
     (output,) = replayed(graph, {"x": Descriptor("float32", (1, 2, 16, 16))}).outputs
     assert output[1].shape == (1, 2, 1, 1)
 
@@ -259,7 +260,7 @@ def test_a_global_pool_stays_global(context: MLContext) -> None:
 def test_constants_are_shared(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
     w = builder.constant(np.ones(3, np.float32))
-    graph = builder.build_sync({"y": builder.relu(w)}).source
+    graph = recipe_of(builder.build_sync({"y": builder.relu(w)}))
     (array,), (again,) = graph.constants.values(), replayed(graph).constants.values()
     assert again is array
 
@@ -268,6 +269,6 @@ def test_what_does_not_fit_is_said_with_its_label(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", [2, 3])
     flat = builder.reshape(x, [6], label="flat")
-    graph = builder.build_sync({"y": flat}).source
+    graph = recipe_of(builder.build_sync({"y": flat}))
     with pytest.raises(MLError, match=r"reshape \[flat\]: new_shape \[6\] has 6 elements"):
         replayed(graph, {"x": Descriptor("float32", (2, 4))})

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import build, normal
+from tests.internals import recipe_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ValidationError
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph, Value, make_graph
@@ -30,7 +31,7 @@ def test_constants_print_by_their_names(cpu: MLContext) -> None:
         w = b.constant(WEIGHTS, name="stem.weight")
         return {"y": b.add(b.matmul(x, w), b.constant(normal(3)))}
 
-    assert heads(build(cpu, body).source) == [
+    assert heads(recipe_of(build(cpu, body))) == [
         "%stem.weight: float32[3,3] constant",
         "%c1: float32[3] constant",
         "%0: float32[3,3] = matmul(%x, %stem.weight)",
@@ -66,7 +67,7 @@ def test_graphs_over_one_constant_tensor_have_its_array(cpu: MLContext) -> None:
         twice = b.matmul(b.matmul(x, b.constant(tensor, name="w")), b.constant(tensor))
         return {"y": b.softmax(twice, 1)}
 
-    graphs = [build(cpu, body).source for _ in range(2)]
+    graphs = [recipe_of(build(cpu, body)) for _ in range(2)]
     graphs += [optimize(graph, NO_COMPOSITES) for graph in graphs]
     graphs.append(replayed(graphs[0]))
     for graph in graphs:
@@ -90,7 +91,7 @@ def test_passes_keep_the_arrays_that_they_do_not_change(cpu: MLContext) -> None:
         y = b.softmax(b.mul(y, b.relu(b.constant(scale, name="s"))), 1)
         return {"y": y, "w": b.identity(w)}
 
-    source = build(cpu, body).source
+    source = recipe_of(build(cpu, body))
     made = optimize(source, NO_COMPOSITES)
     before = {value.name: array for value, array in source.constants.items()}
     after = {value.name: array for value, array in made.constants.items()}
@@ -101,10 +102,10 @@ def test_passes_keep_the_arrays_that_they_do_not_change(cpu: MLContext) -> None:
 
 def test_what_an_engine_folds_is_used_as_it_is(cpu: MLContext) -> None:
     """So it may fold a weight once for many graphs."""
-    folded = evaluate(build(cpu, negated).source.nodes[0], [WEIGHTS])
+    folded = evaluate(recipe_of(build(cpu, negated)).nodes[0], [WEIGHTS])
     target = Target(lambda node: True, lambda node, arrays: folded)
     for _ in range(2):
-        (array,) = optimize(build(cpu, negated).source, target).constants.values()
+        (array,) = optimize(recipe_of(build(cpu, negated)), target).constants.values()
         assert array is folded[0]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import build
+from tests.internals import recipe_of
 from tests.unit.test_passes import EVERY_KERNEL, NO_COMPOSITES
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph, Node
@@ -30,7 +31,7 @@ def node_of(context: MLContext, make: Make, shape: tuple[int, ...] = (1, 2, 4, 4
         outputs = made if isinstance(made, list) else [made]
         return {f"y{i}": output for i, output in enumerate(outputs)}
 
-    return build(context, body).source.nodes[-1]
+    return recipe_of(build(context, body)).nodes[-1]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,9 @@ def test_nodes_cannot_be_changed(cpu: MLContext) -> None:
     "inferred", [{}, {"axes": (0, 1)}, {"axes": (0, 1, 2, 3), "keep_dimensions": True}]
 )
 def test_attributes_that_do_not_follow_are_found(cpu: MLContext, inferred: dict[str, Any]) -> None:
-    graph = build(cpu, lambda b: {"y": b.reduce_sum(b.input("x", "float32", [1, 2, 4, 4]))}).source
+    graph = recipe_of(
+        build(cpu, lambda b: {"y": b.reduce_sum(b.input("x", "float32", [1, 2, 4, 4]))})
+    )
     (node,) = graph.nodes
     verify_types(graph)
     with pytest.raises(AssertionError, match=r"reduce_sum has .*, its declaration says"):
@@ -86,7 +89,7 @@ def test_attributes_that_do_not_follow_are_found(cpu: MLContext, inferred: dict[
 
 def optimized(context: MLContext, body: Callable[[MLGraphBuilder], dict[str, MLOperand]]) -> Graph:
     """After the passes, verified after each."""
-    return optimize(build(context, body).source, EVERY_KERNEL)
+    return optimize(recipe_of(build(context, body)), EVERY_KERNEL)
 
 
 def test_an_option_beyond_the_data_type_survives_the_folding_of_a_bias(cpu: MLContext) -> None:
@@ -119,7 +122,7 @@ def test_epsilons_beyond_the_data_type_are_decomposed(cpu: MLContext) -> None:
         x = b.input("x", "float32", [1, 2, 4, 4])
         return {"y": b.layer_normalization(b.instance_normalization(x, epsilon=HUGE), epsilon=HUGE)}
 
-    graph = optimize(build(cpu, body).source, NO_COMPOSITES)
+    graph = optimize(recipe_of(build(cpu, body)), NO_COMPOSITES)
     verify_types(graph)
     x = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)
     assert not MLExecution(cpu).compute(cpu.compile(graph), {"x": x})["y"].any()
