@@ -41,6 +41,16 @@ def test_functions_count_where_they_are_called() -> None:
     assert rounds_of(code + _main("for (var r = 0u; r < 10u; r++) { t = outer(r); }")) == 10 * 9
 
 
+def test_functions_that_nobody_calls_do_not_count() -> None:
+    unused = "fn unused() { for (var i = 0u; i < 1000u; i++) { } }\n"
+    assert rounds_of(unused + _main("out0[0] = reused();")) == 0
+
+
+def test_loops_are_told_from_what_is_named_like_them() -> None:
+    body = "let before (x); { whilefor (x) { } }\nfor (var r = 0u; r < 3u; r++) { if (a) { b(); } }"
+    assert rounds_of(_main(body)) == 3
+
+
 def test_a_loop_must_say_how_often_it_goes_round() -> None:
     with pytest.raises(ValueError, match="r < count"):
         rounds_of(_main("for (var r = 0u; r < count; r++) { }"))

@@ -8,8 +8,9 @@ invocations and passes (`shorten`), which is faster on any device, or written ou
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 MOST_ROUNDS = 65_000
 """Rounds that one invocation may make in all its loops together."""
@@ -17,7 +18,9 @@ MOST_ROUNDS = 65_000
 LONG = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the rounds."""
 
-_TOKEN = re.compile(r"\b(for|while) \((.*?)\) \{|\b(\w+)\(|[{}]")
+# Patterns that begin with a few letters are found fast.
+_HEAD = re.compile(r"fn (?<!\wfn )(\w+)\(")
+_LOOP = r"[{}fw](?:(?<=[{}])|(?<!\w.)(?:(?<=f)or|(?<=w)hile) \((?P<head>.*?)\) \{)"
 _SAID = re.compile(r"/\* at most (\d+) rounds \*/")
 _UPWARDS = re.compile(r"var (\w+) = (\w+)(?: \+ \d+u)?; \1 < (\d+)u; (?:\1\+\+|\1 \+= (\d+)u)")
 _HALVING = re.compile(r"var (\w+) = (\d+)u; \1 > 0u; \1 = \1 >> 1u")
@@ -38,35 +41,43 @@ def rounds_of(code: str) -> int:
     if not _loops(code):
         return 0
     code = re.sub(r"//[^\n]*", "", code)
-    heads = list(re.finditer(r"\bfn (\w+)\(", code))
+    heads = list(_HEAD.finditer(code))
     ends = [head.start() for head in heads[1:]] + [len(code)]
     bodies = {
         head.group(1): code[code.index("{", head.end()) : end]
         for head, end in zip(heads, ends, strict=True)
     }
-    if not any(_loops(body) for name, body in bodies.items() if name != "main"):
-        bodies = {"main": bodies["main"]}
-    return _function("main", bodies, {})
+    going = {name for name, body in bodies.items() if _loops(body)}
+    while callers := {n for n in bodies.keys() - going if _calls(bodies[n], going)}:
+        going |= callers
+    return _function("main", {name: bodies[name] for name in going}, {}) if "main" in going else 0
 
 
 def _loops(code: str) -> bool:
     return "for (" in code or "while (" in code
 
 
+def _calls(code: str, names: Collection[str]) -> bool:
+    return any(f"{name}(" in code for name in names)
+
+
+@functools.cache
+def _tokens(called: tuple[str, ...]) -> re.Pattern[str]:
+    """What matters of a function: its loops and other blocks, and calls of some functions."""
+    return re.compile(rf"{_LOOP}|\b(?P<call>{'|'.join(called)})\(" if called else _LOOP)
+
+
 def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> int:
     if name not in known:
+        called = tuple(sorted(other for other in bodies if _calls(bodies[name], [other])))
         # What follows a function up to the next one are declarations, which call nothing.
         totals: list[int] = [0]
         counts: list[int] = []
-        for token in _TOKEN.finditer(bodies[name]):
-            if token.group(1):
-                counts.append(_count(token.group(2)))
-                totals.append(0)
-            elif token.group(3):
-                if token.group(3) in bodies:
-                    totals[-1] += _function(token.group(3), bodies, known)
-            elif token.group() == "{":
-                counts.append(-1)
+        for token in _tokens(called).finditer(bodies[name]):
+            if token.lastgroup == "call":
+                totals[-1] += _function(token["call"], bodies, known)
+            elif token.group() != "}":
+                counts.append(-1 if token["head"] is None else _count(token["head"]))
                 totals.append(0)
             else:
                 inside, count = totals.pop(), counts.pop()
