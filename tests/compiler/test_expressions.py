@@ -51,6 +51,8 @@ def test_declarations_can_be_written_for_every_data_type(name: str, device: str)
         ("sinh({a})", "float32", "no function 'sinh' of 1 arguments"),
         ("max({a})", "float32", "no function 'max' of 1 arguments"),
         ("wn_scaled({a})", "float32", r"wn_scaled takes \(f32, f32\), got \(float32\)"),
+        ("wn_exp({a} < {b})", "float32", r"wn_exp takes \(f32\), got \(bool\)"),
+        ("wn_pair_neg({a})", "int64", "no function 'wn_pair_neg' of 1 arguments"),
         ("wn_exp({a})", "int32", "wn_exp is for floats, not for int32"),
         ("sqrt({a})", "int32", "sqrt is for floats, not for int32"),
         ("wn_flag({a})", "uint32", r"wn_flag takes \(bool\), got \(uint32\)"),
@@ -59,6 +61,7 @@ def test_declarations_can_be_written_for_every_data_type(name: str, device: str)
         ("select({a}, {b}, {a})", "float32", "'select' takes a comparison, got float32"),
         ("{a} && {b}", "float32", "'&&' takes a comparison, got float32"),
         ("({a} < {b}) < ({b} < {a})", "float32", "< is not for bool"),
+        ("abs({a} < {b})", "float32", "abs is not for bool"),
         ("1 + 2", "float32", r"the numbers at '\+' have no type"),
         ("{a} % {b}", "int64", "% is not there for pairs of words"),
     ],
@@ -90,6 +93,8 @@ def test_what_cannot_be_written_is_told(text: str, data_type: str, message: str)
         ("({a}) == {b}", "float32", "wn_equal({a}, {b})"),
         ("{a} / {b}", "float32", "wn_div({a}, {b})"),
         ("{a} / 6.0", "float32", "{a} / 6.0"),
+        ("wn_scaled({a}, 2)", "float32", "wn_scaled({a}, 2.0f)"),
+        ("wn_scaled({a}, 2)", "int32", "{a} * i32(2)"),
         ("1.0 / {a}", "float32", "1.0 / {a}"),
         ("3.0 / {a}", "float32", "wn_div(3.0, {a})"),
         ("{a} - {a}", "float32", "{a} - wn_settled({a})"),
@@ -117,6 +122,14 @@ def test_expressions_by_type(text: str, data_type: str, made: str) -> None:
 )
 def test_numbers_known_at_build(text: str, known: Mapping[str, float], made: str) -> None:
     assert template(text, Scope(FLOAT, known=tuple(known.items()))) == made
+
+
+def test_a_result_is_of_the_type_that_is_wanted() -> None:
+    flag = storage_of("uint8", LEAST)
+    assert template("wn_flag({a} > 1)", Scope(FLOAT, flag)) == "wn_flag({a} > 1.0f)"
+    assert template("1", Scope(FLOAT, flag)) == "1u"
+    with pytest.raises(ValueError, match="is of bool, and its result of uint8"):
+        template("{a} > 1", Scope(FLOAT, flag))
 
 
 def test_one_operand_given_twice() -> None:

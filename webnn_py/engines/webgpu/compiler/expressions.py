@@ -74,8 +74,7 @@ def template(text: str, scope: Scope) -> str:
     Raises:
         ValueError: It cannot be written so; the message says which part.
     """
-    again = {name: Operand(first) for name, first in scope.same}
-    return wgsl.written(_Writer(text, scope).visit(wgsl.filled(wgsl.parse(text), again))[0])
+    return wgsl.written(_Writer(text, scope).whole())
 
 
 def adapted(text: str, storage: Storage) -> str:
@@ -100,6 +99,14 @@ class _Writer:
         self.scope = scope
         self.others = dict(scope.others)
         self.known = dict(scope.known)
+
+    def whole(self) -> Expression:
+        """What stands in the expression's place."""
+        again = {name: Operand(first) for name, first in self.scope.same}
+        made, kind = self.visit(wgsl.filled(wgsl.parse(self.text), again))
+        if kind is not None and self.scope.result and kind.compute != self.result.compute:
+            raise self._error(f"is of {kind.data_type}, and its result of {self.result.data_type}")
+        return made if kind else _literal(made, self.result)
 
     def visit(self, expression: Expression) -> Typed:
         """What stands in an expression's place, and its type."""
@@ -147,19 +154,22 @@ class _Writer:
     def _prelude(self, function: str, typed: list[Typed]) -> Typed:
         """A call of a function of the prelude, by the name that it has for its arguments' type."""
         signature = prelude.signature(function)
-        if signature is None:
+        if signature is None or not _NATURAL.keys() >= {*signature[0], signature[1]}:
             raise self._error(f"there is no function {function!r} of {len(typed)} arguments")
         parameters, returned = signature
-        kind = next((kind for _, kind in typed if kind is not None), _NATURAL["f32"])
-        if parameters[0] == "f32" != kind.compute and kind is not BOOL:
+        given = [None if kind is None else kind.compute for _, kind in typed]
+        first = next((compute for compute in given if compute), "f32")
+        if parameters[0] == "f32" and first not in ("f32", "bool"):
             return self._for_integers(function, typed)
-        wanted = [_NATURAL.get(name) for name in parameters]
-        given = [of if of is not None else want for (_, of), want in zip(typed, wanted)]  # noqa: B905
-        if len(typed) != len(parameters) or [of and of.compute for of in given] != parameters:
-            shown = ", ".join(of.data_type if of else "?" for of in given)
+        fits = len(given) == len(parameters) and all(
+            compute in (None, wanted) for compute, wanted in zip(given, parameters, strict=True)
+        )
+        if not fits:
+            shown = ", ".join(kind.data_type if kind else "a number" for _, kind in typed)
             raise self._error(f"{function} takes ({', '.join(parameters)}), got ({shown})")
-        made = [_literal(part, want) for (part, _), want in zip(typed, wanted, strict=True) if want]
-        return Call(function, tuple(made)), _NATURAL.get(returned)
+        wanted = [_NATURAL[name] for name in parameters]
+        made = [_literal(part, kind) for (part, _), kind in zip(typed, wanted, strict=True)]
+        return Call(function, tuple(made)), _NATURAL[returned]
 
     def _for_integers(self, function: str, typed: list[Typed]) -> Typed:
         """What a function of floats is for integers."""
@@ -174,17 +184,15 @@ class _Writer:
 
     def _binary(self, operator: str, typed: list[Typed]) -> Typed:
         made, kind = self._alike(operator, typed)
-        left, right = made
-        if kind is BOOL and operator not in ("==", "!="):
-            raise self._error(f"{operator} is not for bool")
-        expression, kind = self._rule(operator, Binary(operator, left, right), made, kind)
+        expression, kind = self._rule(operator, Binary(operator, *made), made, kind)
         return expression, BOOL if operator in COMPARISONS else kind
 
     def _rule(
         self, name: str, plain: Expression, arguments: list[Expression], kind: Storage
     ) -> tuple[Expression, Storage]:
         """What an operator or function is for a type."""
-        if name in ("neg", "sign") and kind.data_type.startswith("uint"):
+        unsigned = kind.data_type.startswith("uint")
+        if (unsigned and name in ("neg", "sign")) or (kind is BOOL and name not in ("==", "!=")):
             raise self._error(f"{name} is not for {kind.data_type}")
         if kind.compute == PAIR:
             pairs = int64.rewritten(name, arguments, kind)
