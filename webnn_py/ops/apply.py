@@ -18,19 +18,19 @@ from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
 from webnn_py.ops.registry import REGISTRY, Limits, Operator
 
 
-def apply(op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What every builder method does: bind, check, infer, emit."""
     label = kwargs.get("label")
     label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
-    label = label or emitter.outer_label
+    label = label or builder.outer_label
     try:
-        emitter.check_open()
-        operands, given = _bind(op, emitter, args, kwargs)
+        builder.check_open()
+        operands, given = _bind(op, builder, args, kwargs)
         inferred = infer(op, operands, given)
-        emitter.check_supported(op, operands, inferred.outputs)
+        builder.check_supported(op, operands, inferred.outputs)
     except MLError as error:
         raise type(error)(f"{titled(op.name, label)}: {error}") from None
-    outputs = emitter.emit(op.name, _flatten(op, operands), given, inferred, label)
+    outputs = builder.emit(op.name, _flatten(op, operands), given, inferred, label)
     return outputs if op.multiple else outputs[0]
 
 
@@ -59,10 +59,10 @@ def infer_node(node: Node) -> Inferred:
 
 
 def _bind(
-    op: Operator, emitter: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
+    op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        bound = op.signature.bind(emitter, *args, **kwargs)
+        bound = op.signature.bind(builder, *args, **kwargs)
     except TypeError as error:
         remedy = remedies.call(op.name, op.signature, kwargs)
         raise ValidationError(f"{error}{remedy}") from None
@@ -71,7 +71,7 @@ def _bind(
     given: dict[str, Any] = {}
     for name, value in list(bound.arguments.items())[1:]:
         if name in op.limits:
-            operands[name] = _operands(op, emitter, name, value, bound.arguments.values())
+            operands[name] = _operands(op, builder, name, value, bound.arguments.values())
         elif name != "label":
             given[name] = _option(op, name, _present(op, name, value), operands)
     return operands, given
@@ -93,15 +93,15 @@ def _option(op: Operator, name: str, value: object, operands: Mapping[str, Any])
 
 
 def _operands(
-    op: Operator, emitter: NodeBuilder, name: str, value: object, others: Iterable[Any]
+    op: Operator, builder: NodeBuilder, name: str, value: object, others: Iterable[Any]
 ) -> Any:
     optional = op.signature.parameters[name].default is None
     if value is None and optional:
         return None
     if not op.variadic:
-        return emitter.check_operand(value, name, others)
+        return builder.check_operand(value, name, others)
     given = convert.items(value, f"operand {name!r}")
-    members = [emitter.check_operand(v, f"{name}[{i}]", given) for i, v in enumerate(given)]
+    members = [builder.check_operand(v, f"{name}[{i}]", given) for i, v in enumerate(given)]
     if not members:
         raise ValidationError(f"operand {name!r}: the list is empty")
     return members

@@ -1,4 +1,4 @@
-"""Composite operators in terms of others, where the backend has no kernel of its own."""
+"""Composite operators in terms of others, where the engine has no kernel of its own."""
 
 from __future__ import annotations
 

@@ -97,11 +97,14 @@ class Rewriter(GraphBuilder):
                 self._keep(node)
             else:
                 self.map.update(zip(node.outputs, made, strict=True))
-        named = [(name, self.map[value].value) for name, value in graph.outputs]
-        made_graph = without_dead_nodes(
-            make_graph(self._inputs, self._constants, self._nodes, named)
-        )
-        return graph if made_graph.nodes == graph.nodes else made_graph
+        return graph if tuple(self._nodes) == graph.nodes else self._rewritten()
+
+    def _rewritten(self) -> Graph:
+        named = [(name, self.map[value].value) for name, value in self.graph.outputs]
+        whole = make_graph(self._inputs, self._constants, self._nodes, named)
+        made = without_dead_nodes(whole)
+        # A rule may have added nodes, and then kept the old one.
+        return self.graph if made.nodes == self.graph.nodes else made
 
     def _keep(self, node: Node) -> None:
         """The node as it is, over what stands for its operands."""

@@ -1,4 +1,4 @@
-"""What passes need to know of the backend they prepare a graph for."""
+"""What passes need to know of the engine they prepare a graph for."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Evaluate = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend, as passes see it.
+    """An engine, as passes see it.
 
     Attributes:
-        has_kernel: Whether the backend runs this node itself, composite or not.
+        has_kernel: Whether the engine runs this node itself, composite or not.
         evaluate: Computes a node whose operands are all constants. What it returns is not changed
             later by anyone, so it may return the same arrays for the same node and arrays.
         fold_limit: Most bytes of a constant that folding may make larger than what it replaces.

@@ -1,4 +1,4 @@
-"""The reference backend: NumPy, the living definition of each operator."""
+"""The reference engine: NumPy, the living definition of each operator."""
 
 from __future__ import annotations
 
