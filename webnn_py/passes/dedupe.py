@@ -21,23 +21,24 @@ def merge_duplicates(graph: Graph, target: Target) -> Graph:
     rewriter = Rewriter(graph)
     for value, first in _repeated(graph.constants):
         rewriter.map[value] = rewriter.map[first]
-    known: dict[Hashable, list[Node]] = {}
+    earliest: dict[Hashable, Node] = {}
+    known: dict[Hashable, Node] = {}
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         operands = tuple(None if v is None else rewriter.map[v].value for v in node.inputs)
-        alike = known.setdefault((node.op, operands), [])
-        first = next((other for other in alike if _has_same_options(node, other)), None)
-        if first is None:
-            alike.append(node)
-            return None
-        return [rewriter.map[value] for value in first.outputs]
+        key = node.op, operands
+        if earliest.setdefault(key, node) is node:
+            return None  # most nodes are alone so far, and their options need not be read
+        known.setdefault((key, _options(earliest[key])), earliest[key])
+        first = known.setdefault((key, _options(node)), node)
+        return None if first is node else [rewriter.map[value] for value in first.outputs]
 
     return rewriter.run(rule)
 
 
-def _has_same_options(node: Node, other: Node) -> bool:
-    """Attributes are compared as text: 0.0, -0.0, 0 and False differ."""
-    return repr(node.attrs) == repr(other.attrs)
+def _options(node: Node) -> str:
+    """Attributes as text: 0.0, -0.0, 0 and False differ."""
+    return repr(node.attrs)
 
 
 def _repeated(constants: Mapping[Value, Array]) -> Iterator[tuple[Value, Value]]:
