@@ -79,7 +79,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
 @group(0) @binding(1) var<storage, read_write> out0: array<f32>;
 fn place(i: u32, r: u32) -> u32 {
   let base1 = i * 300u;
-  return base1 - r + 299u;
+  return base1 + 299u - r;
 }
 fn element(at: u32) -> f32 {
   let v1 = in0[at];

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.index import Index, constant
+from webnn_py.engines.webgpu.compiler.index import Index, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,13 @@ class Affine:
         """Where the element lies whose flat index in these sizes is `index`."""
         small = self.collapsed()
         index = index.below(math.prod(small.sizes))
-        place = constant(small.offset)
         inner = shapes.strides(small.sizes)
-        for size, stride, after in zip(small.sizes, small.strides, inner, strict=True):
-            if stride:
-                place += index // after % size * stride
-        return place
+        terms = [
+            index // after % size * stride
+            for size, stride, after in zip(small.sizes, small.strides, inner, strict=True)
+            if stride
+        ]
+        return total(terms) + small.offset
 
 
 def broadcast_map(shape: Sequence[int], target: Sequence[int]) -> Affine:

@@ -117,11 +117,20 @@ class Index:
     def __floordiv__(self, divisor: int) -> Index:
         if divisor == 1:
             return self
+        if not self.terms:
+            return constant(self.offset % LIMIT // divisor)
         if not self._fits:
             return self._divided("/", divisor, 0, (LIMIT - 1) // divisor)
         low, high = self.low // divisor, self.high // divisor
         if low == high:
             return constant(low)
+        if self.is_atom:
+            atom = self._atom
+            if atom.operator == "/":
+                return atom.inner // (atom.divisor * divisor)
+            if atom.operator == "%" and atom.divisor % divisor == 0:
+                return atom.inner // divisor % (atom.divisor // divisor)
+            return self._divided("/", divisor, low, high)
         multiple, rest = self._split(divisor)
         if multiple.terms or multiple.offset:
             made = multiple + rest // divisor
@@ -131,26 +140,25 @@ class Index:
             multiple, rest = self._split(common)
             if rest.high < common:  # it decides nothing
                 return multiple // (divisor // common)
-        if self.is_atom:
-            atom = self._atom
-            if atom.operator == "/":
-                return atom.inner // (atom.divisor * divisor)
-            if atom.operator == "%" and atom.divisor % divisor == 0:
-                return atom.inner // divisor % (atom.divisor // divisor)
         return self._divided("/", divisor, low, high)
 
     def __mod__(self, divisor: int) -> Index:
         if divisor == 1:
             return constant(0)
+        if not self.terms:
+            return constant(self.offset % LIMIT % divisor)
         if not self._fits:
+            return self._divided("%", divisor, 0, divisor - 1)
+        if self.high < divisor:
+            return self
+        if self.is_atom:
+            atom = self._atom
+            if atom.operator == "%" and atom.divisor % divisor == 0:
+                return atom.inner % divisor
             return self._divided("%", divisor, 0, divisor - 1)
         multiple, rest = self._split(divisor)
         if multiple.terms or multiple.offset:
             return rest % divisor
-        if self.high < divisor:
-            return self
-        if self.is_atom and self._atom.operator == "%" and self._atom.divisor % divisor == 0:
-            return self._atom.inner % divisor
         return self._divided("%", divisor, 0, divisor - 1)
 
     def __str__(self) -> str:
@@ -194,20 +202,23 @@ class Index:
     def _printed(self) -> str:
         if not self.terms:
             return f"{self.offset % LIMIT}u"
+        if self.is_atom:
+            return self._atom.text
         groups: dict[int, list[str]] = {}
         for atom, factor in self.terms:
             groups.setdefault(factor, []).append(atom.text)
-        text = " + ".join(_product(names, factor) for factor, names in groups.items() if factor > 0)
+        added = [_product(names, factor) for factor, names in groups.items() if factor > 0]
         offset = self.offset
-        if not text:
-            text, offset = f"{max(offset, 0)}u", min(offset, 0)
+        if not added:
+            added, offset = [f"{max(offset, 0)}u"], min(offset, 0)
+        if offset > 0:
+            added.append(f"{offset}u")
+        text = " + ".join(added)
         for factor, names in groups.items():
             if factor < 0:
-                negative = names if factor == -1 else [_product(names, -factor)]
-                text = " - ".join([text, *negative])
-        if offset:
-            text += f" {'+' if offset > 0 else '-'} {abs(offset)}u"
-        return text
+                for taken in names if factor == -1 else [_product(names, -factor)]:
+                    text += f" - {taken}"
+        return f"{text} - {-offset}u" if offset < 0 else text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,6 +252,16 @@ def constant(value: int) -> Index:
     return Index((), value, value, value)
 
 
+def total(indices: Iterable[Index]) -> Index:
+    """The sum of all."""
+    terms: list[tuple[_Atom, int]] = []
+    offset = low = high = 0
+    for index in indices:
+        terms += index.terms
+        offset, low, high = offset + index.offset, low + index.low, high + index.high
+    return _sum(terms, offset, low, high)
+
+
 def _alone(atom: _Atom) -> Index:
     return Index(((atom, 1),), 0, atom.low, atom.high)
 
@@ -252,20 +273,20 @@ def _sum(
     high: int | None = None,
 ) -> Index:
     """The sum, like terms added up; `low` and `high` are what is known of it besides."""
-    atoms: dict[str, _Atom] = {}
-    factors: dict[str, int] = {}
+    merged: dict[str, tuple[_Atom, int]] = {}
     for atom, factor in terms:
-        atoms[atom.text] = atom
-        factors[atom.text] = factors.get(atom.text, 0) + factor
-    merged = tuple((atom, factors[text]) for text, atom in atoms.items() if factors[text])
+        before = merged.get(atom.text)
+        merged[atom.text] = (atom, factor if before is None else factor + before[1])
+    like = tuple(term for term in merged.values() if term[1])
     least = most = offset
-    for atom, factor in merged:
-        at_low, at_high = atom.low * factor, atom.high * factor
-        least += min(at_low, at_high)
-        most += max(at_low, at_high)
-    least = least if low is None else max(least, low)
-    most = most if high is None else min(most, high)
-    return _rejoined(merged, offset, least, most) or Index(merged, offset, least, most)
+    for atom, factor in like:
+        least += (atom.low if factor > 0 else atom.high) * factor
+        most += (atom.high if factor > 0 else atom.low) * factor
+    if low is not None and low > least:
+        least = low
+    if high is not None and high < most:
+        most = high
+    return _rejoined(like, offset, least, most) or Index(like, offset, least, most)
 
 
 def _rejoined(

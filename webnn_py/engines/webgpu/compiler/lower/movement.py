@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.affine import (
     slice_map,
     transpose_map,
 )
-from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering, view
 from webnn_py.ir import Node
@@ -98,7 +98,7 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
     """The element that lies inside, or what the mode puts outside."""
     operand = next(node.operands)
     attrs = node.attrs
-    where, inside = constant(0), []
+    places, inside = [], []
     for axis, (size, own) in enumerate(
         zip(operand.shape, shapes.strides(operand.shape), strict=True)
     ):
@@ -114,7 +114,8 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
         else:
             reflected = f"{size - 1} - abs({size - 1} - abs(i32({at}) - {low}))"
             at = symbol(body.let(f"u32({reflected})", "c"))
-        where += at.below(size) * own
+        places.append(at.below(size) * own)
+    where = total(places)
     if not inside:
         return body.load(operand, where)
     storage = body.emission.storage(node.output)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
-from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node
@@ -29,7 +29,7 @@ def _place(body: Body, node: Node, axis: int, index: Index, minus: int) -> tuple
 def _flat(node: Node, places: Sequence[Index]) -> Index:
     shape = next(node.operands).shape
     steps = zip(places, shape, shapes.strides(shape), strict=True)
-    return sum((place.below(size) * step for place, size, step in steps), constant(0))
+    return total(place.below(size) * step for place, size, step in steps)
 
 
 @lowering("resample2d", reads=lambda node: 1 if node.attrs["mode"] == "nearest-neighbor" else 4)

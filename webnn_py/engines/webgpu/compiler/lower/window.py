@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.expressions import adapted
-from webnn_py.engines.webgpu.compiler.index import Index, constant
+from webnn_py.engines.webgpu.compiler.index import Index, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
@@ -55,8 +55,7 @@ def window_of(node: Node) -> tuple[int, ...]:
 def flat(layout: str, value: Value, places: Mapping[str, Index]) -> Index:
     """The flat index of an element given by the letters of its layout."""
     steps = zip(layout, value.shape, shapes.strides(value.shape), strict=True)
-    terms = (places[letter].below(size) * stride for letter, size, stride in steps)
-    return sum(terms, constant(0))
+    return total(places[letter].below(size) * stride for letter, size, stride in steps)
 
 
 def output_position(body: Body, node: Node, index: Index, layout: str) -> dict[str, Index]:
