@@ -104,12 +104,16 @@ class KernelBuilder:
         self._lowerings = lowerings
         self._bound: dict[Value, str] = {}
         self._vectors: dict[Value, str] = {}
+        self._storages: dict[str, Storage] = {}
+        self._parts: dict[Value, list[Part]] = {}
         self.vector_out = False
         self.atomic_out = False
 
     def storage(self, value: Value) -> Storage:
         """How a value lies and is computed with."""
-        return storage_of(value.data_type, self.features)
+        if value.data_type not in self._storages:
+            self._storages[value.data_type] = storage_of(value.data_type, self.features)
+        return self._storages[value.data_type]
 
     def lowering(self, node: Node) -> Lowering:
         """What computes one element of a node."""
@@ -121,8 +125,11 @@ class KernelBuilder:
 
     def parts(self, value: Value) -> list[Part]:
         """The bindings that a value needs."""
-        size = self.storage(value).buffer_bytes(value.size)
-        return [Part(value, *part) for part in parts_of(size, self.features.binding_bytes)]
+        if value not in self._parts:
+            size = self.storage(value).buffer_bytes(value.size)
+            limit = self.features.binding_bytes
+            self._parts[value] = [Part(value, *part) for part in parts_of(size, limit)]
+        return self._parts[value]
 
     def is_whole(self, value: Value) -> bool:
         """Whether one binding shows all of a value."""

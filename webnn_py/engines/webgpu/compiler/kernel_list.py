@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.compiler.structure import Structures
 from webnn_py.ir import Graph, Value
 
 
 def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
     """The kernels of a graph for a device with these features, in order."""
     fusion = Fusion(graph, features)
+    producers = graph.producers
+    structures = Structures(graph, producers, fusion.is_stored)
+    shared = (graph, producers, fusion.is_stored, lowering_of, features)
+    written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
     kernels: list[Kernel] = []
-    shared = (graph, graph.producers, fusion.is_stored, lowering_of, features)
     for root in checkpoints(fusion.roots):
 
         def make(writes: Value | None = None, root: Value = root) -> KernelBuilder:
             return KernelBuilder(*shared, root if writes is None else writes)
 
-        kernels += emit(make, fusion.anchor_of(root))
+        structure = structures.of(root)
+        if structure.key in written:
+            made, values = written[structure.key]
+            made = _with_values(made, dict(zip(values, structure.values, strict=True)))
+        else:
+            made = emit(make, fusion.anchor_of(root))
+            written[structure.key] = made, structure.values
+        kernels += made
     return kernels
+
+
+def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[Kernel]:
+    """The same code for other values; what only these kernels know is made anew."""
+
+    def other(value: Value) -> Value:
+        if value not in values:
+            values[value] = Value(value.data_type, value.shape, value.name)
+        return values[value]
+
+    return [
+        dataclasses.replace(
+            kernel,
+            reads=tuple(
+                dataclasses.replace(part, value=other(part.value)) for part in kernel.reads
+            ),
+            writes=dataclasses.replace(kernel.writes, value=other(kernel.writes.value)),
+        )
+        for kernel in kernels
+    ]

@@ -32,10 +32,14 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
 
     Those with loops or constants of their own are left: compilers make use of their numbers.
     """
+    forms: dict[str, str | None] = {}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
-        if "for (" not in kernel.code and not _CONSTANT.search(kernel.code):
-            groups.setdefault(_NUMBER.sub("#", kernel.code), []).append(place)
+        if kernel.code not in forms:
+            forms[kernel.code] = _form(kernel.code)
+        form = forms[kernel.code]
+        if form is not None:
+            groups.setdefault(form, []).append(place)
     shared = list(kernels)
     for places in groups.values():
         if len(places) >= FEWEST:
@@ -45,8 +49,17 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
     return shared
 
 
+def _form(code: str) -> str | None:
+    """The code without its numbers; None if it is better left as it is."""
+    left = "for (" in code or _CONSTANT.search(code)
+    return None if left else _NUMBER.sub("#", code)
+
+
 def _shared(kernels: list[Kernel]) -> list[Kernel]:
-    columns = list(zip(*(_NUMBER.findall(kernel.code) for kernel in kernels), strict=True))
+    numbers = {code: _NUMBER.findall(code) for code in {kernel.code for kernel in kernels}}
+    if len(numbers) == 1:
+        return kernels
+    columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
     differing = {place: column for place, column in enumerate(columns) if len(set(column)) > 1}
     if not 0 < len(differing) <= MOST_NUMBERS:
         return kernels
