@@ -14,17 +14,17 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, Kernel
 from webnn_py.ir import Node, Value
 
 
-def _each(emission: KernelBuilder, name: str) -> Kernel:
+def _each(builder: KernelBuilder, name: str) -> Kernel:
     """A kernel with `write(i)` called for each element of its root."""
-    size = emission.root.size
+    size = builder.root.size
     main = f"""@compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
   if (g.x < {size}u) {{ write(g.x); }}
 }}"""
-    return emission.finish(name, main, grid(-(-size // 64), emission.features.grid))
+    return builder.finish(name, main, grid(-(-size // 64), builder.features.grid))
 
 
-def _in_two_steps(make: Make, anchor: Node | None) -> list[Kernel]:
+def _in_two_steps(make: Make, node: Node | None) -> list[Kernel]:
     """x + 1 to a scratch value of another data type, then twice that."""
     first, second = make(Value("int32", (100,), "halfway")), make()
     operand = next(first.producers[second.root].operands)

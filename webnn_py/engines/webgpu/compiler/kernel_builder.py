@@ -225,13 +225,13 @@ class KernelBuilder:
 
 
 class Make(Protocol):
-    """Begins the emission of one of the kernels of a root: it writes the root or a scratch value.
+    """Begins one of the kernels of a root: it writes the root or a scratch value.
 
     What such a kernel writes, those after it load like any stored value. It is not zeroed.
     """
 
     def __call__(self, writes: Value | None = None) -> KernelBuilder:
-        """An emission of a kernel that writes this value; the root if none is given."""
+        """The builder of a kernel that writes this value; the root if none is given."""
         ...
 
 
@@ -242,8 +242,8 @@ class Body:
     what is written inside a loop or branch is forgotten at its end.
     """
 
-    def __init__(self, emission: KernelBuilder) -> None:
-        self.emission = emission
+    def __init__(self, builder: KernelBuilder) -> None:
+        self.builder = builder
         self.lines: list[str] = []
         self._indent = 1
         self._count = 0
@@ -342,8 +342,8 @@ class Body:
 
     def load(self, value: Value, index: Index) -> str:
         """The name of a value's element at a flat index, which is in range; read or computed."""
-        scalar = self.emission.scalar(value)
-        storage = self.emission.storage(value)
+        scalar = self.builder.scalar(value)
+        storage = self.builder.storage(value)
         # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
         # not finite or cannot be converted.
         at = index.below(value.size) if scalar is None else constant(0)
@@ -356,20 +356,20 @@ class Body:
         if scalar is not None:
             made = self.fresh("c")
             self.line(f"let {made} = {storage.literal(scalar)};")
-        elif value in self.emission.producers and not self.emission.is_stored(value):
+        elif value in self.builder.producers and not self.builder.is_stored(value):
             checkpoint()
-            node = self.emission.producers[value]
+            node = self.builder.producers[value]
             output = node.outputs.index(value)
-            made = self.let(self.emission.lowering(node)(self, node, output, at), "v")
+            made = self.let(self.builder.lowering(node)(self, node, output, at), "v")
         else:
             place = self.let(at, "i")
-            made = self.let(storage.load(self.emission.element(value), place), "v")
+            made = self.let(storage.load(self.builder.element(value), place), "v")
         self._known[-1][key] = made
         return made
 
     def store(self, index: Index, value: str) -> None:
         """Write the root's element at a flat index; only where one element is one array element."""
-        storage = self.emission.storage(self.emission.root)
+        storage = self.builder.storage(self.builder.root)
         assert storage.per_word == 1
         self.line(f"out0[{index}] = {storage.pack([value])};")
 

@@ -33,21 +33,26 @@ _TEMPLATES = (
 """Tried in order for a kernel with a loop; each may decline with None."""
 
 
-def emit(make: Make, anchor: Node | None) -> list[Kernel]:
-    """The kernels that write an emission's root: one, or one for each part of a large root.
+def emit(make: Make, node: Node | None) -> list[Kernel]:
+    """The kernels that write a root: one, or one for each part of a large root.
 
     Scattering and the compiler's own operators take several.
+
+    Args:
+        make: Begins a kernel of the root.
+        node: The node whose loop the kernel runs, with what is fused before and behind it; None if
+            there is no loop.
     """
-    if anchor is not None and anchor.op in OWN:
-        return OWN[anchor.op](make, anchor)
-    scattering = None if anchor is None else scatter_kernel.emit(make, anchor)
+    if node is not None and node.op in OWN:
+        return OWN[node.op](make, node)
+    scattering = None if node is None else scatter_kernel.emit(make, node)
     if scattering is not None:
         return scattering
-    emission = make()
-    parts = emission.parts(emission.root)
-    if anchor is not None and len(parts) == 1:
+    builder = make()
+    parts = builder.parts(builder.root)
+    if node is not None and len(parts) == 1:
         for template in _TEMPLATES:
-            kernel = template(make(), anchor)
+            kernel = template(make(), node)
             if kernel is not None:
                 return [kernel]
-    return [gather.emit(make(), anchor, part) for part in parts]
+    return [gather.emit(make(), node, part) for part in parts]

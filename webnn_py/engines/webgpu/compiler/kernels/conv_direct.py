@@ -24,34 +24,34 @@ WIDEST = 16
 """Taps of a row, which are all written out, up to which the kernel stays small."""
 
 
-def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """A convolution with its epilogue, on software adapters."""
-    root = emission.storage(emission.root)
-    if anchor.op != "conv2d" or root.per_word != 1 or emission.features.kind != "cpu":
+    root = builder.storage(builder.root)
+    if node.op != "conv2d" or root.per_word != 1 or builder.features.kind != "cpu":
         return None
-    conv = Convolution(emission, anchor)
+    conv = Convolution(builder, node)
     if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
         return None
-    if not (_is_buffer(emission, conv.data) and _is_buffer(emission, conv.filter)):
+    if not (_is_buffer(builder, conv.data) and _is_buffer(builder, conv.filter)):
         return None
-    reach = (STRIP - 1) * anchor.attrs["strides"][1] + (conv.kw - 1) * anchor.attrs["dilations"][1]
+    reach = (STRIP - 1) * node.attrs["strides"][1] + (conv.kw - 1) * node.attrs["dilations"][1]
     if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
         return None
     strips = -(-conv.width // STRIP) * conv.height
     rows = conv.batch * conv.channels // _channels(conv)
     groups = (-(-strips // WORKGROUP), rows, 1)
-    if max(groups) > emission.features.grid:
+    if max(groups) > builder.features.grid:
         return None
-    emission.vector_out = (
+    builder.vector_out = (
         conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
     )
-    emit_tail(emission, anchor, conv.add_bias if conv.bias is not None else None)
-    main = _main(emission, conv)
-    return emission.finish("conv2d", main, groups)
+    emit_tail(builder, node, conv.add_bias if conv.bias is not None else None)
+    main = _main(builder, conv)
+    return builder.finish("conv2d", main, groups)
 
 
-def _is_buffer(emission: KernelBuilder, value: Value) -> bool:
-    return value not in emission.producers or emission.is_stored(value)
+def _is_buffer(builder: KernelBuilder, value: Value) -> bool:
+    return value not in builder.producers or builder.is_stored(value)
 
 
 def _channels(conv: Convolution) -> int:
@@ -59,7 +59,7 @@ def _channels(conv: Convolution) -> int:
     return max(n for n in range(1, MOST_CHANNELS + 1) if conv.per_group % n == 0)
 
 
-def _main(emission: KernelBuilder, conv: Convolution) -> str:
+def _main(builder: KernelBuilder, conv: Convolution) -> str:
     channels = _channels(conv)
     blocks = conv.channels // channels
     across = -(-conv.width // STRIP)
@@ -80,19 +80,19 @@ def _main(emission: KernelBuilder, conv: Convolution) -> str:
     ]
     # Only the row of taps is unrolled: larger code costs software drivers minutes to compile.
     lines.append(f"    for (var ky = 0u; ky < {conv.kh}u; ky++) {{")
-    lines += [*_row(emission, conv, channels), "    }"]
-    lines += ["  }", *_stores(emission, conv, channels), "}"]
+    lines += [*_row(builder, conv, channels), "    }"]
+    lines += ["  }", *_stores(builder, conv, channels), "}"]
     return "\n".join(lines)
 
 
-def _row(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
+def _row(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
     """One row of taps: load the pixels under it once, then multiply and add."""
     attrs = conv.node.attrs
     stride, dilation = attrs["strides"][1], attrs["dilations"][1]
     offsets = sorted({p * stride + x * dilation for p in range(STRIP) for x in range(conv.kw)})
-    lines = [f"      {line}" for line in _pixels(emission, conv, offsets)]
-    weights = emission.storage(conv.filter)
-    at = emission.element(conv.filter)
+    lines = [f"      {line}" for line in _pixels(builder, conv, offsets)]
+    weights = builder.storage(conv.filter)
+    at = builder.element(conv.filter)
     o, k, ky = symbol("o", conv.channels), symbol("k", conv.ins), symbol("ky", conv.kh)
     for x in range(conv.kw):
         lanes = ", ".join(f"s{p * stride + x * dilation}" for p in range(STRIP))
@@ -104,7 +104,7 @@ def _row(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]
     return lines
 
 
-def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> list[str]:
+def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> list[str]:
     """Names s<offset> for the pixels of one input row, zeros outside."""
     attrs = conv.node.attrs
     height, width = dims(conv.data.shape, conv.layout, "hw")
@@ -123,7 +123,7 @@ def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> l
     safe_column = left == 0 and last < width
     # What is below 0 is huge.
     checks = [] if safe_row else [f"(iy < {height}u)"]
-    storage = emission.storage(conv.data)
+    storage = builder.storage(conv.data)
     for offset in offsets:
         column, inside = ox * attrs["strides"][1] + (offset - left), checks
         if not safe_column:
@@ -131,7 +131,7 @@ def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> l
             column = symbol(f"x{offset}").min(width - 1)
             inside = [*checks, f"(x{offset} < {width}u)"]
         place = {"n": n, "c": channel, "h": row, "w": column}
-        value = storage.load(emission.element(conv.data), flat(conv.layout, conv.data, place))
+        value = storage.load(builder.element(conv.data), flat(conv.layout, conv.data, place))
         if inside:
             # Not &&: SwiftShader needs minutes for the branches of a few dozen of them.
             value = f"select(0.0, {value}, {' & '.join(inside)})"
@@ -139,13 +139,13 @@ def _pixels(emission: KernelBuilder, conv: Convolution, offsets: list[int]) -> l
     return lines
 
 
-def _stores(emission: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
+def _stores(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
     lines: list[str] = []
     n, o = symbol("n", conv.batch), symbol("o", conv.channels)
     oy, ox = symbol("oy", conv.height), symbol("ox")
     for r in range(channels):
         place = {"n": n, "c": o + r, "h": oy, "w": ox}
-        if emission.vector_out:
+        if builder.vector_out:
             lines.append(f"  put4({flat(conv.layout, conv.node.output, place)}, acc{r});")
             continue
         for p in range(STRIP):

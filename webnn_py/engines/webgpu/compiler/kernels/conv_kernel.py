@@ -26,11 +26,11 @@ FEWEST_CHANNELS = 4
 class Convolution:
     """The numbers of a convolution, and the WGSL that reads its operands."""
 
-    def __init__(self, emission: KernelBuilder, node: Node) -> None:
+    def __init__(self, builder: KernelBuilder, node: Node) -> None:
         data, filter_, bias = node.inputs
         assert data is not None
         assert filter_ is not None
-        self.emission, self.node = emission, node
+        self.builder, self.node = builder, node
         self.data, self.filter, self.bias = data, filter_, bias
         attrs = node.attrs
         self.layout: str = attrs["input_layout"]
@@ -53,7 +53,7 @@ class Convolution:
 
     def window_function(self) -> None:
         """`window(batch, k, p)`: the input's element under tap k of output place p, 0 outside."""
-        body = Body(self.emission)
+        body = Body(self.builder)
         tap = {letter: body.let(place, letter) for letter, place in self.tap(symbol("k")).items()}
         p = symbol("p", self.area)
         at = body.let(p // self.width), body.let(p % self.width)
@@ -64,7 +64,7 @@ class Convolution:
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         element = body.load(self.data, flat(self.layout, self.data, places))
         body.line(f"return {element};")
-        self.emission.function("window", "batch: u32, k: u32, p: u32", "f32", body)
+        self.builder.function("window", "batch: u32, k: u32, p: u32", "f32", body)
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Image and group of a batch index."""
@@ -72,7 +72,7 @@ class Convolution:
 
     def weight_function(self) -> None:
         """`weight(batch, o, k)`: the filter's element for an output channel of the group."""
-        body = Body(self.emission)
+        body = Body(self.builder)
         _, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {
             "o": group * self.per_group + symbol("o", self.per_group),
@@ -80,7 +80,7 @@ class Convolution:
         }
         element = body.load(self.filter, flat(self.filter_layout, self.filter, places))
         body.line(f"return {element};")
-        self.emission.function("weight", "batch: u32, o: u32, k: u32", "f32", body)
+        self.builder.function("weight", "batch: u32, o: u32, k: u32", "f32", body)
 
     def place(self, batch: Index, channel: Index, position: Index) -> Index:
         """Flat index of an output element."""
@@ -97,24 +97,24 @@ class Convolution:
         return f"{total} + {body.load(self.bias, coordinate(self.node.output.shape, axis, index))}"
 
 
-def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """A convolution with its epilogue, unless its groups are too small for a product."""
-    root = emission.storage(emission.root)
-    if anchor.op != "conv2d" or root.per_word != 1:
+    root = builder.storage(builder.root)
+    if node.op != "conv2d" or root.per_word != 1:
         return None
-    conv = Convolution(emission, anchor)
+    conv = Convolution(builder, node)
     if conv.per_group < FEWEST_CHANNELS:
         return None
     problem = _planar(conv) if conv.layout == "nchw" else _interleaved(conv)
-    tile = emit_gemm(problem, gemm_limits(emission), emission.features.kind)
-    return emission.finish("conv2d", tile.code, tile.workgroups)
+    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind)
+    return builder.finish("conv2d", tile.code, tile.workgroups)
 
 
 def _vector_out(conv: Convolution, extent: int) -> bool:
-    element = conv.emission.storage(conv.emission.root).element
-    conv.emission.vector_out = extent % 4 == 0 and element in ("f32", "f16")
-    emit_tail(conv.emission, conv.node, conv.add_bias if conv.bias is not None else None)
-    return conv.emission.vector_out
+    element = conv.builder.storage(conv.builder.root).element
+    conv.builder.vector_out = extent % 4 == 0 and element in ("f32", "f16")
+    emit_tail(conv.builder, conv.node, conv.add_bias if conv.bias is not None else None)
+    return conv.builder.vector_out
 
 
 def _planar(conv: Convolution) -> GemmProblem:
@@ -140,13 +140,13 @@ def _planar(conv: Convolution) -> GemmProblem:
 
 def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
     """Loads of four consecutive elements of a stored operand, as vec4<f32>."""
-    emission = conv.emission
-    if value in emission.producers and not emission.is_stored(value):
+    builder = conv.builder
+    if value in builder.producers and not builder.is_stored(value):
         return None
-    at = emission.vector(value)
+    at = builder.vector(value)
     if at is None:
         return None
-    if emission.storage(value).element == "f32":
+    if builder.storage(value).element == "f32":
         return lambda index: at(f"{index.enclosed} >> 2u")
     return lambda index: f"vec4<f32>({at(f'{index.enclosed} >> 2u')})"
 

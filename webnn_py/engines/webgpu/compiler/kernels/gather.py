@@ -17,18 +17,18 @@ from webnn_py.ir import Node
 WORKGROUP = 64
 
 
-def emit(emission: KernelBuilder, anchor: Node | None, part: Part) -> Kernel:
+def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     """Compute each element of a part of the root by its lowering."""
-    root = emission.root
-    storage = emission.storage(root)
-    body = Body(emission)
+    root = builder.root
+    storage = builder.storage(root)
+    body = Body(builder)
     result = body.load(root, symbol("i"))
     body.line(f"return {result};")
-    emission.function("value", "i: u32", storage.compute, body)
+    builder.function("value", "i: u32", storage.compute, body)
     words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
-    groups = grid(-(-words // WORKGROUP), emission.features.grid)
+    groups = grid(-(-words // WORKGROUP), builder.features.grid)
     lines = [
         f"@compute @workgroup_size({WORKGROUP})",
         "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
@@ -46,8 +46,8 @@ def emit(emission: KernelBuilder, anchor: Node | None, part: Part) -> Kernel:
             parts.append(f"e{lane}")
         own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)
-    name = anchor.op if anchor is not None else emission.producers[root].op
-    return emission.finish(name, "\n".join([*lines, "}"]), groups, part)
+    name = node.op if node is not None else builder.producers[root].op
+    return builder.finish(name, "\n".join([*lines, "}"]), groups, part)
 
 
 def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:

@@ -14,9 +14,9 @@ from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
 from webnn_py.ir import Node, Value
 
 
-def gemm_limits(emission: KernelBuilder) -> Limits:
+def gemm_limits(builder: KernelBuilder) -> Limits:
     """The device's limits, as the template asks for them."""
-    features = emission.features
+    features = builder.features
     return Limits(features.workgroup_bytes, features.invocations, features.grid)
 
 
@@ -24,22 +24,22 @@ class Operand:
     """A matrix operand [..., rows, columns] and its hooks.
 
     Args:
-        emission: The kernel.
+        builder: Of the kernel.
         value: The operand.
         name: Of the loader function, where the operand is no strided memory.
         batch: The product's batch dimensions.
     """
 
     def __init__(
-        self, emission: KernelBuilder, value: Value, name: str, batch: tuple[int, ...]
+        self, builder: KernelBuilder, value: Value, name: str, batch: tuple[int, ...]
     ) -> None:
-        self._emission = emission
+        self._builder = builder
         self._value = value
         self._name = name
         self._batch = batch
-        self._strided = resolve(emission, value)
+        self._strided = resolve(builder, value)
         if self._strided is None:
-            loader(emission, name, value)
+            loader(builder, name, value)
 
     def index(self, batch: Index, row: Index, column: Index) -> Index:
         """The place of an element, in the buffer or of the loader."""
@@ -65,7 +65,7 @@ class Operand:
         if self._strided is None:
             return f"{self._name}({place})"
         stored = self._strided.stored
-        return self._emission.storage(stored).load(self._emission.element(stored), place)
+        return self._builder.storage(stored).load(self._builder.element(stored), place)
 
     def vectors(self) -> tuple[LoadHook, Literal["row", "column"]] | None:
         """Loads of four elements along the contiguous dimension, if memory and sizes allow."""
@@ -81,10 +81,10 @@ class Operand:
             return None
         if any(step % 4 for step in others):
             return None
-        at = self._emission.vector(strided.stored)
+        at = self._builder.vector(strided.stored)
         if at is None:
             return None
-        wide = self._emission.storage(strided.stored).element == "f32"
+        wide = self._builder.storage(strided.stored).element == "f32"
 
         def load(batch: Index, row: Index, column: Index) -> str:
             element = at(f"{self.index(batch, row, column).enclosed} >> 2u")
@@ -93,19 +93,19 @@ class Operand:
         return load, along
 
 
-def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """A product of matrices with its epilogue."""
-    root = emission.storage(emission.root)
-    if anchor.op != "matmul" or root.per_word != 1:
+    root = builder.storage(builder.root)
+    if node.op != "matmul" or root.per_word != 1:
         return None
-    a_value, b_value = anchor.operands
-    batch = anchor.output.shape[:-2]
-    m, n = anchor.output.shape[-2:]
-    a = Operand(emission, a_value, "load_a", batch)
-    b = Operand(emission, b_value, "load_b", batch)
+    a_value, b_value = node.operands
+    batch = node.output.shape[:-2]
+    m, n = node.output.shape[-2:]
+    a = Operand(builder, a_value, "load_a", batch)
+    b = Operand(builder, b_value, "load_b", batch)
     a_vectors, b_vectors = a.vectors(), b.vectors()
-    emission.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
-    emit_tail(emission, anchor)
+    builder.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
+    emit_tail(builder, node)
 
     def place(batch: Index, row: Index, column: Index) -> Index:
         return (batch * m + row) * n + column
@@ -114,7 +114,7 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
         m=m,
         n=n,
         k=a_value.shape[-1],
-        batch=anchor.output.size // (m * n),
+        batch=node.output.size // (m * n),
         compute="f32",
         a=a.load,
         b=b.load,
@@ -124,8 +124,8 @@ def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
         store=lambda batch, row, col, value: f"put({place(batch, row, col)}, {value});",
         store4=(lambda batch, row, col, value: f"put4({place(batch, row, col)}, {value});")
-        if emission.vector_out
+        if builder.vector_out
         else None,
     )
-    tile = emit_gemm(problem, gemm_limits(emission), emission.features.kind)
-    return emission.finish("matmul", tile.code, tile.workgroups)
+    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind)
+    return builder.finish("matmul", tile.code, tile.workgroups)

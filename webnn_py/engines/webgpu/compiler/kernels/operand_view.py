@@ -30,17 +30,17 @@ class Strided:
         return self.offset == 0 and self.strides == shapes.strides(value.shape)
 
 
-def resolve(emission: KernelBuilder, value: Value) -> Strided | None:
+def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     """The strided memory of a value; None where it is computed or no single stride fits."""
-    if emission.scalar(value) is not None:
+    if builder.scalar(value) is not None:
         return None
-    if value not in emission.producers or emission.is_stored(value):
+    if value not in builder.producers or builder.is_stored(value):
         return Strided(value, shapes.strides(value.shape))
-    node = emission.producers[value]
+    node = builder.producers[value]
     if node.op not in VIEWS:
         return None
     operand = next(node.operands)
-    inner = resolve(emission, operand)
+    inner = resolve(builder, operand)
     if inner is None or not inner.is_row_major(operand):
         return None
     if node.op == "reshape":
@@ -52,9 +52,9 @@ def resolve(emission: KernelBuilder, value: Value) -> Strided | None:
     return Strided(inner.stored, view.strides, view.offset)
 
 
-def loader(emission: KernelBuilder, function: str, value: Value) -> None:
+def loader(builder: KernelBuilder, function: str, value: Value) -> None:
     """A function of `i` that gives a value's element at a flat index, whatever it takes."""
-    body = Body(emission)
+    body = Body(builder)
     result = body.load(value, symbol("i"))
     body.line(f"return {result};")
-    emission.function(function, "i: u32", emission.storage(value).compute, body)
+    builder.function(function, "i: u32", builder.storage(value).compute, body)

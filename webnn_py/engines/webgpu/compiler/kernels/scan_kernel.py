@@ -19,39 +19,39 @@ FEWEST = 64
 """Elements in a line from which a workgroup pays; below, each element sums for itself."""
 
 
-def emit(emission: KernelBuilder, anchor: Node) -> Kernel | None:
+def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """Threads sum their runs, then the sums of runs, and go through their runs once more."""
-    if anchor.op != "cumulative_sum" or emission.storage(emission.root).per_word != 1:
+    if node.op != "cumulative_sum" or builder.storage(builder.root).per_word != 1:
         return None
-    operand = next(anchor.operands)
-    count = operand.shape[anchor.attrs["axis"]]
+    operand = next(node.operands)
+    count = operand.shape[node.attrs["axis"]]
     if count < FEWEST:
         return None
-    storage = emission.storage(operand)
-    threads = 64 if count < 1024 else min(256, emission.features.invocations)
+    storage = builder.storage(operand)
+    threads = 64 if count < 1024 else min(256, builder.features.invocations)
     run = -(-count // threads)
-    body = Body(emission)
+    body = Body(builder)
     r, at = symbol("r", count), symbol("at")
-    base, step = line_of(body, operand, anchor.attrs["axis"], symbol("i"))
-    place = count - 1 - r if anchor.attrs["reversed"] else r
+    base, step = line_of(body, operand, node.attrs["axis"], symbol("i"))
+    place = count - 1 - r if node.attrs["reversed"] else r
     body.line(f"return {base + place * step};")
-    emission.function("place", "i: u32, r: u32", "u32", body)
-    load = Body(emission)
+    builder.function("place", "i: u32, r: u32", "u32", body)
+    load = Body(builder)
     load.line(f"return {load.load(operand, at)};")
-    emission.function("element", "at: u32", storage.compute, load)
-    put = Body(emission)
-    put.preset(anchor.output, at, "total")
-    put.store(at, put.load(emission.root, at))
-    emission.function("put", f"at: u32, total: {storage.compute}", "", put)
+    builder.function("element", "at: u32", storage.compute, load)
+    put = Body(builder)
+    put.preset(node.output, at, "total")
+    put.store(at, put.load(builder.root, at))
+    builder.function("put", f"at: u32, total: {storage.compute}", "", put)
     lines = operand.size // count
-    groups = grid(lines, emission.features.grid)
+    groups = grid(lines, builder.features.grid)
 
     def plus(a: str, b: str) -> str:
         return express("{a} + {b}", storage, a=a, b=b)
 
     zero = storage.literal(0)
     more = f"total = {plus('total', 'element(at)')};"
-    steps = ["put(at, total);", more] if anchor.attrs["exclusive"] else [more, "put(at, total);"]
+    steps = ["put(at, total);", more] if node.attrs["exclusive"] else [more, "put(at, total);"]
     main = f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
@@ -79,4 +79,4 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
     {" ".join(steps)}
   }}
 }}"""
-    return emission.finish(anchor.op, main, groups)
+    return builder.finish(node.op, main, groups)

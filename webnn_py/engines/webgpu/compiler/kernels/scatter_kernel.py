@@ -24,63 +24,63 @@ from webnn_py.ir import Node, Value
 WORKGROUP = 64
 
 
-def emit(make: Make, anchor: Node) -> list[Kernel] | None:
+def emit(make: Make, node: Node) -> list[Kernel] | None:
     """The kernels of a node that scatters, with what is fused behind it; else None."""
-    scatter = scatter_of(anchor)
+    scatter = scatter_of(node)
     if scatter is None:
         return None
-    winners = Value("uint32", (scatter.targets(anchor.output.size),), "winners")
+    winners = Value("uint32", (scatter.targets(node.output.size),), "winners")
     kernels: list[Kernel] = []
     for part in make(winners).parts(winners):
         kernels += [
-            _clear(make(winners), anchor, part),
-            _find(make(winners), anchor, scatter, part),
+            _clear(make(winners), node, part),
+            _find(make(winners), node, scatter, part),
         ]
     for part in make().parts(make().root):
-        emission = make()
-        emission.scratch[anchor.output] = winners
-        kernels.append(gather.emit(emission, anchor, part))
+        builder = make()
+        builder.scratch[node.output] = winners
+        kernels.append(gather.emit(builder, node, part))
     return kernels
 
 
-def _words(emission: KernelBuilder, part: Part) -> tuple[int, int]:
+def _words(builder: KernelBuilder, part: Part) -> tuple[int, int]:
     """The first element in a part, and how many there are."""
-    word_bytes = storage_of(part.value.data_type, emission.features).word_bytes
+    word_bytes = storage_of(part.value.data_type, builder.features).word_bytes
     return part.offset // word_bytes, part.size // word_bytes
 
 
-def _clear(emission: KernelBuilder, anchor: Node, part: Part) -> Kernel:
+def _clear(builder: KernelBuilder, node: Node, part: Part) -> Kernel:
     """Nobody has won yet."""
-    body = Body(emission)
+    body = Body(builder)
     body.line("out0[i] = 0u;")
-    return _each(emission, body, anchor, part, _words(emission, part)[1])
+    return _each(builder, body, node, part, _words(builder, part)[1])
 
 
-def _find(emission: KernelBuilder, anchor: Node, scatter: Scatter, part: Part) -> Kernel:
+def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> Kernel:
     """Each update leaves its number, counted from 1, where it points to."""
-    *_, updates = anchor.operands
-    emission.atomic_out = True
-    body = Body(emission)
+    *_, updates = node.operands
+    builder.atomic_out = True
+    body = Body(builder)
     count = scatter.count if scatter.whole else updates.size
     line, update, behind = constant(0), symbol("i", count), constant(0)
     if not scatter.whole:
         line, update, behind = scatter.divided(body, update, scatter.count)
     place = scatter.pointed(body, line, update, behind)
     target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
-    first, size = _words(emission, part)
+    first, size = _words(builder, part)
     target = body.let(target - first, "target")
     with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
-    return _each(emission, body, anchor, part, count)
+    return _each(builder, body, node, part, count)
 
 
-def _each(emission: KernelBuilder, body: Body, anchor: Node, part: Part, count: int) -> Kernel:
+def _each(builder: KernelBuilder, body: Body, node: Node, part: Part, count: int) -> Kernel:
     """A kernel that runs the body with each number `i` below the count."""
-    emission.function("write", "i: u32", "", body)
-    groups = grid(-(-count // WORKGROUP), emission.features.grid)
+    builder.function("write", "i: u32", "", body)
+    groups = grid(-(-count // WORKGROUP), builder.features.grid)
     main = f"""@compute @workgroup_size({WORKGROUP})
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
   let i = {place_in(groups, WORKGROUP)};
   if (i < {count}u) {{ write(i); }}
 }}"""
-    return emission.finish(anchor.op, main, groups, part)
+    return builder.finish(node.op, main, groups, part)

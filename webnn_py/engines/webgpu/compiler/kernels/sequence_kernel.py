@@ -23,37 +23,37 @@ LANES = {"gpu": 16, "cpu": 1}
 """Invocations that share the sums of a unit, by kind of device."""
 
 
-def emit(make: Make, anchor: Node) -> list[Kernel]:
+def emit(make: Make, node: Node) -> list[Kernel]:
     """The kernels of a node of STEPS, the second to be run many times."""
-    return [_initial(make(), anchor), _Step(make(), anchor).kernel()]
+    return [_initial(make(), node), _Step(make(), node).kernel()]
 
 
-def _initial(emission: KernelBuilder, node: Node) -> Kernel:
+def _initial(builder: KernelBuilder, node: Node) -> Kernel:
     """Each unit's state before the first step."""
     what: Steps = node.attrs["what"]
     units = node.output.size // node.output.shape[0]
     *_, hidden, cell = node.inputs
     given = {"initial": hidden, "cell": cell}
-    body = Body(emission)
+    body = Body(builder)
     for name, slot in what.slots.items():
         value = given.get(name)
         element = "0.0" if value is None else body.load(value, symbol("i"))
         body.line(f"out0[{slot * units}u + i] = {element};")
-    emission.function("begin", "i: u32", "", body)
-    groups = grid(-(-units // WORKGROUP), emission.features.grid)
+    builder.function("begin", "i: u32", "", body)
+    groups = grid(-(-units // WORKGROUP), builder.features.grid)
     main = f"""@compute @workgroup_size({WORKGROUP})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
   let i = (g.x + g.y * {groups[0]}u) * {WORKGROUP}u + t;
   if (i < {units}u) {{ begin(i); }}
 }}"""
-    return emission.finish(what.name, main, groups)
+    return builder.finish(what.name, main, groups)
 
 
 class _Step:
     """A run of all units."""
 
-    def __init__(self, emission: KernelBuilder, node: Node) -> None:
-        self.emission = emission
+    def __init__(self, builder: KernelBuilder, node: Node) -> None:
+        self.builder = builder
         self.what: Steps = node.attrs["what"]
         self.projected, self.recurrent, self.recurrent_bias, self.peephole, *_ = node.inputs
         _, _, self.batches, self.hidden = node.output.shape
@@ -74,12 +74,12 @@ class _Step:
         self._places()
         for number, (source, letters, after) in enumerate(phases):
             self._sums(f"sums{number}", source, letters)
-            body = Body(self.emission)
+            body = Body(self.builder)
             body.line("let s = slot_of(i, step);")
             body.line(f"let direction = i / {self.batches * hidden}u;")
             body.line(f"let unit = i % {hidden}u;")
             after(body)
-            self.emission.function(f"after{number}", "i: u32, step: u32, sums: vec4<f32>", "", body)
+            self.builder.function(f"after{number}", "i: u32, step: u32, sums: vec4<f32>", "", body)
         kernel = self._main(len(phases))
         return dataclasses.replace(kernel, times=what.steps * len(phases))
 
@@ -96,7 +96,7 @@ class _Step:
             (False, True): f"select(step, {last}, i >= {self.units // 2}u)",
         }
         initial = self.what.slots["initial"]
-        self.emission.functions += [
+        self.builder.functions += [
             f"fn slot_of(i: u32, step: u32) -> u32 {{ return {directions[self.what.backward]}; }}",
             f"""fn before(i: u32, step: u32) -> u32 {{
   let slot = select(slot_of(i, step - 1u), {initial}u, step == 0u);
@@ -107,9 +107,9 @@ class _Step:
     def _sums(self, name: str, source: str, letters: str) -> None:
         """A function: the states from `source` on by the rows of a unit's gates, in their order."""
         assert self.recurrent is not None
-        emission, hidden = self.emission, self.hidden
-        lanes = LANES[emission.features.kind]
-        body = Body(emission)
+        builder, hidden = self.builder, self.hidden
+        lanes = LANES[builder.features.kind]
+        body = Body(builder)
         base = body.let(source, "base")
         i = symbol("i", self.units)
         first = i // (self.batches * hidden) * (self.gates * hidden) + i % hidden
@@ -118,7 +118,7 @@ class _Step:
             body.let(first + self.what.layout.index(letter) * hidden * hidden, "row")
             for letter in letters
         ]
-        vectors = emission.vector(self.recurrent) if emission.is_stored(self.recurrent) else None
+        vectors = builder.vector(self.recurrent) if builder.is_stored(self.recurrent) else None
         width = 4 if vectors is not None and hidden % 4 == 0 else 1
         kind = "vec4<f32>" if width == 4 else "f32"
         totals = [body.var(kind, f"{kind}()", "total") for _ in rows]
@@ -137,12 +137,12 @@ class _Step:
         parts = [f"dot({total}, vec4<f32>(1.0))" if width == 4 else total for total in totals]
         parts += ["0.0"] * (4 - len(parts))
         body.line(f"return vec4<f32>({', '.join(parts)});")
-        emission.function(name, "i: u32, step: u32, lane: u32", "vec4<f32>", body)
+        builder.function(name, "i: u32, step: u32, lane: u32", "vec4<f32>", body)
 
     def _main(self, phases: int) -> Kernel:
-        lanes = LANES[self.emission.features.kind]
+        lanes = LANES[self.builder.features.kind]
         per_group = WORKGROUP // lanes
-        groups = grid(-(-self.units // per_group), self.emission.features.grid)
+        groups = grid(-(-self.units // per_group), self.builder.features.grid)
         lines = [
             f"@compute @workgroup_size({WORKGROUP})",
             "fn main(@builtin(workgroup_id) g: vec3<u32>,"
@@ -179,7 +179,7 @@ class _Step:
                 "  if (run % 2u == 0u) { after0(i, step, sums); } else { after1(i, step, sums); }"
             )
         lines += [f"  {self._place('counter')} = f32(run + 1u);", "}"]
-        return self.emission.finish(self.what.name, declared + "\n".join(lines), groups)
+        return self.builder.finish(self.what.name, declared + "\n".join(lines), groups)
 
     # What follows from the sums
 
@@ -205,7 +205,7 @@ class _Step:
         """An activation function applied."""
         wgsl = REGISTRY[self.what.activations[number]].wgsl
         assert wgsl is not None
-        storage = storage_of("float32", self.emission.features)
+        storage = storage_of("float32", self.builder.features)
         return body.let(express(wgsl, storage, input=body.let(value, "sum")))
 
     def _hidden(self, body: Body) -> str:

@@ -17,7 +17,7 @@ _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
 
 def _inside(body: Body, indices: Value, at: Index, size: int) -> Index:
     """An index as u32: a negative one counted from the end, then clamped to the dimension."""
-    suffix = _SUFFIX[body.emission.storage(indices).compute]
+    suffix = _SUFFIX[body.builder.storage(indices).compute]
     return symbol(body.let(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", "at"), size)
 
 
@@ -138,8 +138,8 @@ def _scattered(body: Body, node: Node, output: int, index: Index) -> str:
     scatter = scatter_of(node)
     assert scatter is not None
     line, own, behind = scatter.divided(body, index, scatter.places)
-    winner = body.load(body.emission.scratch[node.output], own if scatter.whole else index)
-    storage = body.emission.storage(node.output)
+    winner = body.load(body.builder.scratch[node.output], own if scatter.whole else index)
+    storage = body.builder.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
     with body.block(f"if ({winner} > 0u)"):
         update = (symbol(winner) - 1).below(scatter.count)

@@ -78,7 +78,7 @@ def concat(body: Body, node: Node, output: int, index: Index) -> str:
     inner = shapes.strides(shape)[axis]
     line = shape[axis] * inner
     outer, place = body.let(index // line), body.let(index % line, "c")
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
     begin = 0
     for value in node.operands:
@@ -118,7 +118,7 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
     where = total(places)
     if not inside:
         return body.load(operand, where)
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     result = body.var(storage.compute, storage.literal(attrs["value"]), "v")
     with body.block(f"if ({' && '.join(inside)})"):
         body.line(f"{result} = {body.load(operand, where)};")
@@ -136,7 +136,7 @@ def triangular(body: Body, node: Node, output: int, index: Index) -> str:
     diagonal = max(-rows, min(node.attrs["diagonal"], columns))
     side = ">=" if node.attrs["upper"] else "<="
     where = f"{column + max(0, -diagonal)} {side} {row + max(0, diagonal)}"
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     result = body.var(storage.compute, storage.literal(0), "v")
     with body.block(f"if ({where})"):
         body.line(f"{result} = {body.load(operand, index)};")

@@ -25,11 +25,11 @@ def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
         assert value is not None
         at = broadcast_map(value.shape, target.shape).at(index)
         names[operand] = body.load(value, at)
-    source = body.emission.storage(next(node.operands))
+    source = body.builder.storage(next(node.operands))
     for option, number in node.attrs.items():
         if isinstance(number, (int, float)):
             names[option] = source.literal(number)
-    return template(op.wgsl, _scope(node, body.emission)).format(**names)
+    return template(op.wgsl, _scope(node, body.builder)).format(**names)
 
 
 def rounds(node: Node, features: Features) -> int:
@@ -47,22 +47,22 @@ def _rounds(wgsl: str, names: tuple[str, ...], types: tuple[str, ...], features:
     return prelude.rounds(template(wgsl, Scope(kinds[0], result, others)))
 
 
-def _scope(node: Node, emission: KernelBuilder) -> Scope:
+def _scope(node: Node, builder: KernelBuilder) -> Scope:
     """What the names in a node's expression stand for."""
     names: dict[Value, str] = {}
     others: list[tuple[str, Storage]] = []
     known: list[tuple[str, float]] = []
     same: list[tuple[str, str]] = []
     for name, value in zip(REGISTRY[node.op].limits, node.operands, strict=True):
-        others.append((name, emission.storage(value)))
+        others.append((name, builder.storage(value)))
         if names.setdefault(value, name) != name:
             same.append((name, names[value]))
-        number = emission.scalar(value)
+        number = builder.scalar(value)
         if number is not None and abs(number) in (0, math.inf):  # of others nothing is concluded
             known.append((name, float(abs(number))))
     return Scope(
         others[0][1],
-        emission.storage(node.output),
+        builder.storage(node.output),
         tuple(others),
         tuple(known),
         tuple(same),

@@ -20,7 +20,7 @@ def _block(body: Body, blocks: Value, whole: Value, index: Index) -> str:
 def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     """(input - zero_point) * scale."""
     operand, scale, zero_point = node.operands
-    compute = body.emission.storage(operand).compute
+    compute = body.builder.storage(operand).compute
     element, zero = body.load(operand, index), _block(body, zero_point, operand, index)
     return f"wn_difference_{compute}({element}, {zero}) * {_block(body, scale, operand, index)}"
 
@@ -32,7 +32,7 @@ def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     element, factor = body.load(operand, index), _block(body, scale, operand, index)
     zero = _block(body, zero_point, operand, index)
     rounded = body.let(f"round(wn_quotient({element}, {factor}))", "q")
-    compute = body.emission.storage(zero_point).compute
+    compute = body.builder.storage(zero_point).compute
     info = DTYPES[zero_point.data_type]
     if info.bits == 32:
         return f"wn_quantized_{compute}({rounded}, {zero})"

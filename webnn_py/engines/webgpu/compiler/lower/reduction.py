@@ -62,7 +62,7 @@ def reduce(body: Body, node: Node, output: int, index: Index) -> str:
     """One result: a loop over the reduced dimensions."""
     operand = next(node.operands)
     rule = rule_of(node)
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     kept, reduced = axes_of(node)
     base = body.let(subset_map(operand.shape, kept).at(index), "base")
     total = body.var(storage.compute, initial(rule, storage))

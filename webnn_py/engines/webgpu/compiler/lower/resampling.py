@@ -47,7 +47,7 @@ def resample2d(body: Body, node: Node, output: int, index: Index) -> str:
         places[axis], rest = _place(body, node, axis, index, shape[axis])
         shares[axis] = body.let(f"f32({rest}) / {2.0 * shape[axis]}", "share")
     value = _interpolated(body, node, places, shares)
-    compute = body.emission.storage(node.output).compute
+    compute = body.builder.storage(node.output).compute
     return value if compute == "f32" else f"{compute}(round({value}))"
 
 
@@ -56,7 +56,7 @@ def _interpolated(body: Body, node: Node, places: Sequence[Index], shares: dict[
     operand = next(node.operands)
     if not shares:
         element = body.load(operand, _flat(node, places))
-        return element if body.emission.storage(operand).compute == "f32" else f"f32({element})"
+        return element if body.builder.storage(operand).compute == "f32" else f"f32({element})"
     axis, share = next(iter(sorted(shares.items())))
     others = {a: s for a, s in shares.items() if a != axis}
     after = list(places)

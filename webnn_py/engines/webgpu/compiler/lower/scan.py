@@ -26,13 +26,13 @@ def line_of(body: Body, operand: Value, axis: int, number: Index) -> tuple[Index
 
 def is_better(body: Body, node: Node, a: str, b: str) -> str:
     """The test of two elements."""
-    return express(BETTER[node.op], body.emission.storage(next(node.operands)), a=a, b=b)
+    return express(BETTER[node.op], body.builder.storage(next(node.operands)), a=a, b=b)
 
 
 def as_position(body: Body, node: Node, place: str) -> str:
     """A u32 in the data type of the node's output."""
-    features = body.emission.features
-    target = body.emission.storage(node.output)
+    features = body.builder.features
+    target = body.builder.storage(node.output)
     return prelude.cast(storage_of("uint32", features), target).format(input=place)
 
 
@@ -41,7 +41,7 @@ def _position(body: Body, node: Node, output: int, index: Index) -> str:
     operand = next(node.operands)
     axis = node.attrs["axis"]
     base, step = line_of(body, operand, axis, index)
-    best = body.var(body.emission.storage(operand).compute, body.load(operand, base), "best")
+    best = body.var(body.builder.storage(operand).compute, body.load(operand, base), "best")
     place = body.var("u32", "0u", "place")
     with body.loop(operand.shape[axis]) as r:
         element = body.load(operand, base + r * step)
@@ -61,7 +61,7 @@ def cumulative_sum(body: Body, node: Node, output: int, index: Index) -> str:
     operand = next(node.operands)
     axis, backward = node.attrs["axis"], node.attrs["reversed"]
     size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     total = body.var(storage.compute, storage.literal(0))
     place = body.let(index // inner % size, "c")
     before = size - 1 - place if backward else place

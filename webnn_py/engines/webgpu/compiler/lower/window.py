@@ -98,7 +98,7 @@ def _pool(body: Body, node: Node, index: Index, start: str, step: str) -> tuple[
     data = next(node.operands)
     layout = node.attrs["layout"]
     at = output_position(body, node, index, layout)
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     total = body.var(storage.compute, start)
     count = body.var("u32", "0u", "count")
     height, width = window_of(node)
@@ -128,7 +128,7 @@ def l2_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
 @lowering("max_pool2d", loops=True)
 def max_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The greatest element."""
-    storage = body.emission.storage(node.output)
+    storage = body.builder.storage(node.output)
     lowest = extreme(storage, "min")
     total, _ = _pool(body, node, index, lowest, adapted("max({a}, {b})", storage))
     return total
