@@ -18,8 +18,8 @@ LIMIT = 1 << 32
 class Index:
     """A u32 expression, which does not change; `+ - * // %` and numbers make others of it.
 
-    Products and divisions are by numbers above 0. As text it is WGSL, for any place where nothing
-    binds tighter than `+`.
+    Divisions are by numbers above 0. As text it is WGSL, for any place where nothing binds tighter
+    than `+`.
 
     Attributes:
         terms: Atoms and their factors, none of them 0.
@@ -35,11 +35,6 @@ class Index:
             terms, offset = (), low
         self.terms, self.offset, self.low, self.high = terms, offset, low, high
         self._text = ""
-
-    @property
-    def number(self) -> int | None:
-        """What it is, if that is known."""
-        return None if self.terms else self.offset % LIMIT
 
     @property
     def is_atom(self) -> bool:

@@ -165,7 +165,7 @@ class KernelBuilder:
         lines = [f"fn load_{name}(i: u32) -> {storage.element} {{"]
         for number, part in enumerate(self.parts(value)):
             first, count = part.offset // storage.word_bytes, part.size // storage.word_bytes
-            place = f"i - {first}u" if first else "i"
+            place = symbol("i") - first
             lines.append(f"  if (i < {first + count}u) {{ return {name}_{number}[{place}]; }}")
         return "\n".join([*lines, f"  return {storage.element}();", "}"])
 
