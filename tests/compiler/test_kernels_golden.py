@@ -28,6 +28,15 @@ def epilogue(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"y": builder.relu(builder.add(pooled, builder.constant(normal(3, 1, 1))))}
 
 
+def moved(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Elements that change their places several times, without a division too many."""
+    x, y = builder.input("x", "float32", [4, 6, 8]), builder.input("y", "float32", [4, 2, 8])
+    joined = builder.concat([x, y], 1)
+    turned = builder.transpose(joined, permutation=[2, 0, 1])
+    padded = builder.pad(turned, [1, 0, 2], [1, 0, 2], mode="edge")
+    return {"y": builder.slice(padded, [0, 1, 0], [10, 2, 12]), "z": builder.reverse(x, axes=[1])}
+
+
 def bytes_compared(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     """Four results to a word."""
     a = builder.input("a", "uint8", [5, 3])
@@ -61,6 +70,7 @@ GRAPHS: dict[str, Build] = {
     "few-rows": few_rows,
     "lines": lines,
     "chain": chain,
+    "moved": moved,
     "epilogue": epilogue,
     "bytes": bytes_compared,
     "halves": halves,

@@ -8,6 +8,7 @@ might wrap around.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ class Index:
         return not self.terms or (len(self.terms) == 1 and not self.offset)
 
     @property
+    def divisions(self) -> int:
+        """Divisions that it takes."""
+        text = str(self)
+        return text.count("/") + text.count("%")
+
+    @property
     def enclosed(self) -> str:
         """The text for any place: in parentheses, if need be."""
         bare = self.is_name or (self.is_atom and self._atom.operator == "()")
@@ -67,6 +74,8 @@ class Index:
         low, high = max(self.low, 0), min(self.high, size - 1)
         if low > high or (low == self.low and high == self.high):
             return self
+        if self.terms and self.is_atom:
+            return _alone(dataclasses.replace(self._atom, low=low, high=high))
         return Index(self.terms, self.offset, low, high)
 
     def min(self, most: int) -> Index:

@@ -17,6 +17,7 @@ import numpy as np
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler import prelude
+from webnn_py.engines.webgpu.compiler.affine import Affine
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.engines.webgpu.compiler.storage import Features, Storage, parts_of, storage_of
@@ -275,16 +276,32 @@ class Body:
         return made
 
     def _let_index(self, index: Index, hint: str) -> Index:
-        if index.is_name:
-            return index
-        text = str(index)
-        for named in reversed(self._named):
-            if text in named:
-                return named[text]
+        known = self._name_of(index)
+        if known.is_name:
+            return known
         made = index.named(self.fresh(hint))
-        self.line(f"let {made} = {text};")
-        self._named[-1][text] = made
+        self.line(f"let {made} = {index};")
+        self._named[-1][str(index)] = made
         return made
+
+    def _name_of(self, index: Index) -> Index:
+        """The name that an index has already, or itself."""
+        if not index.is_name:
+            text = str(index)
+            for named in reversed(self._named):
+                if text in named:
+                    return named[text]
+        return index
+
+    def through(self, view: Affine, index: Index) -> Index:
+        """Where a map leads: from the parts of an index if that saves divisions, else its name."""
+        place = view.at(index)
+        if index.is_product:
+            return place
+        named = view.at(index.named("i"))
+        if place.divisions < index.divisions + named.divisions:
+            return place
+        return view.at(self.let(index, "i"))
 
     def var(self, kind: str, value: str, hint: str = "acc") -> str:
         """A variable."""
@@ -346,9 +363,7 @@ class Body:
         storage = self.builder.storage(value)
         # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
         # not finite or cannot be converted.
-        at = index.below(value.size) if scalar is None else constant(0)
-        if not at.is_product:
-            at = self.let(at, "i")
+        at = self._name_of(index.below(value.size)) if scalar is None else constant(0)
         key = value, str(at)
         for known in reversed(self._known):
             if key in known:
@@ -364,7 +379,7 @@ class Body:
         else:
             place = self.let(at, "i")
             made = self.let(storage.load(self.builder.element(value), place), "v")
-        self._known[-1][key] = made
+        self._known[-1][key] = self._known[-1][value, str(self._name_of(at))] = made
         return made
 
     def store(self, index: Index, value: str) -> None:

@@ -18,10 +18,12 @@ from webnn_py.engines.webgpu.compiler.lower import (  # noqa: F401 - each enters
     window,
 )
 from webnn_py.engines.webgpu.compiler.lower.registry import LOWERINGS as _LOWERINGS
+from webnn_py.engines.webgpu.compiler.lower.registry import at_a_name
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 
 LOWERINGS: Mapping[str, Lowering] = _LOWERINGS
+_REDUCE = at_a_name(reduction.reduce)
 
 
 def lowering_of(node: Node) -> Lowering:
@@ -30,7 +32,7 @@ def lowering_of(node: Node) -> Lowering:
     if op.wgsl is not None:
         return pointwise.elementwise
     if op.reduce is not None:
-        return reduction.reduce
+        return _REDUCE
     return LOWERINGS[node.op]
 
 

@@ -23,7 +23,7 @@ def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
     names: dict[str, str] = {}
     for operand, value in zip(op.limits, node.inputs, strict=True):
         assert value is not None
-        at = broadcast_map(value.shape, target.shape).at(index)
+        at = body.through(broadcast_map(value.shape, target.shape), index)
         names[operand] = body.load(value, at)
     source = body.builder.storage(next(node.operands))
     for option, number in node.attrs.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.affine import Affine
-from webnn_py.engines.webgpu.compiler.kernel_builder import Lowering
+from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Lowering
 from webnn_py.ir import Node
 
 LOWERINGS: dict[str, Lowering] = {}
@@ -29,10 +30,10 @@ def lowering(
     fuses: bool = False,
     reads: Callable[[Node], int] | None = None,
 ) -> Callable[[Lowering], Lowering]:
-    """Register what computes one element of an operator."""
+    """Register what computes one element of an operator, at an index that is quick to repeat."""
 
     def register(function: Lowering) -> Lowering:
-        LOWERINGS[name] = function
+        LOWERINGS[name] = at_a_name(function)
         if reads:
             READS[name] = reads
         if loops:
@@ -44,13 +45,22 @@ def lowering(
     return register
 
 
+def at_a_name(function: Lowering) -> Lowering:
+    """The lowering, given a name for an index that is a sum."""
+
+    def lower(body: Body, node: Node, output: int, index: Index) -> str:
+        return function(body, node, output, index if index.is_product else body.let(index, "i"))
+
+    return lower
+
+
 def view(name: str) -> Callable[[Callable[[Node, int], Affine]], Callable[[Node, int], Affine]]:
     """Register an operator that only reads its first operand elsewhere."""
 
     def register(function: Callable[[Node, int], Affine]) -> Callable[[Node, int], Affine]:
         VIEWS[name] = function
         LOWERINGS[name] = lambda body, node, output, index: body.load(
-            next(node.operands), function(node, output).at(index)
+            next(node.operands), body.through(function(node, output), index)
         )
         return function
 
