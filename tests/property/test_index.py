@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webnn_py.engines.webgpu.compiler.affine import (
+    Affine,
+    broadcast_map,
+    reverse_map,
+    slice_map,
+    transpose_map,
+)
 from webnn_py.engines.webgpu.compiler.index import LIMIT, Index, constant, symbol
+
+Array = np.ndarray[Any, Any]
 
 SIZES = {"i": LIMIT, "j": 7, "k": 24, "n": 1, "t": 64}
 """Names, and what each is below."""
@@ -22,6 +33,9 @@ class Word:
     """A u32 as WGSL computes with it."""
 
     value: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.value < LIMIT, "no u32"
 
     def __add__(self, other: Word) -> Word:
         return Word((self.value + other.value) % LIMIT)
@@ -149,6 +163,44 @@ def test_what_is_known_besides_changes_nothing(
         assert wgsl(str(known % 5), values) == drawn.meant(values) % 5
 
 
+def _moved(draw: Callable[..., Any], array: Array) -> tuple[Array, Affine]:
+    """The array with its elements elsewhere, and from where each of them comes."""
+    shape, axes = array.shape, range(array.ndim)
+    what = draw(st.sampled_from(["transpose", "reverse", "slice", "expand", "reshape"]))
+    if what == "transpose":
+        order = draw(st.permutations(axes))
+        return array.transpose(order), transpose_map(shape, order)
+    if what == "reverse":
+        chosen = draw(st.lists(st.sampled_from(axes), unique=True))
+        return np.flip(array, chosen), reverse_map(shape, chosen)
+    if what == "slice":
+        starts = [draw(st.integers(0, size - 1)) for size in shape]
+        steps = [draw(st.integers(1, 3)) for _ in shape]
+        parts = zip(starts, shape, steps, strict=True)
+        taken = array[tuple(slice(*part) for part in parts)]
+        return taken, slice_map(shape, starts, taken.shape, steps)
+    if what == "expand":
+        target = (draw(st.integers(1, 3)), *shape)
+        return np.broadcast_to(array, target), broadcast_map(shape, target)
+    factors = [f for size in shape for f in ((2, size // 2) if size % 2 == 0 else (size,))]
+    return array.reshape(factors), Affine((array.size,), (1,))
+
+
+@given(st.data())
+def test_maps_one_after_another_lead_where_elements_lie(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    array = np.arange(math.prod(shape)).reshape(shape)
+    views = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        array, view = _moved(data.draw, array)
+        views.append(view)
+    place = symbol("i").below(array.size)
+    for view in reversed(views):
+        place = view.at(place)
+    for i, element in enumerate(array.reshape(-1)[:50]):
+        assert wgsl(str(place), {"i": i}) == element
+
+
 i, j, k = symbol("i"), symbol("j", 7), symbol("k", 24)
 
 
@@ -191,6 +243,11 @@ i, j, k = symbol("i"), symbol("j", 7), symbol("k", 24)
 )
 def test_expressions_as_they_are_printed(index: Index, text: str) -> None:
     assert str(index) == text
+
+
+def test_numbers_beyond_a_word_wrap_around() -> None:
+    assert str(i * LIMIT * 3 + (LIMIT + 2)) == "i * 0u + 2u"
+    assert str(i - (LIMIT + 2)) == f"i + {LIMIT - 2}u"
 
 
 def test_a_name_and_a_number_need_no_parentheses() -> None:

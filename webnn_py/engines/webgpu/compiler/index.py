@@ -212,7 +212,7 @@ class Index:
         for atom, factor in self.terms:
             groups.setdefault(factor, []).append(atom.text)
         added = [_product(names, factor) for factor, names in groups.items() if factor > 0]
-        offset = self.offset
+        offset = self.offset if abs(self.offset) < LIMIT else self.offset % LIMIT
         if not added:
             added, offset = [f"{max(offset, 0)}u"], min(offset, 0)
         if offset > 0:

@@ -18,12 +18,12 @@ from webnn_py.engines.webgpu.compiler.lower import (  # noqa: F401 - each enters
     window,
 )
 from webnn_py.engines.webgpu.compiler.lower.registry import LOWERINGS as _LOWERINGS
-from webnn_py.engines.webgpu.compiler.lower.registry import at_a_name
+from webnn_py.engines.webgpu.compiler.lower.registry import with_named_index
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 
 LOWERINGS: Mapping[str, Lowering] = _LOWERINGS
-_REDUCE = at_a_name(reduction.reduce)
+_REDUCE = with_named_index(reduction.reduce)
 
 
 def lowering_of(node: Node) -> Lowering:

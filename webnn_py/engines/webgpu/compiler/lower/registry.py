@@ -33,7 +33,7 @@ def lowering(
     """Register what computes one element of an operator, at an index that is quick to repeat."""
 
     def register(function: Lowering) -> Lowering:
-        LOWERINGS[name] = at_a_name(function)
+        LOWERINGS[name] = with_named_index(function)
         if reads:
             READS[name] = reads
         if loops:
@@ -45,7 +45,7 @@ def lowering(
     return register
 
 
-def at_a_name(function: Lowering) -> Lowering:
+def with_named_index(function: Lowering) -> Lowering:
     """The lowering, given a name for an index that is a sum."""
 
     def lower(body: Body, node: Node, output: int, index: Index) -> str:
