@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,8 +15,13 @@ LONG = 100
 """Seconds after which a process counts as hanging."""
 
 
-def run_alone(work: Callable[[], None]) -> None:
-    """Import a function's module in a new process and call it there; it must end well."""
+def run_alone(work: Callable[[], None], **variables: str) -> None:
+    """Import a function's module in a new process and call it there; it must end well.
+
+    Args:
+        work: A function at the top of its module.
+        variables: Changes of the environment.
+    """
     module = inspect.getmodule(work)
     assert module is not None
     code = f"""
@@ -26,6 +32,7 @@ def run_alone(work: Callable[[], None]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         cwd=ROOT,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=LONG,

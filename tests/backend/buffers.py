@@ -9,6 +9,7 @@ import wgpu
 
 from tests.internals import context_of
 from webnn_py import MLCommandEncoder, MLContext, MLGraph
+from webnn_py.engines.webgpu.runtime.public import device_of
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -28,7 +29,7 @@ def empty_buffer(device: Any, size: int, usage: int = STORAGE | COPIES) -> Any:
 def read(buffer: Any, shape: Any = -1, dtype: Any = np.float32, offset: int = 0) -> Array:
     """A buffer's contents from `offset`, which must have COPY_SRC; as many as the shape has."""
     size = None if shape == -1 else int(np.prod(shape)) * np.dtype(dtype).itemsize
-    data = buffer._device.queue.read_buffer(buffer, offset, -(-size // 4) * 4 if size else None)
+    data = device_of(buffer).queue.read_buffer(buffer, offset, -(-size // 4) * 4 if size else None)
     return np.frombuffer(data, np.uint8)[:size].view(dtype).reshape(shape)
 
 

@@ -27,6 +27,7 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
 )
+from webnn_py.engines.webgpu.runtime.public import device_of
 
 SCALE = """
 @group(0) @binding(0) var<storage, read_write> data: array<f32>;
@@ -46,7 +47,7 @@ def scaling(device: Any) -> Any:
 
 def record_own_pass(commands: Any, buffer: Any, count: int) -> None:
     """A pass of the user's: each element becomes 10 times itself plus 1."""
-    device = buffer._device
+    device = device_of(buffer)
     pipeline = scaling(device)
     binding = {"buffer": buffer, "offset": 0, "size": buffer.size}
     group = device.create_bind_group(

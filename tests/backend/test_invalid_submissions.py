@@ -214,6 +214,13 @@ def submit_on_a_lost_device(context: MLContext) -> None:
     assert "lost" in context.lost.wait(LONG).message
 
 
+def submit_nothing_on_a_lost_device(context: MLContext) -> None:
+    commands = context.device.create_command_encoder().finish()
+    context.device.destroy()
+    with pytest.raises(ContextLostError, match="lost"):
+        context.submit([commands])
+
+
 def refuse_all() -> None:
     with ml.create_context_sync(device_type="gpu") as context:
         for scenario in SCENARIOS:
@@ -223,6 +230,8 @@ def refuse_all() -> None:
         destroy_after_the_loan(context)
         print("a lost device", flush=True)
         submit_on_a_lost_device(context)
+    with ml.create_context_sync(device_type="gpu") as context:
+        submit_nothing_on_a_lost_device(context)
 
 
 def test_invalid_submissions_are_errors(gpu: MLContext) -> None:

@@ -22,6 +22,7 @@ from webnn_py import (
     NotSupportedError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime.public import device_of
 from webnn_py.engines.webgpu.runtime.textures import CHANNELS, WRITABLE
 
 USAGE = wgpu.TextureUsage
@@ -51,7 +52,7 @@ def element_of(format_: str) -> Any:
 def fill(target: Any, texels: Array, mip_level: int = 0) -> None:
     """Write texels of shape [height, width, channels] as they lie in memory."""
     height, width = texels.shape[:2]
-    target._device.queue.write_texture(
+    device_of(target).queue.write_texture(
         {"texture": target, "mip_level": mip_level},
         np.ascontiguousarray(texels),
         {"bytes_per_row": texels[0].nbytes},
@@ -64,7 +65,7 @@ def texels_of(source: Any) -> Array:
     element = element_of(source.format)
     channels = CHANNELS[source.format]
     width, height, _ = source.size
-    data = source._device.queue.read_texture(
+    data = device_of(source).queue.read_texture(
         {"texture": source},
         {"bytes_per_row": width * channels * np.dtype(element).itemsize},
         (width, height, 1),

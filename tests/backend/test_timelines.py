@@ -29,7 +29,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.device import find_adapter
+from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 
 PASSES = max(20, int(os.environ.get("WEBNN_REPEAT", "20")))
 KINDS = ["cpu", "gpu"]

@@ -35,6 +35,11 @@ LIBRARIES = {
 }
 MAX_LINES = 500
 
+NATIVE = "engines.webgpu.runtime.native"
+"""The one module that may use what is private in wgpu."""
+OF_WGPU = ("api", "engines.webgpu.runtime")
+"""Where objects of wgpu's go through."""
+
 
 def module_name(path: Path) -> str:
     parts = path.relative_to(ROOT / PACKAGE).with_suffix("").parts
@@ -102,6 +107,45 @@ def test_libraries_stay_in_their_rooms(library: str) -> None:
     }
     strays = {module for module in users if not within(module, LIBRARIES[library])}
     assert not strays, f"{library} is imported by {sorted(strays)}"
+
+
+def private_uses(source: str) -> set[str]:
+    """Where a module reaches into others' objects, or into wgpu's modules."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+            hidden = node.attr.startswith("_") and not node.attr.startswith("__")
+            if hidden or (node.attr == "__class__" and isinstance(node.ctx, ast.Store)):
+                found.add(ast.unparse(node))
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("wgpu"):
+            found.add(str(node.module))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("wgpu.")}
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("wgpu.backends"):
+            found.add(str(node.value))
+    return found
+
+
+@pytest.mark.parametrize("module", [name for name in sorted(MODULES) if within(name, OF_WGPU)])
+def test_what_is_private_in_wgpu_is_used_in_one_module(module: str) -> None:
+    found = private_uses(MODULES[module].read_text())
+    assert not found or module == NATIVE, f"{module} uses {sorted(found)}"
+
+
+def test_private_uses_are_seen() -> None:
+    assert private_uses(MODULES[NATIVE].read_text()) >= {"device._internal", "thing.__class__"}
+    for use in (
+        "x._internal",
+        "x().y._device",
+        "getattr(x._helpers, 'y')",
+        "x.__class__ = y",
+        "import wgpu.backends",
+        "from wgpu.backends.wgpu_native import lib",
+        "def f(): import wgpu._classes as c",
+        "import_module('wgpu.backends.wgpu_native')",
+    ):
+        assert private_uses(use), use
+    assert not private_uses("import wgpu; self._device; x.__class__.__name__; cls._made; x.y")
 
 
 def test_the_rules_see_what_they_look_for() -> None:

@@ -296,7 +296,7 @@ class MLContext(Suggesting):
         memory.rent()
         storage = memory.storage
         try:
-            with queue.lending(storage) as buffer:
+            with queue.rented_buffer(storage) as buffer:
                 yield buffer
         finally:
             memory.rented = False

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.device import device_errors
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.ir import Array
 from webnn_py.ordering import schedule
@@ -38,13 +38,13 @@ class Run(AwaitedRun):
 
     def when_there_is_room(self, start: schedule.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
-        slots = self._loaded.gpu.slots
+        in_flight = self._loaded.gpu.in_flight
 
         def begin() -> None:
-            self.done.on_done(slots.give)
+            self.done.on_done(in_flight.release)
             start()
 
-        slots.take(begin)
+        in_flight.acquire(begin)
 
     def begin(self) -> None:
         """Upload, record, submit; then have the outputs read back."""

@@ -39,8 +39,8 @@ class Binding:
 
     @property
     def span(self) -> Span:
-        """The memory, however many GPUBuffers stand for it."""
-        return Span(self.buffer._internal, self.offset, self.offset + self.size)
+        """The memory."""
+        return Span(self.buffer, self.offset, self.offset + self.size)
 
     def part(self, part: Part) -> Binding:
         """What a part of the tensor takes."""

@@ -5,6 +5,8 @@ submitted before, or that use a buffer or texture that is destroyed or mapped. w
 trace of what a command buffer uses, nor of whether it was submitted. So a device with a context
 notes it: its class, its queue's and those of the encoders that it makes become subclasses of
 wgpu-py's own, which do the same and look at their arguments. Other devices are left alone.
+
+Where that cannot be (`native.OBSERVING`), nothing is noted or refused.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import wgpu
-from wgpu.backends.wgpu_native._ffi import lib
 
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 
 RECORDERS = (
@@ -30,10 +32,8 @@ RECORDERS = (
 )
 RECORDED = (wgpu.GPUCommandBuffer, wgpu.GPURenderBundle, wgpu.GPUBindGroup)
 MAKERS = ("create_command_encoder", "create_render_bundle_encoder", "create_bind_group")
-_LENDER = "_webnn_lender"
-_ON_LOAN = "_webnn_on_loan"
 _CLASSES: dict[tuple[Any, Any], Any] = {}
-_OBSERVING = threading.Lock()
+_LOCK = threading.Lock()
 _USES = "_webnn_uses"
 
 
@@ -58,7 +58,7 @@ class Uses:
     def note(self, value: Any) -> None:
         """Note the GPU resources in an argument of a call."""
         if isinstance(value, (wgpu.GPUBuffer, wgpu.GPUTexture)):
-            self._resources[getattr(value, _LENDER, value)] = None
+            self._resources[value] = None
         elif isinstance(value, wgpu.GPUTextureView):
             self._resources[value.texture] = None
         elif isinstance(value, RECORDED):
@@ -69,6 +69,12 @@ class Uses:
         elif isinstance(value, (list, tuple)):
             for member in value:
                 self.note(member)
+
+    def carry(self, initialization: Initialization) -> None:
+        """Have the commands initialize a graph, if they do not yet."""
+        self.graphs.setdefault(initialization.graph, initialization)
+        if not native.OBSERVING.there:  # nobody will tell that they are submitted
+            initialization.take_effect()
 
     def resources(self) -> Iterator[Any]:
         """Every buffer and texture."""
@@ -95,23 +101,6 @@ class Uses:
             initialization.take_effect()
 
 
-def lend(buffer: Any) -> Any:
-    """Another GPUBuffer over the same memory, which a user may destroy until `take_back`."""
-    lib.wgpuBufferAddRef(buffer._internal)
-    kind = _class_like(buffer, _loan_methods)
-    lent = kind(
-        buffer.label, buffer._internal, buffer._device, buffer.size, buffer.usage, "unmapped"
-    )
-    setattr(lent, _LENDER, buffer)
-    setattr(lent, _ON_LOAN, True)
-    return lent
-
-
-def take_back(lent: Any) -> None:
-    """End a loan: the memory is not the user's to destroy any more."""
-    setattr(lent, _ON_LOAN, False)
-
-
 def uses_of(recorded: Any) -> Uses:
     """What an encoder or what it made uses, as far as that was noted."""
     found = getattr(recorded, _USES, None)
@@ -124,10 +113,12 @@ def uses_of(recorded: Any) -> Uses:
 
 def observe(device: Any) -> None:
     """Have a device note what its command buffers use; harmless twice."""
-    with _OBSERVING:
-        if not hasattr(type(device), _USES):
-            device.queue.__class__ = _class_like(device.queue, _queue_methods)
-            device.__class__ = _class_like(device, _device_methods)
+    if not native.OBSERVING.there:
+        return
+    with _LOCK:
+        if not _is_observed(device):
+            native.specialize(device.queue, _class_like(device.queue, _queue_methods))
+            native.specialize(device, _class_like(device, _device_methods))
 
 
 def observe_encoder(encoder: Any) -> Uses:
@@ -136,14 +127,18 @@ def observe_encoder(encoder: Any) -> Uses:
     Returns:
         Where it notes it.
     """
-    if not hasattr(type(encoder), _USES):
-        encoder.__class__ = _class_like(encoder, _recorder_methods)
+    if native.OBSERVING.there and not _is_observed(encoder):
+        native.specialize(encoder, _class_like(encoder, _recorder_methods))
     return uses_of(encoder)
 
 
 def unobserved(device: Any) -> Any:
-    """An observed device as wgpu-py has it; what it makes notes nothing."""
-    return super(type(device), device)
+    """A device as wgpu-py has it; what it makes notes nothing."""
+    return super(type(device), device) if _is_observed(device) else device
+
+
+def _is_observed(thing: Any) -> bool:
+    return hasattr(type(thing), _USES)
 
 
 def _class_like(made: Any, methods: Callable[[Any], dict[str, Any]]) -> Any:
@@ -170,33 +165,25 @@ def _queue_methods(base: Any) -> dict[str, Any]:
     return {"submit": functools.wraps(base.submit)(submit)}
 
 
-def _loan_methods(base: Any) -> dict[str, Any]:
-    def destroy(self: Any) -> None:
-        if getattr(self, _ON_LOAN):
-            base.destroy(self)
-
-    return {"destroy": functools.wraps(base.destroy)(destroy)}
-
-
 def _recorder_methods(base: Any) -> dict[str, Any]:
     """The methods of an encoder that take or make GPU objects."""
     found: dict[str, Any] = {}
     for kind in base.__mro__:
         for name, member in vars(kind).items():
-            if not name.startswith("__") and name != "_release" and _is_told(member):
+            if not name.startswith("__") and _concerns_gpu_objects(member):
                 found.setdefault(name, _noting(getattr(base, name)))
     return found
 
 
-def _is_told(method: Any) -> bool:
-    """Whether a method's parameters or result may be GPU objects, as far as it says."""
+def _concerns_gpu_objects(method: Any) -> bool:
+    """Whether a method's parameters or result may be GPU objects, as its annotations say."""
     if not isinstance(method, types.FunctionType):
         return False
     code = method.__code__
     names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    told = [method.__annotations__.get(name, "GPU") for name in names]
-    told.append(method.__annotations__.get("return", ""))
-    return any("GPU" in str(kind) or "structs." in str(kind) for kind in told)
+    kinds = [method.__annotations__.get(name, "GPU") for name in names]
+    kinds.append(method.__annotations__.get("return", ""))
+    return any("GPU" in str(kind) or "structs." in str(kind) for kind in kinds)
 
 
 def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]:

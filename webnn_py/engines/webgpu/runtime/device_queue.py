@@ -14,9 +14,11 @@ from webnn_py.core.completion import Completion, Parts
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
-from webnn_py.engines.webgpu.runtime.commands import lend, take_back, uses_of
-from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.commands import uses_of
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.usable import check_usable
@@ -106,7 +108,7 @@ class DeviceQueue(Queue):
         data = padded_bytes(array, storage.size)
 
         def run() -> None:
-            with self._alone("writing a tensor"):
+            with self._locked("writing a tensor"):
                 if self._batch.empty:
                     self.gpu.queue.write_buffer(storage.buffer, storage.offset, data)
                     return
@@ -125,7 +127,7 @@ class DeviceQueue(Queue):
         """Submit what is recorded; the copy is mapped on the reading thread."""
 
         def run() -> None:
-            with self._alone("reading a tensor"):
+            with self._locked("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
             self.gpu.reader.submit(self._read, staging, target, done, parts)
@@ -160,7 +162,7 @@ class DeviceQueue(Queue):
         name = None if copies else key
 
         def run() -> None:
-            with self._alone("recording a graph"):
+            with self._locked("recording a graph"):
                 loaded.encode(self._batch.compute_pass(), places, name)
                 for source, target in copies:
                     copy_binding(self._batch.encoder(), source, target)
@@ -169,15 +171,15 @@ class DeviceQueue(Queue):
         return run
 
     def repeat(self, executable: Executable, key: Hashable) -> Run | None:
-        """Record a program that is known: what most dispatches in a loop are."""
+        """Record commands that are known: what most dispatches in a loop are."""
         assert isinstance(executable, WebGPUExecutable)
-        program = executable.loaded.repeat(key)
-        if program is None:
+        commands = executable.loaded.repeat(key)
+        if commands is None:
             return None
 
         def run() -> None:  # `_record` has taken the lock
             batch = self._batch
-            program.encode(batch.compute_pass())
+            commands.encode(batch.compute_pass())
             batch.operations += 1
 
         return run
@@ -191,7 +193,9 @@ class DeviceQueue(Queue):
             ContextLostError: The device is lost.
         """
         for index, given in enumerate(commands):
-            if not isinstance(given, wgpu.GPUCommandBuffer) or given._device is not self.gpu.handle:
+            if not isinstance(given, wgpu.GPUCommandBuffer) or public.is_foreign(
+                given, self.gpu.handle
+            ):
                 raise ValidationError(
                     f"submit: got {type(given).__name__}, expected a GPUCommandBuffer of this"
                     " context's device"
@@ -208,7 +212,7 @@ class DeviceQueue(Queue):
     def _check_submission(self, commands: Sequence[Any]) -> None:
         """Find out what would end the process in wgpu-native."""
         with device_errors("submitting command buffers"):
-            self.gpu.encoder("whether the device lives")
+            self.gpu.encoder("whether the device lives").finish()
         for index, given in enumerate(commands):
             uses_of(given).check(f"submit: command buffer {index}")
 
@@ -216,7 +220,7 @@ class DeviceQueue(Queue):
         """The user's command buffers after what is recorded."""
 
         def run() -> None:
-            with self._alone("submitting command buffers"):
+            with self._locked("submitting command buffers"):
                 self._submit_batch()
                 self._check_submission(commands)
                 self.gpu.queue.submit(list(commands))
@@ -236,13 +240,14 @@ class DeviceQueue(Queue):
             raise consequence("a submission that had waited for a timeline", failed)
 
     @contextlib.contextmanager
-    def lending(self, storage: Any) -> Iterator[Any]:
-        """A GPUBuffer over a tensor's memory, which can be destroyed until afterwards."""
-        lent = lend(storage.buffer)
+    def rented_buffer(self, storage: Any) -> Iterator[Any]:
+        """A tensor's GPUBuffer, which the user may destroy within the block, and not afterwards."""
+        buffer = storage.buffer
+        vars(buffer).pop("destroy", None)
         try:
-            yield lent
+            yield buffer
         finally:
-            take_back(lent)
+            buffer.destroy = _no_longer_rented
 
     def is_intact(self, storage: Any) -> bool:
         """Whether the user has left a tensor's buffer alive."""
@@ -259,7 +264,7 @@ class DeviceQueue(Queue):
         return super().submit(operation, ordered)
 
     def _record(self, record: Run, fail: Callable[[BaseException], None]) -> None:
-        with self._alone("recording a graph"):
+        with self._locked("recording a graph"):
             record()
             if not self._batch.empty:
                 self._in_batch.append(fail)
@@ -274,7 +279,7 @@ class DeviceQueue(Queue):
 
     def submit_recorded(self) -> None:
         """Submit what is recorded."""
-        with self._alone("submitting recorded graphs"):
+        with self._locked("submitting recorded graphs"):
             self._submit_batch()
 
     def _submit_batch(self) -> None:
@@ -289,7 +294,7 @@ class DeviceQueue(Queue):
 
     def _signal(self, operation: Operation) -> None:
         """Later work on this device need not wait; everyone else waits until it has run."""
-        with self._alone("submitting recorded graphs"):
+        with self._locked("submitting recorded graphs"):
             fence = self.gpu.staging.fence(self._batch.encoder())
             self._submit_batch()
         for timeline, value in operation.signals:
@@ -313,13 +318,17 @@ class DeviceQueue(Queue):
             self._batch = Batch(self.gpu)
             self._in_batch.clear()
 
-    def _alone(self, what: str) -> _Alone:
-        """Nobody else records meanwhile; errors in our own words."""
-        return _Alone(self, self._lock, what)
+    def _locked(self, what: str) -> _Locked:
+        """Hold the lock, so that nobody else records; turn wgpu's errors into our own."""
+        return _Locked(self, self._lock, what)
 
 
-class _Alone:
-    """What `DeviceQueue._alone` gives; a class, as generators cost more than a recording does."""
+def _no_longer_rented() -> None:
+    """What `destroy` of a buffer does when the rent is over: the memory is the tensor's."""
+
+
+class _Locked:
+    """What `DeviceQueue._locked` gives; a class, as generators cost more than a recording does."""
 
     __slots__ = ("_lock", "_queue", "_what")
 

@@ -12,7 +12,8 @@ from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.device import Device, find_adapter
+from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.recording import Recording

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import wgpu
-from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
@@ -17,14 +17,13 @@ from webnn_py.engines.webgpu.compiler.compiled import Compiled
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
 from webnn_py.engines.webgpu.compiler.storage import PART_ALIGNMENT, host_dtype
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.native import DispatchCommands
 from webnn_py.ir import Descriptor, Value
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-_set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-_set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-_dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +47,6 @@ class Step:
     fixed: Any
 
 
-class Program:
-    """The calls that record a graph over fixed places.
-
-    They go straight to wgpu-native: what wgpu-py's methods add (a flush of errors each, which come
-    again when the encoder is finished) costs more than the recording.
-    """
-
-    __slots__ = ("_calls", "_groups")
-
-    def __init__(self, calls: list[tuple[Any, Any, int, int, int, int]], groups: list[Any]) -> None:
-        self._calls = calls
-        self._groups = groups
-
-    def encode(self, compute: Any) -> None:
-        """Record into an open compute pass."""
-        handle = compute._internal
-        for pipeline, group, x, y, z, times in self._calls:
-            _set_pipeline(handle, pipeline)
-            _set_bind_group(handle, 0, group, 0, ffi.NULL)
-            _dispatch(handle, x, y, z)
-            for _ in checkpoints(range(times - 1)) if times > 1 else ():
-                _dispatch(handle, x, y, z)
-
-
 class LoadedGraph:
     """Kernels' pipelines, and the graph's own buffers.
 
@@ -84,7 +59,7 @@ class LoadedGraph:
         self.graph = compiled.graph
         kernels = compiled.kernels
         self._lock = threading.Lock()
-        self._programs: PlaceCache[Program] = PlaceCache()
+        self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._own: dict[Value, Binding] = {}
         self._io: dict[Value, Binding] = {}
         self._check_sizes()
@@ -107,16 +82,19 @@ class LoadedGraph:
 
     def _place_constants(self) -> None:
         for value in checkpoints(self.compiled.constants):
-            self._own[value] = self._upload(value, self.graph.constants[value])
+            array = self.graph.constants[value]
+            upload = functools.partial(self._upload, value, array)
+            buffer = self.gpu.weights.get(array, value.data_type, upload)
+            self._own[value] = Binding(buffer, 0, self.compiled.bytes_of(value))
 
-    def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Binding:
+    def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
         size = self.compiled.bytes_of(value)
         data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
         buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
         with device_errors(f"uploading a constant of {size} bytes"):
             buffer.write_mapped(padded_bytes(data, size))
             buffer.unmap()
-        return Binding(buffer, 0, size)
+        return buffer
 
     def _place_intermediates(self) -> None:
         plan = self.compiled.plan
@@ -159,17 +137,20 @@ class LoadedGraph:
             bound.append(step.numbers)
         return self.gpu.bind_group(step.layout, [place.entry for place in bound])
 
-    def _program(self, places: Mapping[Value, Binding]) -> Program:
+    def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """What is recorded for these places of inputs and outputs."""
         everything = self._own | dict(places)
-        groups = [
-            step.fixed or self._bind_group(step, everything) for step in checkpoints(self._steps)
-        ]
-        calls = [
-            (step.pipeline._internal, group._internal, *step.kernel.workgroups, step.kernel.times)
-            for step, group in zip(self._steps, groups, strict=True)
-        ]
-        return Program(calls, groups)
+        return DispatchCommands(
+            [
+                (
+                    step.pipeline,
+                    step.fixed or self._bind_group(step, everything),
+                    *step.kernel.workgroups,
+                    step.kernel.times,
+                )
+                for step in checkpoints(self._steps)
+            ]
+        )
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
         """Record one run into an open compute pass.
@@ -179,11 +160,11 @@ class LoadedGraph:
             places: Where each input and output lies. No output shares a buffer with an input.
             name: Under what `repeat` may find the same again.
         """
-        self._programs.get(places, self._program, name).encode(compute)
+        self._commands.get(places, self._commands_for, name).encode(compute)
 
-    def repeat(self, name: Hashable) -> Program | None:
+    def repeat(self, name: Hashable) -> DispatchCommands | None:
         """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""
-        return self._programs.recall(name)
+        return self._commands.recall(name)
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
         """Record one run into a GPUCommandEncoder with no open pass; as `encode`."""

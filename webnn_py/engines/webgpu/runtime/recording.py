@@ -13,9 +13,10 @@ from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands
 from webnn_py.engines.initialization import BoundInputs
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import public, resources
 from webnn_py.engines.webgpu.runtime.commands import observe_encoder
-from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 
 
@@ -41,7 +42,7 @@ class Recording(Commands):
                 encoder = gpu.handle.create_command_encoder(label="MLCommandEncoder")
         elif not isinstance(encoder, wgpu.GPUCommandEncoder):
             raise DataError(f"encoder: got {type_name(encoder)}, expected a GPUCommandEncoder")
-        elif encoder._device is not gpu.handle:
+        elif public.is_foreign(encoder, gpu.handle):
             raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
         self._encoder = encoder
         self._uses = observe_encoder(encoder)
@@ -93,7 +94,7 @@ class Recording(Commands):
 
     def _carry(self, bound: BoundInputs, places: Mapping[str, Any]) -> None:
         if not bound.initialized:
-            self._uses.graphs.setdefault(bound, bound.initialization(places))
+            self._uses.carry(bound.initialization(places))
 
     def run(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run."""

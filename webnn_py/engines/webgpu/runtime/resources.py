@@ -13,9 +13,10 @@ import wgpu
 
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown
-from webnn_py.engines.webgpu.runtime import textures
+from webnn_py.engines.webgpu.runtime import public, textures
 from webnn_py.engines.webgpu.runtime.binding import Binding
-from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import (
     COPIES,
     STORAGE,
@@ -91,7 +92,7 @@ def is_device_resource(value: object) -> bool:
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:
     """Raise a DataError if a GPU object was made by another device."""
-    if resource._device is not gpu.handle:
+    if public.is_foreign(resource, gpu.handle):
         raise DataError(f"{what}: the {type(resource).__name__} belongs to another GPUDevice")
 
 

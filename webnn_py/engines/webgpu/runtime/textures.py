@@ -17,7 +17,8 @@ import wgpu
 from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
-from webnn_py.engines.webgpu.runtime.device import Device, device_errors
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.ir import Value
 
 CHANNELS = {

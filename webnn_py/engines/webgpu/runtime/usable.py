@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import wgpu
-from wgpu.backends.wgpu_native._api import libf
 
 from webnn_py.core.errors import ContextLostError, DataError
+from webnn_py.engines.webgpu.runtime import native
 
 
 def check_usable(resource: Any, what: str) -> None:
@@ -17,12 +17,11 @@ def check_usable(resource: Any, what: str) -> None:
     """
     if isinstance(resource, wgpu.GPUBuffer) and resource.map_state != "unmapped":
         raise DataError(f"{what}: the GPUBuffer is mapped")
-    if resource._internal is None:
+    if native.is_released(resource):
         raise DataError(f"{what}: the {type(resource).__name__} is released")
     try:
         if isinstance(resource, wgpu.GPUBuffer):
-            # The one call that looks at any buffer, whatever its usage, and changes none.
-            libf.wgpuBufferUnmap(resource._internal)
+            native.touch(resource)
         else:
             texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
             texture.create_view()

@@ -1,4 +1,4 @@
-"""A bounded number of awaited runs under way at once."""
+"""A bound on how much is under way at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import deque
 from webnn_py.ordering.schedule import Run
 
 
-class Slots:
-    """Begins work when there is room, in the order in which it came; blocks nobody.
+class NonBlockingSemaphore:
+    """A semaphore that calls back, in the order of asking, instead of blocking who asks.
 
     Args:
         count: How much may be under way at once.
@@ -21,13 +21,13 @@ class Slots:
         self._beginning = False
         self._lock = threading.Lock()
 
-    def take(self, begin: Run) -> None:
-        """Call `begin` now or later; `give` is to follow when the work is done."""
+    def acquire(self, begin: Run) -> None:
+        """Call `begin` now or when there is room; `release` is to follow when its work is done."""
         with self._lock:
             self._waiting.append(begin)
         self._begin()
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Work is done: there is room for more."""
         with self._lock:
             self._free += 1

@@ -1,0 +1,177 @@
+"""What is private in wgpu is looked at before it is used."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("wgpu")
+
+from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.native import (
+    CHECKING,
+    FORKING,
+    OBSERVING,
+    RECORDING,
+    WAITING,
+    Capability,
+    Internals,
+)
+
+FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING)
+BY_HANDLE = (RECORDING, WAITING, CHECKING)
+
+
+@pytest.fixture
+def internals() -> Internals:
+    found = native.find_internals()
+    assert isinstance(found, Internals)
+    return found
+
+
+class Without:
+    """Another object, but for one name."""
+
+    def __init__(self, thing: Any, name: str) -> None:
+        self._thing = thing
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._name:
+            raise AttributeError(name)
+        return getattr(self._thing, name)
+
+
+class Renaming:
+    """Another object, in which some names are those of others."""
+
+    def __init__(self, thing: Any, names: dict[str, str]) -> None:
+        self._thing = thing
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._thing, self._names.get(name, name))
+
+    def getctype(self, what: Any) -> Any:
+        return self._thing.getctype(self._other(what))
+
+    def typeof(self, what: Any) -> Any:
+        return self._thing.typeof(self._other(what))
+
+    def _other(self, what: Any) -> Any:
+        return self._names.get(what, what) if isinstance(what, str) else what
+
+
+def test_all_is_there_in_this_release() -> None:
+    assert {c.name: c.missing for c in native.capabilities()} == dict.fromkeys(
+        ("recording", "waiting", "checking", "observing", "forking")
+    )
+
+
+@pytest.mark.parametrize("capability", FROM_PRIVATE_MODULES, ids=lambda c: c.name)
+def test_private_modules_that_are_gone(
+    capability: Capability, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wgpu.backends.wgpu_native._helpers", None)
+    found = native.find_internals()
+    assert isinstance(found, str)
+    assert "_helpers" in str(native.fault(capability, found))
+    assert native.fault(OBSERVING, found) is None
+
+
+@pytest.mark.parametrize("capability", BY_HANDLE, ids=lambda c: c.name)
+def test_functions_that_are_gone(capability: Capability, internals: Internals) -> None:
+    for name in capability.interface:
+        if not name.startswith("wgpu"):
+            continue
+        for changed in (
+            Internals(
+                internals.api, internals.helpers, internals.ffi, Without(internals.lib, name)
+            ),
+            Internals(
+                SimpleNamespace(libf=Without(internals.api.libf, name)),
+                internals.helpers,
+                internals.ffi,
+                internals.lib,
+            ),
+        ):
+            assert name in str(native.fault(capability, changed))
+
+
+@pytest.mark.parametrize("capability", BY_HANDLE, ids=lambda c: c.name)
+def test_functions_with_another_signature(capability: Capability, internals: Internals) -> None:
+    for name, expected in capability.interface.items():
+        if "(*)" not in expected:
+            continue
+        other = "WGPUProcQueueSubmit" if name.startswith("WGPU") else "wgpuQueueSubmit"
+        changed = Internals(
+            internals.api,
+            internals.helpers,
+            Renaming(internals.ffi, {name: other}),
+            Renaming(internals.lib, {name: other}),
+        )
+        found = str(native.fault(capability, changed))
+        assert found.startswith(f"{name} is void(*)(struct WGPUQueueImpl *, ")
+        assert found.endswith(f"expected {expected}")
+
+
+def test_structs_and_constants_that_are_others(internals: Internals) -> None:
+    struct = "WGPUBufferMapCallbackInfo"
+    ffi = Renaming(internals.ffi, {struct: "WGPUQueueWorkDoneCallback"})
+    changed = Internals(internals.api, internals.helpers, ffi, internals.lib)
+    assert f"{struct} is void(*)(" in str(native.fault(WAITING, changed))
+    ffi = Renaming(internals.ffi, {struct: "WGPUColor"})
+    changed = Internals(internals.api, internals.helpers, ffi, internals.lib)
+    assert f"{struct} is r, g, b, a, expected nextInChain" in str(native.fault(WAITING, changed))
+    constants = [name for name, kind in WAITING.interface.items() if kind == "int"]
+    assert len(constants) == 3
+    for name in constants:
+        lib = Without(internals.lib, name)
+        changed = Internals(internals.api, internals.helpers, internals.ffi, lib)
+        assert f"{name}: AttributeError" in str(native.fault(WAITING, changed))
+
+
+@pytest.mark.parametrize("capability", FROM_PRIVATE_MODULES, ids=lambda c: c.name)
+def test_attributes_under_another_name(capability: Capability, internals: Internals) -> None:
+    class GPUObjectBase:
+        def __init__(self, raw: Any) -> None:
+            self.raw = raw
+
+        def __del__(self) -> None:
+            pass
+
+    api = SimpleNamespace(libf=internals.api.libf, GPUObjectBase=GPUObjectBase)
+    helpers = SimpleNamespace(get_wgpu_instance=lambda: None)
+    changed = Internals(api, helpers, internals.ffi, internals.lib)
+    assert "knows no _" in str(native.fault(capability, changed))
+    fewer = SimpleNamespace(libf=internals.api.libf)
+    changed = Internals(fewer, SimpleNamespace(), internals.ffi, internals.lib)
+    assert re.search("no attribute|knows no _", str(native.fault(capability, changed)))
+
+
+def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> None:
+    class GPUQueue:
+        __slots__ = ()
+
+    monkeypatch.setattr(native.wgpu, "GPUQueue", GPUQueue)
+    assert native.fault(OBSERVING, "") == "GPUQueue has __slots__"
+
+
+@pytest.mark.parametrize("handle", [None, 7, object()])
+def test_handles_of_another_kind(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability in native.capabilities():
+        monkeypatch.setattr(capability, "missing", None)
+    native.confirm(SimpleNamespace(_internal=handle))
+    assert [c for c in native.capabilities() if c.there] == [OBSERVING, FORKING]
+
+
+def test_an_environment_that_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability in native.capabilities():
+        monkeypatch.setattr(capability, "missing", None)  # and put back at the end
+    monkeypatch.setenv("WEBNN_NATIVE", "0")
+    native.check()
+    assert {c.missing for c in native.capabilities()} == {"WEBNN_NATIVE=0"}

@@ -1,0 +1,398 @@
+"""Where wgpu-py's public calls are too slow or not enough: what is private in wgpu, and only here.
+
+Each `Capability` stands for one use of wgpu's private names. It checks itself when this module is
+loaded, and its handles once more on the first device; where a release of wgpu has other names or
+signatures, the public calls do the work instead, slower or with less found out beforehand. The
+capabilities do not depend on each other. WEBNN_NATIVE=0 turns all of them off.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.errors import OperationError
+from webnn_py.engines.webgpu.runtime import public
+
+SHORTEST_PAUSE = 2e-5
+LONGEST_PAUSE = 2e-3
+"""Seconds between two looks at whether the device is done; a small part of the time waited."""
+
+
+@dataclass(eq=False)
+class Capability:
+    """One use of what is private in wgpu.
+
+    Attributes:
+        name: A word for it.
+        without: What is done without it, and what is then lost.
+        interface: C functions with their types, callbacks likewise, structs with their members,
+            constants with "int".
+        attributes: The Python attributes that are used, and the methods that prove them by using
+            them themselves: "Class.method" in wgpu's classes.
+        missing: Why it is not there; None if it is.
+    """
+
+    name: str
+    without: str
+    interface: Mapping[str, str]
+    attributes: Mapping[str, str]
+    missing: str | None = None
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be used."""
+        return self.missing is None
+
+    @property
+    def by_handle(self) -> bool:
+        """Whether it hands wgpu-native's own handles to C functions."""
+        return bool(self.interface)
+
+
+_HANDLE = {"_internal": "GPUObjectBase.__init__"}
+_PASS = "struct WGPUComputePassEncoderImpl *"
+_BUFFER = "struct WGPUBufferImpl *"
+
+RECORDING = Capability(
+    "recording",
+    "dispatches are recorded by the methods of the compute pass, each of which looks for errors",
+    {
+        "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
+        "wgpuComputePassEncoderSetBindGroup": (
+            f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
+        ),
+        "wgpuComputePassEncoderDispatchWorkgroups": (
+            f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)"
+        ),
+    },
+    _HANDLE,
+)
+WAITING = Capability(
+    "waiting",
+    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile",
+    {
+        "wgpuBufferMapAsync": (
+            f"WGPUFuture(*)({_BUFFER}, uint64_t, size_t, size_t, WGPUBufferMapCallbackInfo)"
+        ),
+        "WGPUBufferMapCallback": "void(*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
+        "WGPUBufferMapCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
+        "WGPUCallbackMode_AllowProcessEvents": "int",
+        "WGPUMapAsyncStatus_Success": "int",
+        "WGPUMapMode_Read": "int",
+        "wgpuDevicePoll": "uint32_t(*)(struct WGPUDeviceImpl *, uint32_t, uint64_t *)",
+        "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
+        "wgpuBufferUnmap": f"void(*)({_BUFFER})",
+    },
+    _HANDLE,
+)
+CHECKING = Capability(
+    "checking",
+    "only buffers that can be storage are looked at before a submission; over one of the others"
+    " that is destroyed, wgpu-native ends the process",
+    {"wgpuBufferUnmap": f"void(*)({_BUFFER})"},
+    _HANDLE,
+)
+OBSERVING = Capability(
+    "observing",
+    "what the user's commands use is not known, and not refused; an initialization takes effect"
+    " when it is recorded, whether it is submitted or not",
+    {},
+    {},
+)
+FORKING = Capability(
+    "forking",
+    "a child process looks through all Python objects for wgpu's",
+    {},
+    {"_the_instance": "get_wgpu_instance", "_release": "GPUObjectBase.__del__"},
+)
+_ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING)
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """All of them, those that are missing with the reason."""
+    return _ALL
+
+
+# The check
+
+
+@dataclass(frozen=True, slots=True)
+class Internals:
+    """wgpu's private modules, or what stands for them in a test.
+
+    Attributes:
+        api: Classes of the GPU objects, and `libf`: C functions that raise a GPUError.
+        helpers: Where the instance is kept.
+        ffi: Types of the C interface.
+        lib: C functions.
+    """
+
+    api: Any
+    helpers: Any
+    ffi: Any
+    lib: Any
+
+
+def find_internals() -> Internals | str:
+    """The private modules, or why they are not found."""
+    package = "wgpu.backends.wgpu_native"
+    try:
+        api, helpers, c = (
+            importlib.import_module(f"{package}.{name}") for name in ("_api", "_helpers", "_ffi")
+        )
+        return Internals(api, helpers, c.ffi, c.lib)
+    except (ImportError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def fault(capability: Capability, internals: Internals | str) -> str | None:
+    """Why a capability cannot be used with these private modules; None if it can."""
+    if capability is OBSERVING:
+        return _unfit_to_observe()
+    if isinstance(internals, str):
+        return internals
+    try:
+        for name, expected in capability.interface.items():
+            found = _type_of(internals, name)
+            if found != expected:
+                return f"{name} is {found}, expected {expected}"
+        for name, method in capability.attributes.items():
+            if not _uses(internals, method, name):
+                return f"{method} knows no {name}"
+    except Exception as error:  # cffi has errors of its own
+        return f"{name}: {type(error).__name__}: {error}"
+    return None
+
+
+def _type_of(internals: Internals, name: str) -> str:
+    ffi = internals.ffi
+    if name.startswith("WGPU") and "_" in name:
+        return type(getattr(internals.lib, name)).__name__
+    if name.startswith("WGPU"):
+        members = ffi.typeof(name).fields if ffi.typeof(name).kind == "struct" else None
+        return ", ".join(member for member, _ in members) if members else str(ffi.getctype(name))
+    if not callable(getattr(internals.api.libf, name)):
+        return "not callable"
+    return str(ffi.getctype(ffi.typeof(getattr(internals.lib, name))))
+
+
+def _uses(internals: Internals, method: str, name: str) -> bool:
+    """Whether the method (or function), or the one that it overrides, uses a name."""
+    owner, _, function = method.rpartition(".")
+    if not owner:
+        places = [vars(internals.helpers)]
+    else:
+        places = [vars(kind) for kind in getattr(internals.api, owner).__mro__]
+    codes = [getattr(place.get(function), "__code__", None) for place in places]
+    return any(code is not None and name in code.co_names for code in codes)
+
+
+def _unfit_to_observe() -> str | None:
+    """Why objects of wgpu's cannot be given a subclass of their class, if so."""
+    for kind in (wgpu.GPUDevice, wgpu.GPUQueue, wgpu.GPUCommandEncoder):
+        if any("__slots__" in vars(base) for base in kind.__mro__ if base is not object):
+            return f"{kind.__name__} has __slots__"
+    return None
+
+
+def check() -> None:
+    """Find out what is there."""
+    global _wgpu
+    found = find_internals()
+    off = os.environ.get("WEBNN_NATIVE") == "0"
+    for capability in _ALL:
+        capability.missing = "WEBNN_NATIVE=0" if off else fault(capability, found)
+    _wgpu = found if isinstance(found, Internals) else None
+
+
+_wgpu: Any = None
+check()
+
+
+def confirm(device: Any) -> None:
+    """Look once more, at a real device: whether its handle is what the C functions take."""
+    for capability in _ALL:
+        if capability.there and capability.by_handle:
+            try:
+                fits = _wgpu.ffi.typeof(device._internal) is _wgpu.ffi.typeof("WGPUDevice")
+            except Exception as error:
+                capability.missing = f"the handle of a GPUDevice: {error}"
+            else:
+                capability.missing = None if fits else "the handle of a GPUDevice is none"
+
+
+# Recording
+
+
+class DispatchCommands:
+    """The dispatches of a graph over fixed places, to be recorded as often as one likes.
+
+    They go straight to wgpu-native: what wgpu-py's methods add (a flush of errors each, which come
+    again when the encoder is finished) costs more than the recording.
+
+    Args:
+        dispatches: Pipeline, bind group, workgroups (x, y, z), and how many times in a row.
+    """
+
+    __slots__ = ("_calls", "_dispatches", "_native")
+
+    def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
+        self._native = RECORDING.there
+        self._dispatches = dispatches
+        self._calls = [
+            (pipeline._internal, group._internal, x, y, z, times)
+            for pipeline, group, x, y, z, times in (dispatches if self._native else ())
+        ]
+
+    def encode(self, compute: Any) -> None:
+        """Record into an open compute pass."""
+        if not self._native:
+            public.encode(compute, self._dispatches)
+            return
+        handle = compute._internal
+        for pipeline, group, x, y, z, times in self._calls:
+            _set_pipeline(handle, pipeline)
+            _set_bind_group(handle, 0, group, 0, _NULL)
+            _dispatch(handle, x, y, z)
+            for _ in checkpoints(range(times - 1)) if times > 1 else ():
+                _dispatch(handle, x, y, z)
+
+
+if RECORDING.there:
+    _NULL = _wgpu.ffi.NULL
+    _set_pipeline = _wgpu.lib.wgpuComputePassEncoderSetPipeline
+    _set_bind_group = _wgpu.lib.wgpuComputePassEncoderSetBindGroup
+    _dispatch = _wgpu.lib.wgpuComputePassEncoderDispatchWorkgroups
+
+
+# Waiting
+
+
+def map_for_reading(device: Any, buffer: Any) -> None:
+    """Wait until the host can read a buffer.
+
+    Raises:
+        ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
+        OperationError: The buffer cannot be mapped.
+    """
+    if WAITING.there:
+        _map(device, buffer)
+    else:
+        public.map_for_reading(device, buffer)
+
+
+def read_mapped(buffer: Any) -> Any:
+    """The memory of a mapped buffer, valid until `unmap`."""
+    if not WAITING.there:
+        return buffer.read_mapped(copy=False)
+    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
+    return _wgpu.ffi.buffer(begin, buffer.size)
+
+
+def unmap(buffer: Any) -> None:
+    """End what `map_for_reading` began."""
+    if WAITING.there:
+        _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
+    else:
+        buffer.unmap()
+
+
+_statuses: dict[int, int | None] = {}
+"""How mappings ended, by number; None while they are under way."""
+_numbers = itertools.count(1)
+
+
+def _mapped(status: int, _message: Any, number: Any, _unused: Any) -> None:
+    key = int(_wgpu.ffi.cast("uintptr_t", number))
+    if key in _statuses:  # somebody waits for it
+        _statuses[key] = int(status)
+
+
+if WAITING.there:
+    _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _mapped)
+
+
+def _map(device: Any, buffer: Any) -> None:
+    """Look now and then, as wgpu-py waits within wgpu-native, and lets nobody submit meanwhile."""
+    ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
+    number = next(_numbers)
+    info = ffi.new("WGPUBufferMapCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = _CALLBACK
+    info.userdata1 = ffi.cast("void *", number)
+    _statuses[number] = None
+    begun = looked = time.monotonic()
+    try:
+        libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, buffer.size, info[0])
+        while True:
+            libf.wgpuDevicePoll(device._internal, False, ffi.NULL)
+            status = _statuses[number]
+            if status is not None:
+                break
+            now = time.monotonic()
+            if now - looked > public.LIFE_SIGN:
+                public.check_alive(device)
+                looked = now
+            time.sleep(min(max((now - begun) / 16, SHORTEST_PAUSE), LONGEST_PAUSE))
+    finally:
+        del _statuses[number]
+    if status != lib.WGPUMapAsyncStatus_Success:
+        raise OperationError(f"mapping a buffer of {buffer.size} bytes: status {status}")
+
+
+# Checking
+
+
+def is_released(resource: Any) -> bool:
+    """Whether a GPU object was released by force, so that no call may be made with it."""
+    return CHECKING.there and resource._internal is None
+
+
+def touch(buffer: Any) -> None:
+    """Raise wgpu's GPUError if a buffer that is not mapped is destroyed, or its device is lost."""
+    if CHECKING.there:
+        # The one call that looks at any buffer, whatever its usage, and changes none.
+        _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
+    else:
+        public.touch(buffer)
+
+
+# Observing
+
+
+def specialize(thing: Any, kind: type) -> None:
+    """Make an object of wgpu's one of a subclass of its class, in place."""
+    assert OBSERVING.there
+    thing.__class__ = kind
+
+
+# Forking
+
+
+def abandon_drivers() -> bool:
+    """In a child process: give nothing back to the parent's drivers, which hang or crash there.
+
+    Returns:
+        Whether there were drivers; False if the parent had not used wgpu.
+    """
+    if not FORKING.there:
+        return public.keep_for_ever()
+    if _wgpu.helpers._the_instance is None:
+        return False
+    for member in vars(_wgpu.api).values():
+        if isinstance(member, type) and hasattr(member, "_release"):
+            member._release = _keep
+    return True
+
+
+def _keep(thing: Any) -> None:
+    """What is done in place of releasing a GPU object."""

@@ -1,0 +1,100 @@
+"""What `native` does faster or better, by wgpu-py's public calls alone."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.errors import ContextLostError, OperationError
+
+Dispatch = tuple[Any, Any, int, int, int, int]
+"""Pipeline, bind group, workgroups (x, y, z), and how many times in a row."""
+LIFE_SIGN = 0.05
+"""Seconds between two looks at whether a device still lives, as nobody tells who waits for it."""
+
+
+def encode(compute: Any, dispatches: Sequence[Dispatch]) -> None:
+    """Record dispatches into an open compute pass."""
+    for pipeline, group, x, y, z, times in checkpoints(dispatches):
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, group)
+        for _ in checkpoints(range(times)):
+            compute.dispatch_workgroups(x, y, z)
+
+
+def check_alive(device: Any) -> None:
+    """Raise a ContextLostError if a device was lost or destroyed."""
+    try:
+        device.create_command_encoder().finish()
+    except wgpu.GPUError as error:
+        if "lost" in str(error):
+            raise ContextLostError("the GPUDevice was destroyed") from None
+
+
+def map_for_reading(device: Any, buffer: Any) -> None:
+    """Have another thread wait, which is left behind if the device is destroyed.
+
+    Raises:
+        ContextLostError: The device was lost.
+        OperationError: The buffer cannot be mapped.
+    """
+    failed: list[BaseException] = []
+    done = threading.Event()
+
+    def wait() -> None:
+        try:
+            buffer.map_sync(wgpu.MapMode.READ)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=wait, name="webnn-mapping", daemon=True).start()
+    while not done.wait(LIFE_SIGN):
+        check_alive(device)
+    if failed:
+        check_alive(device)
+        raise OperationError(f"mapping a buffer of {buffer.size} bytes: {failed[0]}")
+
+
+def touch(buffer: Any) -> None:
+    """Raise a GPUError if a buffer is destroyed or its device lost, if it can be storage."""
+    device = device_of(buffer)
+    if device is not None and buffer.usage & wgpu.BufferUsage.STORAGE:
+        storage = {"type": wgpu.BufferBindingType.storage}
+        entry = {"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": storage}
+        layout = device.create_bind_group_layout(entries=[entry])
+        resource = {"buffer": buffer, "offset": 0, "size": 4}
+        device.create_bind_group(layout=layout, entries=[{"binding": 0, "resource": resource}])
+
+
+def device_of(thing: Any) -> Any:
+    """The GPUDevice that made a GPU object; None if it does not tell.
+
+    wgpu-py has no public name for it: it is the one attribute that is a GPUDevice.
+    """
+    for value in getattr(thing, "__dict__", {}).values():
+        if isinstance(value, wgpu.GPUDevice):
+            return value
+    return None
+
+
+def is_foreign(thing: Any, device: Any) -> bool:
+    """Whether a GPU object was made by another device, as far as can be told."""
+    owner = device_of(thing)
+    return owner is not None and owner is not device
+
+
+def keep_for_ever() -> bool:
+    """Keep every GPU object of the process from being released; whether there are any."""
+    kinds = (wgpu.GPUAdapter, wgpu.GPUObjectBase)
+    found = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
+    for thing in found:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return bool(found)
