@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py import MLCommandEncoder, MLGraphBuilder, ml
+from webnn_py import MLCommandEncoder, MLGraphBuilder, MLOperandDataType, ml
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 
 
@@ -40,7 +40,7 @@ def stamp(encoder: Any, queries: Any, index: int) -> None:
     encoder.begin_compute_pass(timestamp_writes=writes).end()
 
 
-def measure(device: Any, size: int, data_type: str, runs: int) -> dict[str, Any]:
+def measure(device: Any, size: int, data_type: MLOperandDataType, runs: int) -> dict[str, Any]:
     """Median time of one run, and the largest relative error of sampled elements."""
     context = ml.create_context_sync(device)
     rng = np.random.default_rng(0)

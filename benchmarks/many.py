@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.report import machine, show, write_json
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand, ml
+from webnn_py.core import dtypes
 
 Array = np.ndarray[Any, Any]
 Apply = Callable[..., dict[str, MLOperand]]
@@ -71,7 +72,9 @@ CASES = {
 def measure(context: MLContext, apply: Apply, inputs: Mapping[str, Array], runs: int) -> Any:
     """Seconds to build, of the first run, of later ones; and the results."""
     builder = MLGraphBuilder(context)
-    operands = {name: builder.input(name, str(a.dtype), a.shape) for name, a in inputs.items()}
+    operands = {
+        name: builder.input(name, dtypes.from_numpy(a.dtype), a.shape) for name, a in inputs.items()
+    }
     begin = time.perf_counter()
     graph = builder.build_sync(apply(builder, *operands.values()))
     built = time.perf_counter() - begin

@@ -1,36 +1,60 @@
-"""Fills the operators' table of the documentation from their registry."""
+"""Fills tables of the documentation: operators from their registry, names from their types."""
 
 from __future__ import annotations
 
-from typing import Any
+import typing
+from typing import Any, Literal
 
-import webnn_py.ops.all  # noqa: F401  (declares every operator)
+import webnn_py
 from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.ops.decompositions import DECOMPOSITIONS
+from webnn_py.ops.docstrings import SPECIFICATION
 
-MARKER = "<!-- operators -->"
+HEAD = """\
+| | | parameters | data types | | |
+|---|---|---|---|---|---|"""
 
 
 def row(op: Operator) -> str:
-    """One operator: how it is called, its first operand's data types, and how it is made."""
+    """One operator: its call, its first operand's data types, how it is made, its section."""
     parameters = [name for name in op.signature.parameters if name not in ("self", "label")]
     types = ", ".join(op.operand_types(next(iter(op.limits))))
-    kind = "elementwise" if op.elementwise else "composite" if op.decompose else ""
+    kind = "elementwise" if op.elementwise else "composite" if op.name in DECOMPOSITIONS else ""
     summary = op.doc.partition("\n")[0].replace("|", "\\|")
-    return f"| `{op.name}` | {summary} | {', '.join(parameters)} | {types} | {kind} |"
+    name = f"[`{op.name}`](reference.md#webnn_py.MLGraphBuilder.{op.name})"
+    section = "extension" if op.extension else f"[§]({SPECIFICATION}{op.section})"
+    return f"| {name} | {summary} | {', '.join(parameters)} | {types} | {kind} | {section} |"
 
 
-def table() -> str:
+def operators() -> str:
     """All operators by family."""
     families: dict[str, list[Operator]] = {}
     for op in REGISTRY.values():
         families.setdefault(op.family, []).append(op)
     parts = []
     for family, members in families.items():
-        parts += [f"\n## {family.capitalize()}\n", "| | | parameters | data types | |"]
-        parts += ["|---|---|---|---|---|", *map(row, members)]
+        parts += [
+            f"\n## {family.capitalize()}\n",
+            "| | | parameters | data types | | |",
+        ]
+        parts += ["|---|---|---|---|---|---|", *map(row, members)]
     return "\n".join(parts)
+
+
+def names() -> str:
+    """The types that are choices of strings."""
+    public = {name: getattr(webnn_py, name) for name in webnn_py.__all__}
+    choices = {n: typing.get_args(t) for n, t in public.items() if typing.get_origin(t) is Literal}
+    rows = [f"| `{name}` | {', '.join(map(repr, values))} |" for name, values in choices.items()]
+    return "\n".join(["| | |", "|---|---|", *rows])
+
+
+TABLES = {"<!-- operators -->": operators, "<!-- names -->": names}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """What mkdocs calls for each page."""
-    return markdown.replace(MARKER, table()) if MARKER in markdown else markdown
+    for marker, table in TABLES.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, table())
+    return markdown

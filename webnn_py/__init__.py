@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from webnn_py.api.ml import ml
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.tensor import MLTensor
+    from webnn_py.core.devices import MLDeviceType, MLPowerPreference
+    from webnn_py.core.dtypes import MLOperandDataType
     from webnn_py.core.errors import (
         ContextLostError,
         DataError,
@@ -43,6 +45,8 @@ _HOMES = {
     "api.context": ("MLContext",),
     "api.descriptor": ("MLOperandDescriptor",),
     "api.encoder": ("MLCommandEncoder",),
+    "core.devices": ("MLDeviceType", "MLPowerPreference"),
+    "core.dtypes": ("MLOperandDataType",),
     "core.errors": (
         "ContextLostError",
         "DLPackError",
@@ -73,12 +77,15 @@ __all__ = [
     "MLCommandEncoder",
     "MLContext",
     "MLContextLostInfo",
+    "MLDeviceType",
     "MLError",
     "MLExecution",
     "MLGraph",
     "MLGraphBuilder",
     "MLOperand",
+    "MLOperandDataType",
     "MLOperandDescriptor",
+    "MLPowerPreference",
     "MLTensor",
     "NotSupportedError",
     "OperationError",

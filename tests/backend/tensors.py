@@ -9,6 +9,7 @@ import numpy as np
 from tests.graphs import build, doubling
 from tests.threads import LONG as LONG
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, MLTensor, Timeline
+from webnn_py.ordering.timeline import state_of
 
 SHAPE = (2, 3)
 ONES = np.ones(SHAPE, np.float32)
@@ -55,7 +56,7 @@ class Parked:
 def broken(context: MLContext) -> MLTensor:
     """A tensor whose producer failed."""
     timeline, made = Timeline(), tensor(context)
-    timeline.fail(1, ValueError("boom"))
+    state_of(timeline).fail(1, ValueError("boom"))
     context.dispatch(
         doubling(context), {"x": tensor(context, ONES)}, {"y": made}, sync=[timeline(wait=1)]
     )

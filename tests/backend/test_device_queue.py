@@ -27,6 +27,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.ordering.timeline import state_of
 
 TRIPLE = """
 @group(0) @binding(0) var<storage, read_write> data: array<f32>;
@@ -229,7 +230,7 @@ def test_a_tensor_that_parked_work_uses_is_not_exported(gpu: MLContext) -> None:
 
 def test_what_was_never_made_is_not_exported(gpu: MLContext) -> None:
     made, timeline = tensor(gpu, exportable=True), Timeline()
-    timeline.fail(1, ValueError("boom"))
+    state_of(timeline).fail(1, ValueError("boom"))
     gpu.dispatch(doubling(gpu), {"x": tensor(gpu)}, {"y": made}, sync=[timeline(wait=1)])
     with pytest.raises(OperationError, match="boom"), gpu.export_to_gpu(made):
         pass

@@ -29,6 +29,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
+from webnn_py.ordering.timeline import state_of
 
 LONG = 60
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork() here")
@@ -124,7 +125,7 @@ def fork_with(device_type: Any) -> None:
     left, x, host = uses(context), tensor(context, ONES), Timeline()
     assert_awaits(context)
     queue: Any = session_of(context).queue
-    held = [queue._schedules._main._lock, host._lock]
+    held = [queue._schedules._main._lock, state_of(host)._lock]
     if device_type == "gpu":
         held.append(queue._lock)
     with contextlib.ExitStack() as locks:

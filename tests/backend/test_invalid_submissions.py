@@ -25,6 +25,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.ordering.timeline import state_of
 
 Scenario = tuple[Any, Callable[[], object], str]
 """A command buffer, what makes it invalid, and what the error says then."""
@@ -263,7 +264,7 @@ def test_a_submission_that_failed_can_be_made_again(gpu: MLContext) -> None:
     gpu.submit([commands], sync=[gate(wait=1)])
     with pytest.raises(ValidationError, match="submitted before"):
         gpu.submit([commands])
-    gate.fail(1, ValueError("boom"))
+    state_of(gate).fail(1, ValueError("boom"))
     session_of(gpu).run_on_worker(lambda: None).wait(LONG)
     with pytest.raises(OperationError, match="boom"):
         gpu.flush()

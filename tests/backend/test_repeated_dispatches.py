@@ -21,6 +21,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.ordering.timeline import state_of
 
 
 @pytest.fixture(params=["cpu", "gpu"])
@@ -136,7 +137,7 @@ def test_failed_inputs_fail_a_repeat(gpu: MLContext) -> None:
     gpu.dispatch(graph, {"x": x}, {"y": y})
     gpu.dispatch(graph, {"x": y}, {"y": z})
     gate = Timeline()
-    gate.fail(1, ValueError("boom"))
+    state_of(gate).fail(1, ValueError("boom"))
     gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[gate(wait=1)])
     gpu.dispatch(graph, {"x": y}, {"y": z})
     with pytest.raises(OperationError, match="boom"):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.graphs import awaited, build, normal
-from tests.threads import in_threads
 from tests.internals import engine_of
+from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
 
 SIDE = 512

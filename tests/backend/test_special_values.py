@@ -22,7 +22,7 @@ from tests.graphs import awaited, build
 from tests.property.drawing import Array, Call, Tensor
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
-from webnn_py.core.dtypes import DTYPES, DataType
+from webnn_py.core.dtypes import DTYPES, MLOperandDataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
 NAN, INF = np.nan, np.inf
@@ -65,7 +65,7 @@ def options(op: Operator) -> Iterator[dict[str, Any]]:
         yield {}
     for name in names:
         choices: tuple[Any, ...] = NUMBERS.get(name, ())
-        if hints[name] == DataType:
+        if hints[name] == MLOperandDataType:
             choices = op.operand_types("output")
         assert choices, f"say which values option {name!r} of {op.name} is to be tried with"
         yield from ({name: choice} for choice in choices)

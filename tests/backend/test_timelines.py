@@ -30,6 +30,8 @@ from webnn_py import (
     ml,
 )
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+from webnn_py.ordering.timeline import state_of
+from webnn_py.ordering.timeline_state import TimelineState
 
 PASSES = max(20, int(os.environ.get("WEBNN_REPEAT", "20")))
 KINDS = ["cpu", "gpu"]
@@ -139,7 +141,7 @@ def test_what_a_failed_run_was_to_signal_fails_before_its_await(
     async def main() -> None:
         for _ in range(PASSES):
             broken, timeline = Timeline(), Timeline()
-            broken.fail(1, ValueError("boom"))
+            state_of(broken).fail(1, ValueError("boom"))
             sync = [broken(wait=1), timeline(signal=1)]
             with pytest.raises(OperationError, match="boom"):
                 await MLAwaitedExecution(context).compute(graph, {"x": ONES}, sync=sync)
@@ -357,7 +359,7 @@ def test_the_queue_of_one_device_orders_two_contexts_without_the_host(
     shared: tuple[MLContext, MLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = shared
-    monkeypatch.setattr(Timeline, "when", pytest.fail)  # nobody is ever parked
+    monkeypatch.setattr(TimelineState, "when", pytest.fail)  # nobody is ever parked
     a, b = Timeline(), Timeline()
     graphs = {context: adding(context) for context in shared}
     # Both contexts count in the same two buffers, each in its turn.
@@ -432,7 +434,7 @@ def test_a_failure_runs_down_the_pipeline(pair: tuple[MLContext, MLContext]) -> 
             sync = [wait, signal(signal=turn), *spoiled]
             context.dispatch(graphs[context], {"x": x}, {"y": y}, sync)
     b.wait_sync(2, timeout=LONG)
-    broken.fail(1, ValueError("boom"))
+    state_of(broken).fail(1, ValueError("boom"))
     for timeline in (a, b):
         for turn in (3, 5):
             with pytest.raises(OperationError, match="boom"):

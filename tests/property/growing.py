@@ -19,7 +19,7 @@ from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import Inferred, MLOperand
+from webnn_py.ops.operand import Inferred, MLOperand, value_of
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Grower(GraphBuilder):
         """A constant of one of the few data types."""
         (data_type,) = (name for name in DATA_TYPES if DTYPES[name].numpy == array.dtype)
         operand = self.add_constant(np.array(array, order="C"), data_type)
-        self._know(operand.value, array)
+        self._know(value_of(operand), array)
         return operand
 
     def _know(self, value: Value, array: Array) -> None:
@@ -179,8 +179,8 @@ class Grower(GraphBuilder):
             raise Rejected
         made = super().emit(op, operands, given, inferred, label)
         node = self._nodes[-1]
-        arrays = [None if o is None else self.arrays[o.value] for o in operands]
-        moved = [None if o is None else self._disturbed[o.value] for o in operands]
+        arrays = [None if o is None else self.arrays[value_of(o)] for o in operands]
+        moved = [None if o is None else self._disturbed[value_of(o)] for o in operands]
         exact = self._exact.issuperset(node.operands)
         results, others = evaluate(node, arrays), evaluate(node, moved)
         if not exact:

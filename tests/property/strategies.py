@@ -22,7 +22,7 @@ from tests.property.contents import WHOLE
 from tests.property.drawing import Call, Draw, Tensor, data_types, operands, shapes, tensors
 from tests.property.rules import RULES, general
 from webnn_py.core.convert import Signed
-from webnn_py.core.dtypes import DataType
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
 
@@ -38,7 +38,7 @@ def option(op: Operator, name: str, annotation: Any, rank: int) -> st.SearchStra
         return st.none() | st.lists(st.integers(0, max(rank - 1, 0)), unique=True, max_size=rank)
     if name == "permutation":
         return st.none() | st.permutations(range(rank))
-    if annotation == DataType:
+    if annotation == MLOperandDataType:
         return data_types(op, "output")
     if typing.get_origin(annotation) is Literal:
         return st.sampled_from(typing.get_args(annotation))

@@ -15,12 +15,12 @@ from webnn_py import MLContext, MLGraphBuilder, ml
 from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
-from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.passes import Target, optimize
 from webnn_py.passes.decompose import decompose
 
-NO_COMPOSITES = Target(lambda node: REGISTRY[node.op].decompose is None, evaluate)
-COMPOSITES = sorted(op.name for op in REGISTRY.values() if op.decompose is not None)
+NO_COMPOSITES = Target(lambda node: node.op not in DECOMPOSITIONS, evaluate)
+COMPOSITES = sorted(DECOMPOSITIONS)
 
 
 @pytest.fixture(scope="module")

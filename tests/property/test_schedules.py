@@ -38,6 +38,7 @@ from webnn_py import (
     TimelinePoint,
     ml,
 )
+from webnn_py.ordering.timeline import state_of
 
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "30"))
 STEPS = 40
@@ -84,7 +85,7 @@ class Programs(RuleBasedStateMachine):
         self.sides = [Side(kind) for kind in self.kinds]
         self.timelines = [(Timeline(), ModelTimeline()) for _ in range(3)]
         self.broken = Timeline(), ModelTimeline()
-        self.broken[0].fail(1, ValueError("boom"))
+        state_of(self.broken[0]).fail(1, ValueError("boom"))
         self.broken[1].limit = 1
         self.last = [0, 0, 0]
         self.operations: list[ModelOperation] = []
@@ -369,7 +370,7 @@ class Programs(RuleBasedStateMachine):
             self.sides.pop()
         assert not self.operations
         for timeline, _ in [*self.timelines, self.broken]:
-            assert timeline._waiters == []
+            assert state_of(timeline)._waiters == []
         pause = threading.Event()
         for _ in range(50):
             gc.collect()

@@ -33,12 +33,12 @@ LIBRARIES = {
     "onnxruntime": ("engines.onnxruntime",),
     "onnx": ("onnx", "engines.onnxruntime"),
 }
-MAX_LINES = 500
+MAX_LINES = 450
 
 NATIVE = "engines.webgpu.runtime.native"
 """The one module that may use what is private in wgpu."""
-OF_WGPU = ("api", "engines.webgpu.runtime")
-"""Where objects of wgpu's go through."""
+OF_WGPU = ("engines.webgpu.runtime",)
+"""Where objects of wgpu's are used."""
 
 
 def module_name(path: Path) -> str:
@@ -95,6 +95,7 @@ def test_imports_point_one_way(module: str) -> None:
 
 
 def test_no_two_modules_import_each_other() -> None:
+    """Not even for type checkers, and not by way of others."""
     graphlib.TopologicalSorter({module: own_imports(module) for module in MODULES}).prepare()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from webnn_py import MLGraphBuilder
 from webnn_py.ops.declare import REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -29,16 +33,63 @@ def test_the_table_of_operators_lists_all_of_them() -> None:
     cells = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         for line in operators_page().splitlines()
-        if line.startswith("| `")
+        if line.startswith("| [`")
     ]
-    rows = {name.strip("`"): rest for name, *rest in cells}
+    rows = {re.findall("`(.*?)`", name)[0]: rest for name, *rest in cells}
     assert len(cells) == len(rows)
     assert set(rows) == set(REGISTRY)
-    for name, (summary, parameters, types, _) in rows.items():
+    for name, (summary, parameters, types, _, source) in rows.items():
         first = next(iter(REGISTRY[name].limits))
         assert summary, name
         assert parameters.split(", ")[0] == first
+        assert REGISTRY[name].section in source
         assert types.split(", ") == list(REGISTRY[name].operand_types(first))
+
+
+GEMM = """\
+Alpha * A x B + beta * C.
+
+Args:
+    a: [m, k], or [k, m] with `a_transpose`. float32 or float16; 2-D.
+    b: [k, n], or [n, k] with `b_transpose`. Data type as `a`; 2-D.
+    c: Broadcasts to [m, n]. Data type as `a`; rank 0 to 2; optional.
+    alpha: Factor of the product.
+    beta: Factor of `c`.
+    a_transpose: Transpose `a` first.
+    b_transpose: Transpose `b` first.
+    label: A name for messages and listings.
+
+Returns:
+    [m, n]. Data type as `a`.
+
+Raises:
+    ValidationError: An operand or option is not as said here, or an operand is another
+        builder's.
+    NotSupportedError: The context does not run this on these data types, see
+        `MLContext.op_support_limits`.
+    InvalidStateError: The builder has built its graph.
+    ContextLostError: The context is lost.
+
+Source: WebNN 2026, <https://www.w3.org/TR/webnn/#api-mlgraphbuilder-gemm>"""
+
+
+def test_a_docstring_tells_all_of_an_operator() -> None:
+    assert inspect.getdoc(MLGraphBuilder.gemm) == GEMM
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_docstrings_describe_parameters_and_shapes(name: str) -> None:
+    op = REGISTRY[name]
+    doc = inspect.getdoc(getattr(MLGraphBuilder, name)) or ""
+    text, arguments, returns, *_ = re.split(r"\n\n(?:Args|Returns|Raises):\n", doc)
+    assert text.strip()
+    described = dict(re.findall(r"^    (\w+):(.*)", arguments, re.MULTILINE))
+    assert list(described) == [n for n in op.signature.parameters if n != "self"]
+    bare = [n for n, words in described.items() if not words.strip() and n not in op.limits]
+    assert not bare, "options that no docstring describes"
+    shape = returns.partition(" Data type as ")[0].strip().removesuffix("uint8.")
+    assert shape, "say which shape the output has"
+    assert max(map(len, doc.splitlines())) <= 92
 
 
 def test_no_setting_of_the_pages_stands_twice() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import build
-from tests.internals import recipe_of
+from tests.internals import built_from, recipe_of
 from tests.unit.test_passes import EVERY_KERNEL, NO_COMPOSITES
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph, Node
@@ -125,4 +125,4 @@ def test_epsilons_beyond_the_data_type_are_decomposed(cpu: MLContext) -> None:
     graph = optimize(recipe_of(build(cpu, body)), NO_COMPOSITES)
     verify_types(graph)
     x = np.arange(32, dtype=np.float32).reshape(1, 2, 4, 4)
-    assert not MLExecution(cpu).compute(cpu.compile(graph), {"x": x})["y"].any()
+    assert not MLExecution(cpu).compute(built_from(cpu, graph), {"x": x})["y"].any()

@@ -19,17 +19,18 @@ from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ValidationError, ml
 from webnn_py.core.convert import MLNumber, Signed
-from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, DataType
+from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, MLOperandDataType
 from webnn_py.core.shapes import MAX_RANK
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.ops.declare import REGISTRY, Operator
+from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.target import Target
 
 SPEC = json.loads((Path(__file__).parents[2] / "spec" / "operators.json").read_text("utf-8"))
 OPERATORS: dict[str, dict[str, Any]] = {entry["python"]: entry for entry in SPEC["operators"]}
-COMPOSITES = sorted(name for name, op in REGISTRY.items() if op.decompose is not None)
+COMPOSITES = sorted(DECOMPOSITIONS)
 
 each_operator = pytest.mark.parametrize("name", sorted(OPERATORS))
 each_composite = pytest.mark.parametrize("name", COMPOSITES)
@@ -51,7 +52,7 @@ ANNOTATIONS = {
     "long": Signed,
     "unsigned long": int,
     "MLNumber": MLNumber,
-    "MLOperandDataType": DataType,
+    "MLOperandDataType": MLOperandDataType,
     "sequence<unsigned long>": typing.get_type_hints(MLGraphBuilder.tile)["repetitions"],
     "sequence<float>": typing.get_type_hints(MLGraphBuilder.resample2d)["scales"],
     "(unsigned long or sequence<unsigned long>)": typing.get_type_hints(MLGraphBuilder.split)[
@@ -157,12 +158,17 @@ def plain(annotation: Any) -> Any:
     members = [m for m in typing.get_args(annotation) if m is not type(None)]
     if type(None) in typing.get_args(annotation):
         annotation = members[0] if len(members) == 1 else typing.Union[tuple(members)]  # noqa: UP007
-    if annotation != DataType and typing.get_origin(annotation) is typing.Literal:
+    if annotation != MLOperandDataType and typing.get_origin(annotation) is typing.Literal:
         return typing.get_args(annotation)
     inner = next(iter(typing.get_args(annotation)), None)
     if typing.get_origin(inner) is typing.Literal:
         return ("list", *typing.get_args(inner))
     return annotation
+
+
+@each_operator
+def test_sections_are_those_of_the_specification(name: str) -> None:
+    assert REGISTRY[name].section == OPERATORS[name]["section"]
 
 
 @each_operator
@@ -259,7 +265,7 @@ def decomposable(call: Call) -> bool:
 def test_a_long_sequence_is_joined_in_parts(
     context: MLContext, name: str, data_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webnn_py.ops.recurrent_decomposed.MAX_TENSORS", 3)
+    monkeypatch.setattr("webnn_py.ops.decompositions.recurrent.MAX_TENSORS", 3)
     gates = 3 if name == "gru" else 4
     builder = MLGraphBuilder(context)
     rng = np.random.default_rng(1)

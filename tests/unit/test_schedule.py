@@ -11,6 +11,7 @@ import pytest
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, OperationError, Timeline
 from webnn_py.ordering.schedule import Executor, Operation, Schedule
+from webnn_py.ordering.timeline import state_of
 
 __all__ = ["hosted", "inline", "log", "threads", "worker"]
 
@@ -115,7 +116,7 @@ def test_work_on_host_memory_waits_for_work_that_is_done(
     inline.submit(log.operation("a", timeline(signal=1)))
     inline.submit(log.operation("b", timeline(wait=1), host=True))
     assert log.lines == ["a", "parked"]
-    timeline.complete(1)
+    state_of(timeline).complete(1)
     worker.work()
     assert log.lines == ["a", "parked", "b"]
 
@@ -170,7 +171,7 @@ def test_one_failed_wait_is_enough(inline: Schedule, worker: Worker, log: Log) -
     never, broken = Timeline(), Timeline()
     inline.submit(log.operation("a", never(wait=1), broken(wait=1)))
     assert log.lines == ["parked"]
-    broken.fail(1, ValueError("boom"))
+    state_of(broken).fail(1, ValueError("boom"))
     worker.work()
     assert log.lines[-1] == "a failed"
     inline.submit(log.operation("b", never(wait=1), broken(wait=1)))
@@ -210,12 +211,12 @@ def test_withdrawn_work_is_not_done_and_what_follows_goes_on(
     first = log.operation("first", never(wait=1), after(signal=1))
     inline.submit(first)
     inline.submit(log.operation("second"))
-    waiting = len(never._waiters)
+    waiting = len(state_of(never)._waiters)
     inline.withdraw(first)
     worker.work()
     assert log.lines == ["parked", "first failed", "second"]
     assert waiting == 1
-    assert never._waiters == []
+    assert state_of(never)._waiters == []
     with pytest.raises(OperationError, match="cancelled before it began"):
         after.wait_sync(1)
 
@@ -306,7 +307,7 @@ def test_closing_fails_what_has_not_run_and_refuses_what_comes(
     assert log.errors["a"] is not log.errors["b"]
     with pytest.raises(OperationError, match="it is gone"):
         after.wait_sync(1)
-    assert before._waiters == []
+    assert state_of(before)._waiters == []
     before.signal(1)
     worker.work()
     with pytest.raises(ContextLostError, match="it is gone"):

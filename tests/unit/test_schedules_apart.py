@@ -13,6 +13,7 @@ from tests.threads import in_threads
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, MLError, Timeline
 from webnn_py.ordering.schedule import Executor, Operation, Schedule, Schedules
+from webnn_py.ordering.timeline import state_of
 
 __all__ = ["hosted", "inline", "log", "threads", "worker"]
 
@@ -46,7 +47,7 @@ def test_closing_ends_work_apart_too(worker: Worker, log: Log) -> None:
         with pytest.raises(ContextLostError):
             schedules.submit(log.operation("c"), ordered)
     assert not schedules._apart
-    assert timeline._waiters == []
+    assert state_of(timeline)._waiters == []
 
 
 def test_work_apart_can_be_withdrawn(worker: Worker, log: Log) -> None:
@@ -57,7 +58,7 @@ def test_work_apart_can_be_withdrawn(worker: Worker, log: Log) -> None:
     worker.work()
     assert log.lines == ["a failed"]
     assert not schedules._apart
-    assert timeline._waiters == []
+    assert state_of(timeline)._waiters == []
 
 
 # Storms
@@ -141,4 +142,4 @@ def test_random_programs_on_many_schedules_end(threads: Any, seed: int) -> None:
         assert not errors
         for timeline, value in zip(timelines, values, strict=True):
             timeline.wait_sync(value, timeout=LONG)
-    assert all(timeline._waiters == [] for timeline in timelines)
+    assert all(state_of(timeline)._waiters == [] for timeline in timelines)

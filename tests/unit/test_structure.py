@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import build, normal
+from tests.internals import recipe_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import kernel_list
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
@@ -27,7 +28,7 @@ def graph_of(context: MLContext, *applied: Apply) -> Graph:
         x = b.input("x", "float32", [1, 4, 6, 6])
         return {f"y{i}": apply(b, x) for i, apply in enumerate(applied)}
 
-    return legalize(build(context, outputs).source, Features())
+    return legalize(recipe_of(build(context, outputs)), Features())
 
 
 def convolution(seed: int, **options: Any) -> Apply:

@@ -22,7 +22,7 @@ from webnn_py import (
     ValidationError,
     WaitTimeoutError,
 )
-from webnn_py.ordering.timeline import MAX_VALUE
+from webnn_py.ordering.timeline import MAX_VALUE, state_of
 
 SOON = 5.0
 
@@ -32,13 +32,13 @@ class Queue:
 
 
 def waiters(timeline: Timeline) -> int:
-    return len(timeline._waiters)
+    return len(state_of(timeline)._waiters)
 
 
 def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
     """A list that gets `value` when the timeline resumes who waits for it."""
     called: list[int] = []
-    assert timeline.when(value, lambda: called.append(value), queue) is not None
+    assert state_of(timeline).when(value, lambda: called.append(value), queue) is not None
     return called
 
 
@@ -80,7 +80,7 @@ def test_values_only_rise() -> None:
     for value in (5, 4, 0):
         with pytest.raises(ValidationError, match="not above"):
             timeline.signal(value)
-    timeline.complete(3)
+    state_of(timeline).complete(3)
     assert timeline.value == 5
     timeline.signal(MAX_VALUE)
     assert timeline.value == MAX_VALUE
@@ -111,7 +111,7 @@ def test_a_value_that_is_reached_is_waited_for_no_more() -> None:
     timeline = Timeline(3)
     for value in (-1, 0, 2, 3):
         timeline.wait_sync(value)
-        assert timeline.when(value, pytest.fail) is None
+        assert state_of(timeline).when(value, pytest.fail) is None
     assert waiters(timeline) == 0
 
 
@@ -119,7 +119,7 @@ def test_waits_may_come_before_signals_and_are_met_in_order() -> None:
     timeline = Timeline()
     order: list[int] = []
     for value in (3, 1, 2, 2, 5):
-        timeline.when(value, lambda value=value: order.append(value))  # type: ignore[misc]
+        state_of(timeline).when(value, lambda value=value: order.append(value))  # type: ignore[misc]
     timeline.signal(2)
     assert order == [1, 2, 2]
     timeline.signal(4)
@@ -232,13 +232,13 @@ def test_a_cancelled_wait_leaves_nothing_behind(run: Run) -> None:
 def test_who_no_longer_waits_is_not_called() -> None:
     timeline = Timeline()
     kept = resumed(timeline, 1)
-    gone = timeline.when(1, pytest.fail)
+    gone = state_of(timeline).when(1, pytest.fail)
     assert gone is not None
-    timeline.forget(gone)
-    timeline.forget(gone)
+    state_of(timeline).forget(gone)
+    state_of(timeline).forget(gone)
     timeline.signal(1)
     assert kept == [1]
-    timeline.forget(gone)
+    state_of(timeline).forget(gone)
 
 
 def test_a_thousand_waiters_are_each_called_once() -> None:
@@ -256,24 +256,24 @@ def test_a_promise_is_for_its_own_queue() -> None:
     timeline, queue, other = Timeline(), Queue(), Queue()
     same, elsewhere = resumed(timeline, 1, queue), resumed(timeline, 1, other)
     host, later = resumed(timeline, 1), resumed(timeline, 3, queue)
-    timeline.expect(2)
-    timeline.promise(2, queue)
+    state_of(timeline).expect(2)
+    state_of(timeline).promise(2, queue)
     assert same == [1]
     assert elsewhere == host == later == []
-    assert timeline.reached(2, queue)
-    assert not timeline.reached(3, queue)
-    assert not timeline.reached(1, other)
-    assert not timeline.reached(1)
+    assert state_of(timeline).reached(2, queue)
+    assert not state_of(timeline).reached(3, queue)
+    assert not state_of(timeline).reached(1, other)
+    assert not state_of(timeline).reached(1)
     assert timeline.value == 0
-    timeline.complete(2)
+    state_of(timeline).complete(2)
     assert elsewhere == host == [1]
     assert later == []
 
 
 def test_promises_do_not_keep_a_queue_alive() -> None:
     timeline, queue = Timeline(), Queue()
-    timeline.expect(1)
-    timeline.promise(1, queue)
+    state_of(timeline).expect(1)
+    state_of(timeline).promise(1, queue)
     alive = weakref.ref(queue)
     del queue
     gc.collect()
@@ -285,9 +285,9 @@ def test_promises_do_not_keep_a_queue_alive() -> None:
 
 def test_a_failure_reaches_who_waits_and_who_comes_later() -> None:
     timeline = Timeline()
-    timeline.expect(2)
+    state_of(timeline).expect(2)
     waiting = resumed(timeline, 2), resumed(timeline, 9)
-    timeline.fail(2, ValueError("boom"))
+    state_of(timeline).fail(2, ValueError("boom"))
     assert waiting == ([2], [9])
     for value in (1, 2, 3):
         with pytest.raises(
@@ -301,7 +301,7 @@ def test_a_failure_reaches_who_waits_and_who_comes_later() -> None:
 
 def test_each_waiter_gets_an_error_of_its_own() -> None:
     timeline = Timeline()
-    timeline.fail(1, ValueError("boom"))
+    state_of(timeline).fail(1, ValueError("boom"))
     errors = []
     for _ in range(2):
         with pytest.raises(OperationError) as caught:
@@ -320,7 +320,7 @@ def test_an_awaited_failure_is_raised(run: Run) -> None:
 
     async def fail() -> None:
         await pause(0.01)
-        timeline.fail(1, ContextLostError("boom"))
+        state_of(timeline).fail(1, ContextLostError("boom"))
 
     run(lambda: together([wait, wait, fail]))
 
@@ -328,14 +328,14 @@ def test_an_awaited_failure_is_raised(run: Run) -> None:
 def test_what_is_still_under_way_below_a_failure_is_waited_for() -> None:
     timeline = Timeline()
     for value in (1, 3, 4):
-        timeline.expect(value)
+        state_of(timeline).expect(value)
     low, high = resumed(timeline, 2), resumed(timeline, 4)
-    timeline.fail(4, ValueError("boom"))
+    state_of(timeline).fail(4, ValueError("boom"))
     assert low == []
     assert high == [4]
-    timeline.complete(1)
+    state_of(timeline).complete(1)
     assert low == []
-    timeline.complete(3)
+    state_of(timeline).complete(3)
     assert low == [2]
     assert timeline.value == 3
     timeline.wait_sync(3)
@@ -344,9 +344,9 @@ def test_what_is_still_under_way_below_a_failure_is_waited_for() -> None:
 def test_nobody_waits_for_what_nothing_below_a_failure_will_signal() -> None:
     timeline = Timeline()
     for value in (1, 4):
-        timeline.expect(value)
+        state_of(timeline).expect(value)
     doomed = resumed(timeline, 2)
-    timeline.fail(4, ValueError("boom"))
+    state_of(timeline).fail(4, ValueError("boom"))
     assert doomed == [2]
     with pytest.raises(OperationError, match="boom"):
         timeline.wait_sync(3)
@@ -355,11 +355,11 @@ def test_nobody_waits_for_what_nothing_below_a_failure_will_signal() -> None:
 def test_values_do_not_rise_past_a_failure() -> None:
     timeline = Timeline()
     for value in (1, 2, 3):
-        timeline.expect(value)
-    timeline.fail(2, ValueError("boom"))
-    timeline.complete(3)
+        state_of(timeline).expect(value)
+    state_of(timeline).fail(2, ValueError("boom"))
+    state_of(timeline).complete(3)
     assert timeline.value == 0
-    timeline.complete(1)
+    state_of(timeline).complete(1)
     assert timeline.value == 1
     for value in (2, 3):
         with pytest.raises(OperationError):
@@ -368,31 +368,31 @@ def test_values_do_not_rise_past_a_failure() -> None:
 
 def test_a_promise_past_a_failure_is_void() -> None:
     timeline, queue = Timeline(), Queue()
-    timeline.expect(2)
-    timeline.expect(3)
-    timeline.fail(2, ValueError("boom"))
-    timeline.promise(3, queue)
-    assert not timeline.reached(3, queue)
-    assert timeline.failure(3) is not None
-    timeline.expect(2)  # it is tried again
-    assert not timeline.reached(3, queue)
+    state_of(timeline).expect(2)
+    state_of(timeline).expect(3)
+    state_of(timeline).fail(2, ValueError("boom"))
+    state_of(timeline).promise(3, queue)
+    assert not state_of(timeline).reached(3, queue)
+    assert state_of(timeline).failure(3) is not None
+    state_of(timeline).expect(2)  # it is tried again
+    assert not state_of(timeline).reached(3, queue)
 
 
 def test_an_earlier_failure_takes_over() -> None:
     timeline = Timeline()
     for value in (1, 2):
-        timeline.expect(value)
-    timeline.fail(2, ValueError("second"))
-    timeline.fail(1, ValueError("first"))
+        state_of(timeline).expect(value)
+    state_of(timeline).fail(2, ValueError("second"))
+    state_of(timeline).fail(1, ValueError("first"))
     with pytest.raises(OperationError, match="first"):
         timeline.wait_sync(2)
 
 
 def test_a_failure_of_what_was_reached_otherwise_changes_nothing() -> None:
     timeline = Timeline()
-    timeline.expect(2)
+    state_of(timeline).expect(2)
     timeline.signal(5)
-    timeline.fail(2, ValueError("boom"))
+    state_of(timeline).fail(2, ValueError("boom"))
     timeline.wait_sync(5)
     timeline.signal(6)
     assert timeline.value == 6
@@ -400,30 +400,30 @@ def test_a_failure_of_what_was_reached_otherwise_changes_nothing() -> None:
 
 def test_what_failed_can_be_tried_again() -> None:
     timeline = Timeline()
-    timeline.expect(2)
-    timeline.fail(2, ValueError("boom"))
-    timeline.expect(2)
+    state_of(timeline).expect(2)
+    state_of(timeline).fail(2, ValueError("boom"))
+    state_of(timeline).expect(2)
     waiting = resumed(timeline, 2)
-    timeline.complete(2)
+    state_of(timeline).complete(2)
     assert waiting == [2]
     assert timeline.value == 2
 
 
 def test_work_that_signals_the_same_value_takes_the_place_of_what_failed() -> None:
     timeline = Timeline()
-    timeline.expect(2)
-    timeline.expect(2)
+    state_of(timeline).expect(2)
+    state_of(timeline).expect(2)
     waiting = resumed(timeline, 2)
-    timeline.fail(2, ValueError("boom"))
+    state_of(timeline).fail(2, ValueError("boom"))
     assert waiting == []
-    timeline.complete(2)
+    state_of(timeline).complete(2)
     assert waiting == [2]
 
 
 def test_the_host_can_signal_past_a_failure() -> None:
     timeline = Timeline()
-    timeline.expect(4)
-    timeline.fail(4, ValueError("boom"))
+    state_of(timeline).expect(4)
+    state_of(timeline).fail(4, ValueError("boom"))
     timeline.signal(2)
     timeline.wait_sync(2)
     with pytest.raises(OperationError):
@@ -437,7 +437,7 @@ def test_a_chain_of_failures_tells_of_the_first_only() -> None:
     error: BaseException = ContextLostError("the context was destroyed")
     for _ in range(50):
         timeline = Timeline()
-        timeline.fail(1, error)
+        state_of(timeline).fail(1, error)
         with pytest.raises(OperationError) as caught:
             timeline.wait_sync(1)
         error = caught.value

@@ -10,36 +10,109 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph
+from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dead_nodes
 from webnn_py.memory import host
-from webnn_py.ops.declare import Operator
-from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.all import Operators
+from webnn_py.ops.graph_builder import NodeList
+from webnn_py.ops.operand import MLOperand, value_of
+from webnn_py.ops.registry import Operator
 
 
-class MLGraphBuilder(Suggesting, GraphBuilder):
+class _SessionNodes(NodeList):
+    """Nodes that a context can run, until a graph is built of them."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self._has_built = False
+
+    def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
+        """A named input.
+
+        Raises:
+            ValidationError: There is one of this name, or its shape is not valid.
+        """
+        if any(value.name == name for value in self._inputs):
+            raise ValidationError("there is an input of this name already; choose another")
+        return super().add_input(name, descriptor)
+
+    def check_open(self) -> None:
+        """Raise an InvalidStateError if the builder has built or its context is gone."""
+        if self._has_built:
+            raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
+        self.session.check_alive()
+
+    def check_supported(
+        self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
+    ) -> None:
+        """Raise a NotSupportedError if the context cannot run this operator on these types."""
+        types = self.session.supported_types(op)
+        given = {name: operand for name, operand in operands.items() if operand is not None}
+        if op.output_types and not isinstance(op.output_types, str):
+            given["output"] = outputs[0]
+        for name, operand in given.items():
+            first = operand[0] if isinstance(operand, list) else operand
+            if first.data_type not in types[name]:
+                raise NotSupportedError(
+                    f"operand {name!r}: this context does not support {first.data_type} here;"
+                    f" it supports {', '.join(types[name])} (see op_support_limits())"
+                )
+
+    def finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
+        """The graph up to `outputs`; nothing can be added after."""
+        self.check_open()
+        if isinstance(outputs, MLOperand):
+            raise ValidationError('build: outputs: got an MLOperand; name it: {"name": operand}')
+        given = convert.mapping(outputs, "build: outputs")
+        if not given:
+            raise ValidationError("build: outputs: got an empty mapping, expected an operand")
+        made = {value for node in self._nodes for value in node.outputs}
+        pairs: list[tuple[str, Value]] = []
+        for name, operand in given.items():
+            if not isinstance(name, str) or not name:
+                raise ValidationError(
+                    f"build: output name {shown(name)} is not a string with characters"
+                )
+            name = convert.string(name, "name")
+            value = value_of(self.check_operand(operand, f"build output {name}"))
+            if value not in made:
+                raise ValidationError(
+                    f"build: output {shown(name)} is an input or a constant; put identity() between"
+                )
+            pairs.append((name, value))
+        self._has_built = True
+        graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
+        self._nodes, self._constants = [], {}
+        return graph.replace(inputs=[value for value in graph.inputs if value in graph.uses])
+
+
+class MLGraphBuilder(Suggesting, Operators):
     """Records a graph of operators and builds it, once.
 
     Args:
         context: Where the graph will run.
 
+    Raises:
+        ValidationError: It is no MLContext.
+        ContextLostError: It is lost.
+
     Source: WebNN 2026, "MLGraphBuilder interface".
     """
 
     def __init__(self, context: MLContext) -> None:
-        super().__init__()
-        self._session = session_of(context)
-        self._has_built = False
+        self._node_builder = _SessionNodes(session_of(context))
 
     def input(
         self,
         name: str,
-        data_type: str | MLOperandDescriptor,
+        data_type: MLOperandDataType | MLOperandDescriptor,
         shape: Sequence[int] | None = None,
     ) -> MLOperand:
         """A named operand that is given at each execution.
@@ -52,27 +125,28 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
         Raises:
             ValidationError: The name, data type or shape is not valid.
             InvalidStateError: The builder has built.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2026, "input()".
         """
-        self.check_open()
+        self._node_builder.check_open()
         if not isinstance(name, str) or not name:
             raise ValidationError(f"input: name {shown(name)} is not a string with characters")
         name = convert.string(name, "name")
         title = f"input {shown(name)}"
-        if any(value.name == name for value in self._inputs):
-            raise ValidationError(f"{title}: there is an input of this name already")
         try:
             descriptor = _descriptor(data_type, shape)
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
-            check_dimensions(descriptor.shape, descriptor.data_type)
+            given = Descriptor(descriptor.data_type, descriptor.shape)
+            return self._node_builder.add_input(name, given)
         except MLError as error:
             raise type(error)(f"{title}: {error}") from error.__cause__
-        return self.add_input(name, Descriptor(descriptor.data_type, descriptor.shape))
 
     def constant(
         self,
         value: Any,
-        data_type: str | MLOperandDescriptor | None = None,
+        data_type: MLOperandDataType | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
         *,
         name: str = "",
@@ -89,15 +163,37 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
         Raises:
             ValidationError: The contents do not fit data type and shape.
             InvalidStateError: The builder has built.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2026, "constant()".
         """
-        self.check_open()
+        self._node_builder.check_open()
         try:
             title = convert.label(name, "name")
-            array, made = self._contents(value, data_type, shape)
-            check_dimensions(array.shape, made)
+            array, held = self._contents(value, data_type, shape)
+            check_dimensions(array.shape, held)
         except MLError as error:
             raise type(error)(f"constant: {error}") from error.__cause__
-        return self.add_constant(array, made, title)
+        return self._node_builder.add_constant(array, held, title)
+
+    def _contents(
+        self,
+        value: Any,
+        data_type: MLOperandDataType | MLOperandDescriptor | None,
+        shape: Sequence[int] | None,
+    ) -> tuple[Array, MLOperandDataType]:
+        """A constant's contents, which nobody else may change, and its data type."""
+        if isinstance(value, MLTensor):
+            memory = memory_of(value, "tensor")
+            if memory.session is not self._node_builder.session:
+                raise ValidationError("tensor: the MLTensor belongs to another context")
+            contents: Array = memory.place("tensor")
+            if not memory.constant:
+                raise ValidationError("the MLTensor is not constant")
+            return contents, value.data_type
+        if isinstance(data_type, MLOperandDescriptor):
+            shape, data_type = data_type.shape, data_type.data_type
+        return host.constant_array(value, data_type, shape)
 
     def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
         """Compile the graph up to `outputs`; blocks until the engine is ready.
@@ -109,87 +205,32 @@ class MLGraphBuilder(Suggesting, GraphBuilder):
             ValidationError: No outputs, an empty name, or an operand that cannot be an output.
             InvalidStateError: The builder has built before.
             OperationError: The engine or device could not compile the graph.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2026, "build()".
         """
-        return self._compile(self._finish(outputs))
+        return self._compile(self._node_builder.finish(outputs))
 
     async def build_async(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
-        """As `build_sync`, on the context's worker: the event loop is never blocked."""
-        work = functools.partial(self._compile, self._finish(outputs))
-        return await self._session.run_on_builder(work)
+        """As `build_sync`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            outputs: Names and operands of the results; an input or constant needs an `identity`.
+
+        Raises:
+            MLError: As `build_sync`.
+
+        Source: WebNN 2026, "build()".
+        """
+        work = functools.partial(self._compile, self._node_builder.finish(outputs))
+        return await self._node_builder.session.run_on_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:
-        return MLGraph(CompiledGraph(self._session, recipe))
-
-    def _contents(
-        self,
-        value: Any,
-        data_type: str | MLOperandDescriptor | None,
-        shape: Sequence[int] | None,
-    ) -> tuple[Array, str]:
-        """A constant's contents, which nobody else may change, and its data type."""
-        if isinstance(value, MLTensor):
-            memory = memory_of(value, "tensor")
-            if memory.session is not self._session:
-                raise ValidationError("tensor: the MLTensor belongs to another context")
-            contents: Array = memory.place("tensor")
-            if not memory.constant:
-                raise ValidationError("the MLTensor is not constant")
-            return contents, value.data_type
-        if isinstance(data_type, MLOperandDescriptor):
-            shape, data_type = data_type.shape, data_type.data_type
-        return host.constant_array(value, data_type, shape)
-
-    def check_open(self) -> None:
-        """Raise an InvalidStateError if the builder has built or its context is gone."""
-        if self._has_built:
-            raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
-        self._session.check_alive()
-
-    def check_supported(
-        self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
-    ) -> None:
-        """Raise a NotSupportedError if the context cannot run this operator on these types."""
-        types = self._session.supported_types(op)
-        given = {name: operand for name, operand in operands.items() if operand is not None}
-        if op.output_types and not isinstance(op.output_types, str):
-            given["output"] = outputs[0]
-        for name, operand in given.items():
-            first = operand[0] if isinstance(operand, list) else operand
-            if first.data_type not in types[name]:
-                raise NotSupportedError(
-                    f"operand {name!r}: this context does not support {first.data_type} here;"
-                    f" it supports {', '.join(types[name])} (see op_support_limits())"
-                )
-
-    def _finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
-        self.check_open()
-        if isinstance(outputs, MLOperand):
-            raise ValidationError('build: outputs: got an MLOperand; name it: {"name": operand}')
-        given = convert.mapping(outputs, "build: outputs")
-        if not given:
-            raise ValidationError("build: outputs: got an empty mapping, expected an operand")
-        made = {value for node in self._nodes for value in node.outputs}
-        pairs: list[tuple[str, Value]] = []
-        for name, operand in given.items():
-            if not isinstance(name, str) or not name:
-                raise ValidationError(
-                    f"build: output name {shown(name)} is not a string with characters"
-                )
-            name = convert.string(name, "name")
-            value = self.check_operand(operand, f"build output {name}").value
-            if value not in made:
-                raise ValidationError(
-                    f"build: output {shown(name)} is an input or a constant; put identity() between"
-                )
-            pairs.append((name, value))
-        self._has_built = True
-        graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
-        self._nodes, self._constants = [], {}
-        return graph.replace(inputs=[value for value in graph.inputs if value in graph.uses])
+        return MLGraph(CompiledGraph(self._node_builder.session, recipe))
 
 
 def _descriptor(
-    data_type: str | MLOperandDescriptor, shape: Sequence[int] | None
+    data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int] | None
 ) -> MLOperandDescriptor:
     if isinstance(data_type, MLOperandDescriptor):
         return data_type

@@ -1,10 +1,11 @@
-"""MLOperandDescriptor: data type and shape of an operand."""
+"""MLOperandDescriptor: what is said of a tensor before there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.messages import Suggesting
 
 
@@ -12,19 +13,23 @@ class MLOperandDescriptor(Suggesting):
     """Data type and shape of an operand. It cannot be changed.
 
     Args:
-        data_type: One of float32, float16, int32, uint32, int64, uint64, int8, uint8; for constants
-            also int4 and uint4.
+        data_type: Its name; int4 and uint4 are for constants alone.
         shape: The dimensions; empty for a scalar.
+
+    Raises:
+        ValidationError: The data type is none, or the shape no list of unsigned integers.
+
+    Source: WebNN 2026, "MLOperandDescriptor dictionary".
     """
 
     __slots__ = ("_data_type", "_shape")
 
-    def __init__(self, data_type: str, shape: Sequence[int] = ()) -> None:
-        self._data_type: str = dtypes.check(data_type)
+    def __init__(self, data_type: MLOperandDataType, shape: Sequence[int] = ()) -> None:
+        self._data_type: MLOperandDataType = dtypes.check(data_type)
         self._shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
 
     @property
-    def data_type(self) -> str:
+    def data_type(self) -> MLOperandDataType:
         """The data type's name."""
         return self._data_type
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import typing
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal
+from typing import Any
 
 from webnn_py.api.context import MLContext
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
+from webnn_py.core.devices import MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.engines.registry import make_engine
 
-DeviceType = Literal["cpu", "gpu", "default"]
-PowerPreference = Literal["default", "high-performance", "low-power"]
-DEVICE_TYPES: tuple[str, ...] = typing.get_args(DeviceType)
-POWER_PREFERENCES: tuple[str, ...] = typing.get_args(PowerPreference)
+DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
+POWER_PREFERENCES: tuple[str, ...] = typing.get_args(MLPowerPreference)
 GPU_ENGINES = ("auto", "webgpu")
 """Names of the engine of GPU contexts."""
 
@@ -33,8 +32,8 @@ class ML(Suggesting):
         self,
         device: Any = None,
         *,
-        device_type: DeviceType | None = None,
-        power_preference: PowerPreference = "default",
+        device_type: MLDeviceType | None = None,
+        power_preference: MLPowerPreference = "default",
         accelerated: bool | None = None,
         engine: str = "auto",
     ) -> MLContext:
@@ -78,8 +77,8 @@ class ML(Suggesting):
         self,
         device: Any = None,
         *,
-        device_type: DeviceType | None = None,
-        power_preference: PowerPreference = "default",
+        device_type: MLDeviceType | None = None,
+        power_preference: MLPowerPreference = "default",
         accelerated: bool | None = None,
         engine: str = "auto",
     ) -> MLContext:

@@ -9,6 +9,7 @@ import numpy as np
 
 from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import DLPackError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, said, shown, type_name
 from webnn_py.ir import Array
@@ -37,7 +38,7 @@ class MLTensor(Suggesting):
         self._exportable = exportable
 
     @property
-    def data_type(self) -> str:
+    def data_type(self) -> MLOperandDataType:
         """The data type's name."""
         return self._memory.descriptor.data_type
 

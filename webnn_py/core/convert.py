@@ -205,7 +205,7 @@ def converter(annotation: Any, what: str) -> Callable[[object], Any]:
         if len(rest) == len(members):
             return inner
         return lambda value: None if value is None else inner(value)
-    if annotation == dtypes.DataType:
+    if annotation == dtypes.MLOperandDataType:
         return dtypes.check
     if typing.get_origin(annotation) is typing.Literal:
         convert = _one_of(typing.get_args(annotation))

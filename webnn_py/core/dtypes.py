@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 
-DataType = Literal[
+MLOperandDataType = Literal[
     "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "int4", "uint4"
 ]
+"""Names of the data types; what each of them is, its name tells: kind and bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class DTypeInfo:
         numpy: The NumPy type that holds it on the host (int4 and uint4: one element a byte).
     """
 
-    name: str
-    kind: Literal["f", "i", "u"]
+    name: MLOperandDataType
+    kind: str
     bits: int
     numpy: np.dtype[Any]
 
@@ -51,35 +52,23 @@ class DTypeInfo:
         return (1 << (self.bits - (self.kind == "i"))) - 1
 
 
-def _info(name: str, kind: Literal["f", "i", "u"], bits: int, numpy: Any) -> DTypeInfo:
-    return DTypeInfo(name, kind, bits, np.dtype(numpy))
+def _info(name: MLOperandDataType) -> DTypeInfo:
+    kind = name.rstrip("0123456789")
+    bits = int(name.removeprefix(kind))
+    return DTypeInfo(name, kind[0], bits, np.dtype(f"{kind}{max(bits, 8)}"))
 
 
-DTYPES: dict[str, DTypeInfo] = {
-    info.name: info
-    for info in (
-        _info("float32", "f", 32, np.float32),
-        _info("float16", "f", 16, np.float16),
-        _info("int32", "i", 32, np.int32),
-        _info("uint32", "u", 32, np.uint32),
-        _info("int64", "i", 64, np.int64),
-        _info("uint64", "u", 64, np.uint64),
-        _info("int8", "i", 8, np.int8),
-        _info("uint8", "u", 8, np.uint8),
-        _info("int4", "i", 4, np.int8),
-        _info("uint4", "u", 4, np.uint8),
-    )
-}
+DTYPES: dict[str, DTypeInfo] = {name: _info(name) for name in get_args(MLOperandDataType)}
 
 PACKED_4BIT = ("int4", "uint4")
 ANY: tuple[str, ...] = tuple(name for name in DTYPES if name not in PACKED_4BIT)
 FLOATS: tuple[str, ...] = tuple(name for name in ANY if DTYPES[name].kind == "f")
-_BY_NUMPY = {DTYPES[name].numpy: name for name in ANY}
+_BY_NUMPY = {DTYPES[name].numpy: DTYPES[name].name for name in ANY}
 _OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
 """What to convert NumPy's other types to, by their kind."""
 
 
-def from_numpy(dtype: Any) -> str:
+def from_numpy(dtype: Any) -> MLOperandDataType:
     """WebNN's name of a NumPy dtype.
 
     Raises:
@@ -96,7 +85,7 @@ def from_numpy(dtype: Any) -> str:
     return name
 
 
-def check(name: object) -> DataType:
+def check(name: object) -> MLOperandDataType:
     """Return `name` if it is a data type, else raise a ValidationError."""
     if not isinstance(name, str) or (text := str.__str__(name)) not in DTYPES:
         raise ValidationError(f"data type {shown(name)} is not one of {', '.join(DTYPES)}")

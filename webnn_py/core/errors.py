@@ -11,19 +11,31 @@ T = TypeVar("T")
 
 
 class MLError(Exception):
-    """Base of every error that webnn_py raises on purpose."""
+    """Base of every error that webnn_py raises on purpose.
+
+    Source: no part of WebNN.
+    """
 
 
 class ValidationError(MLError, ValueError):
-    """An argument breaks a rule of the specification (a TypeError in WebNN's IDL)."""
+    """An argument breaks a rule of the specification (a TypeError in WebNN's IDL).
+
+    Source: Web IDL, "TypeError".
+    """
 
 
 class DataError(MLError, ValueError):
-    """A resource given to an execution does not fit its operand: name, data type or size."""
+    """A resource given to an execution does not fit its operand: name, data type or size.
+
+    Source: Web IDL, "DataError"; WebNN 2022, the steps of `compute`.
+    """
 
 
 class InvalidStateError(MLError, RuntimeError):
-    """The object cannot do this now: already built, destroyed, or on the wrong thread."""
+    """The object cannot do this now: already built, destroyed, or on the wrong thread.
+
+    Source: Web IDL, "InvalidStateError".
+    """
 
 
 class OperationError(MLError, RuntimeError):
@@ -31,25 +43,39 @@ class OperationError(MLError, RuntimeError):
 
     Attributes:
         root: What failed first, where this is a consequence of it.
+
+    Source: Web IDL, "OperationError".
     """
 
     root: BaseException | None = None
 
 
 class NotSupportedError(MLError, NotImplementedError):
-    """This backend, device or format does not offer what was asked for."""
+    """This backend, device or format does not offer what was asked for.
+
+    Source: Web IDL, "NotSupportedError".
+    """
 
 
 class ContextLostError(MLError, RuntimeError):
-    """The context was destroyed or its device was lost."""
+    """The context was destroyed or its device was lost.
+
+    Source: WebNN 2026, "MLContext.lost".
+    """
 
 
 class WaitTimeoutError(MLError, TimeoutError):
-    """What was waited for did not come in time; it may still come."""
+    """What was waited for did not come in time; it may still come.
+
+    Source: no part of WebNN (spec/deviations.md, D24).
+    """
 
 
 class DLPackError(MLError, BufferError):
-    """An exchange by DLPack cannot be made as it was asked for."""
+    """An exchange by DLPack cannot be made as it was asked for.
+
+    Source: no part of WebNN; the DLPack protocol of the Python array API.
+    """
 
 
 def telling_of_memory(function: Callable[P, T]) -> Callable[P, T]:

@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 class Descriptor:
     """Data type and shape of a tensor. A scalar's shape is empty."""
 
-    data_type: str
+    data_type: dtypes.MLOperandDataType
     shape: Shape
 
     @property

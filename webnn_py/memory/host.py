@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of_memory
 from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
@@ -211,13 +212,13 @@ def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
 @telling_of_memory
 def constant_array(
     value: Any, data_type: str | None, shape: Sequence[int] | None
-) -> tuple[Array, str]:
+) -> tuple[Array, MLOperandDataType]:
     """A private copy of a constant's contents, and its data type.
 
     Raises:
         ValidationError: The contents do not fit data type and shape.
     """
-    name: str | None = None if data_type is None else dtypes.check(data_type)
+    name: MLOperandDataType | None = None if data_type is None else dtypes.check(data_type)
     if _is_number(value, name):
         return _number_constant(value, name, shape)
     try:
@@ -265,8 +266,8 @@ def _is_number(value: object, data_type: str | None) -> bool:
 
 
 def _number_constant(
-    value: Any, data_type: str | None, shape: Sequence[int] | None
-) -> tuple[Array, str]:
+    value: Any, data_type: MLOperandDataType | None, shape: Sequence[int] | None
+) -> tuple[Array, MLOperandDataType]:
     number = convert.number(value, "value")
     if data_type is None:
         raise ValidationError("a number needs a data type: constant(3.0, 'float32')")

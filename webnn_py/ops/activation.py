@@ -43,7 +43,11 @@ def _clamp(input: Any, min_value: Any, max_value: Any) -> Any:
 
 
 class Activation:
-    """Builder methods of the activation functions."""
+    """Builder methods of the activation functions.
+
+    Returns:
+        Of the input's shape.
+    """
 
     @operator(
         input=Limits(ANY),
@@ -58,9 +62,13 @@ class Activation:
         max_value: MLNumber | None = None,
         label: str = "",
     ) -> Inferred:
-        """Values held between `min_value` and `max_value`; a bound not given does not bound.
+        """Values held between `min_value` and `max_value`.
 
-        Both bounds are cast to the input's data type; a NaN bound does not bound.
+        A bound that is not given, or is NaN, does not bound.
+
+        Args:
+            min_value: Lower bound, not above `max_value`; cast to the input's data type.
+            max_value: Upper bound; cast to the input's data type.
         """
         bounds = [_bound(value, input.data_type) for value in (min_value, max_value)]
         low, high = bounds
@@ -74,13 +82,18 @@ class Activation:
         wgsl="select(wn_scaled(wn_expm1({input}), {alpha}), {input}, {input} > 0.0)",
     )
     def elu(self, input: MLOperand, *, alpha: float = 1.0, label: str = "") -> Inferred:
-        """max(0, x) + min(0, alpha * (exp(x) - 1)); `alpha` is cast to the input's data type."""
+        """max(0, x) + min(0, alpha * (exp(x) - 1)).
+
+        Args:
+            alpha: A finite number, cast to the input's data type.
+        """
         return _cast_options(input, alpha=alpha)
 
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(numeric.gelu),
         wgsl="wn_gelu({input})",
+        section="gelu-method",
     )
     def gelu(self, input: MLOperand, *, label: str = "") -> Inferred:
         """Gaussian error linear unit: 0.5 * x * (1 + erf(x / sqrt(2)))."""
@@ -90,17 +103,24 @@ class Activation:
         input=Limits(FLOATS),
         numpy=_wide(lambda input, alpha, beta: np.clip(alpha * input + beta, 0.0, 1.0)),
         wgsl="clamp(wn_scaled({input}, {alpha}) + {beta}, 0.0, 1.0)",
+        section="hard-sigmoid",
     )
     def hard_sigmoid(
         self, input: MLOperand, *, alpha: float = 0.2, beta: float = 0.5, label: str = ""
     ) -> Inferred:
-        """max(0, min(alpha * x + beta, 1)); both are cast to the input's data type."""
+        """max(0, min(alpha * x + beta, 1)).
+
+        Args:
+            alpha: A finite number, cast to the input's data type.
+            beta: Likewise.
+        """
         return _cast_options(input, alpha=alpha, beta=beta)
 
     @operator(
         input=Limits(FLOATS),
         numpy=_wide(lambda input: input * np.clip(input + 3.0, 0.0, 6.0) / 6.0),
         wgsl="{input} * (clamp({input} + 3.0, 0.0, 6.0) / 6.0)",
+        section="hard-swish",
     )
     def hard_swish(self, input: MLOperand, *, label: str = "") -> Inferred:
         """X * max(0, min(x + 3, 6)) / 6."""
@@ -112,7 +132,11 @@ class Activation:
         wgsl="select({input}, wn_scaled({input}, {alpha}), {input} < 0.0)",
     )
     def leaky_relu(self, input: MLOperand, *, alpha: float = 0.01, label: str = "") -> Inferred:
-        """X where it is not negative, else alpha * x; `alpha` is cast to the input's data type."""
+        """X where it is not negative, else alpha * x.
+
+        Args:
+            alpha: A finite number, cast to the input's data type.
+        """
         return _cast_options(input, alpha=alpha)
 
     @operator(
@@ -123,7 +147,12 @@ class Activation:
     def linear(
         self, input: MLOperand, *, alpha: float = 1.0, beta: float = 0.0, label: str = ""
     ) -> Inferred:
-        """Alpha * x + beta; both are cast to the input's data type."""
+        """Alpha * x + beta.
+
+        Args:
+            alpha: A finite number, cast to the input's data type.
+            beta: Likewise.
+        """
         return _cast_options(input, alpha=alpha, beta=beta)
 
     @operator(
@@ -133,7 +162,14 @@ class Activation:
         wgsl="select({input}, wn_scaled({input}, {slope}), {input} < {T}(0))",
     )
     def prelu(self, input: MLOperand, slope: MLOperand, *, label: str = "") -> Inferred:
-        """X where it is not negative, else slope * x; the two broadcast."""
+        """X where it is not negative, else slope * x.
+
+        Args:
+            slope: Broadcasts with `input`.
+
+        Returns:
+            Of the shape to which the two broadcast.
+        """
         shape = broadcast(input.shape, slope.shape, ("input", "slope"))
         return result(Descriptor(input.data_type, shape))
 
@@ -141,12 +177,18 @@ class Activation:
         input=Limits(SIGNED),
         numpy=lambda input: np.maximum(input, input.dtype.type(0)),
         wgsl="max({input}, {T}(0))",
+        section="relu-method",
     )
     def relu(self, input: MLOperand, *, label: str = "") -> Inferred:
         """max(0, x)."""
         return _same(input)
 
-    @operator(input=Limits(FLOATS), numpy=_wide(_sigmoid), wgsl="1.0 / (1.0 + wn_exp(-({input})))")
+    @operator(
+        input=Limits(FLOATS),
+        numpy=_wide(_sigmoid),
+        wgsl="1.0 / (1.0 + wn_exp(-({input})))",
+        section="sigmoid-method",
+    )
     def sigmoid(self, input: MLOperand, *, label: str = "") -> Inferred:
         """1 / (1 + exp(-x))."""
         return _same(input)
@@ -155,6 +197,7 @@ class Activation:
         input=Limits(FLOATS),
         numpy=_wide(lambda input: np.logaddexp(input, 0.0)),
         wgsl="max({input}, 0.0) + wn_log1p(wn_exp(-abs({input})))",
+        section="softplus-method",
     )
     def softplus(self, input: MLOperand, *, label: str = "") -> Inferred:
         """ln(1 + exp(x))."""
@@ -164,12 +207,15 @@ class Activation:
         input=Limits(FLOATS),
         numpy=_wide(lambda input: input / (1.0 + np.abs(input))),
         wgsl="{input} / (1.0 + abs({input}))",
+        section="softsign-method",
     )
     def softsign(self, input: MLOperand, *, label: str = "") -> Inferred:
         """X / (1 + |x|)."""
         return _same(input)
 
-    @operator(input=Limits(FLOATS), numpy=_wide(np.tanh), wgsl="wn_tanh({input})")
+    @operator(
+        input=Limits(FLOATS), numpy=_wide(np.tanh), wgsl="wn_tanh({input})", section="tanh-method"
+    )
     def tanh(self, input: MLOperand, *, label: str = "") -> Inferred:
         """Hyperbolic tangent."""
         return _same(input)

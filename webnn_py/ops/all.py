@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webnn_py.ops.activation import Activation
 from webnn_py.ops.convolution import Convolution
+from webnn_py.ops.docstrings import complete
 from webnn_py.ops.elementwise import Elementwise
 from webnn_py.ops.indexing import Indexing
 from webnn_py.ops.linalg import Linalg
@@ -32,4 +33,17 @@ class Operators(
     Quantization,
     Recurrent,
 ):
-    """The builder methods of all operators."""
+    """The builder methods of all operators.
+
+    Options:
+        label: A name for messages and listings.
+        axis: The dimension, counted from 0.
+        axes: The dimensions, counted from 0, each once.
+        keep_dimensions: Keep what is reduced, as dimensions of size 1.
+        epsilon: Added to the variance, so that nothing is divided by 0.
+        input_layout: Order of the input's and output's dimensions.
+        layout: Order of the input's and output's dimensions.
+    """
+
+
+complete(Operators)

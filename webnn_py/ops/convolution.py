@@ -154,16 +154,23 @@ class Convolution:
         A GPU may leave out what taps that are infinite or NaN make of the padding's zeros.
 
         Args:
-            input: The 4-D input in `input_layout`.
-            filter: The 4-D filter in `filter_layout`.
-            bias: 1-D, one number for each output channel.
+            input: In `input_layout`.
+            filter: In `filter_layout`.
+            bias: One number for each output channel.
             padding: Rows above and below, columns left and right: [top, bottom, left, right].
             strides: Step of the window: [height, width].
             dilations: Distance between filter taps: [height, width].
             groups: Input and output channels are divided into so many independent groups.
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.
-            label: A name for messages.
+
+        Returns:
+            [n, o, h, w] in `input_layout`; height and width are each
+            (size + padding - (taps - 1) * dilation - 1) / stride + 1, rounded down.
+
+        Raises:
+            ValidationError: The channels of input, filter, bias and groups do not fit each
+                other, or the window is larger than the padded input.
         """
         check_window(padding, strides, dilations)
         batches, channels, height, width = dims(input.shape, input_layout, "nchw")
@@ -212,9 +219,9 @@ class Convolution:
         """2-D transposed convolution of [n, c, h, w] with a filter of [c, o / groups, kh, kw].
 
         Args:
-            input: The 4-D input in `input_layout`.
-            filter: The 4-D filter in `filter_layout`.
-            bias: 1-D, one number for each output channel.
+            input: In `input_layout`.
+            filter: In `filter_layout`.
+            bias: One number for each output channel.
             padding: Output rows and columns cut off: [top, bottom, left, right].
             strides: Distance of neighbouring input elements in the output: [height, width].
             dilations: Distance between filter taps: [height, width].
@@ -226,7 +233,15 @@ class Convolution:
                 computes them: an OperationError.
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.
-            label: A name for messages.
+
+        Returns:
+            [n, o, h, w] in `input_layout`; height and width are (size - 1) * stride + (taps -
+            1) * dilation + 1 - padding + output padding each.
+
+        Raises:
+            ValidationError: The channels of input, filter, bias and groups do not fit each
+                other, nothing of the output is left, or an output padding or size is not less
+                than a stride more than without it.
         """
         check_window(padding, strides, dilations)
         check_list(output_padding, 2, "output_padding")

@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, cast
 
 from webnn_py.core import convert
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.ir import Descriptor
 from webnn_py.ops.apply import apply
-from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
+from webnn_py.ops.operand import Inferred, MLOperand
 from webnn_py.ops.registry import (
     REGISTRY,
     Limits,
@@ -54,9 +55,9 @@ def operator(
     *,
     output: tuple[str, ...] | str = "input",
     output_rank: tuple[int, int] | None = None,
-    decompose: Callable[..., Any] | None = None,
     numpy: Callable[..., Any] | None = None,
     wgsl: str | None = None,
+    section: str = "",
     extension: bool = False,
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, MLOperand]]:
@@ -65,16 +66,16 @@ def operator(
     Args:
         output: Data types of the output, or the operand whose type it shares.
         output_rank: Lowest and highest rank of the output, if not those of the first operand.
-        decompose: Called as a builder method, makes the result of other operators.
         numpy: Elementwise operators: what defines them, called with operands and attributes.
         wgsl: Elementwise operators: the WGSL expression, operands and attributes in braces.
+        section: End of the section's anchor in the specification, if not the name in small letters.
         extension: Not in the specification.
         **limits: Data types and ranks of each operand.
     """
     more: dict[str, Any] = {
-        "decompose": decompose,
         "numpy": numpy,
         "wgsl": wgsl,
+        "section": section,
         "extension": extension,
     }
     if output_rank is not None:
@@ -93,7 +94,6 @@ def multi_operator(
     *,
     outputs: Mapping[str, tuple[int, int] | int],
     output: tuple[str, ...] | str = "input",
-    decompose: Callable[..., Any] | None = None,
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, list[MLOperand]]]:
     """Declare an operator that returns a list of operands.
@@ -101,7 +101,6 @@ def multi_operator(
     Args:
         outputs: Names and ranks of the outputs.
         output: Data types of the outputs, or the operand whose type they share.
-        decompose: Called as a builder method, makes the results of other operators.
         **limits: Data types and ranks of each operand.
     """
     ranks = {name: rank_range(rank) for name, rank in outputs.items()}
@@ -109,7 +108,7 @@ def multi_operator(
     def decorate(body: Callable[P, Inferred]) -> Callable[P, list[MLOperand]]:
         return cast(
             Callable[P, list[MLOperand]],
-            declare(body, limits, output, True, decompose=decompose, output_ranks=ranks),
+            declare(body, limits, output, True, output_ranks=ranks),
         )
 
     return decorate
@@ -122,6 +121,7 @@ def declare(
     multiple: bool,
     *,
     output_ranks: Mapping[str, tuple[int, int]] | None = None,
+    section: str = "",
     **more: Any,
 ) -> Callable[..., Any]:
     """Register an operator and make its builder method."""
@@ -129,9 +129,11 @@ def declare(
     hints = typing.get_type_hints(body, include_extras=True)
     options = [n for n in signature.parameters if n not in limits and n not in ("self", "label")]
     first = next(iter(limits))
+    idl = idl_name(body.__name__)
     op = Operator(
         name=body.__name__,
-        idl=idl_name(body.__name__),
+        idl=idl,
+        section=f"api-mlgraphbuilder-{section or idl.lower()}",
         family=body.__module__.rpartition(".")[2],
         signature=signature,
         limits=MappingProxyType(dict(limits)),
@@ -152,8 +154,8 @@ def declare(
     body.__signature__ = public  # type: ignore[attr-defined]  # of the method, too: see wraps
 
     @functools.wraps(body)
-    def method(self: NodeBuilder, *args: Any, **kwargs: Any) -> Any:
-        return apply(op, self, args, kwargs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(op, self._node_builder, args, kwargs)
 
     method.operator = op  # type: ignore[attr-defined]
     return method
@@ -169,7 +171,9 @@ def _public(signature: inspect.Signature, hints: Mapping[str, Any]) -> inspect.S
 
 
 def _spelt(hint: Any) -> str:
-    """A type as one writes it, aliases resolved."""
+    """A type as one writes it, aliases that are not public resolved."""
+    if hint == MLOperandDataType:
+        return "MLOperandDataType"
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return " | ".join(map(_spelt, members))

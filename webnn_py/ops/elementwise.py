@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from webnn_py.core.dtypes import ANY, FLOATS, DataType
+from webnn_py.core.dtypes import ANY, FLOATS, MLOperandDataType
 from webnn_py.core.shapes import broadcast
 from webnn_py.ir import Descriptor
 from webnn_py.ops import numeric
@@ -61,7 +61,9 @@ def _unary(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: str) -
         return result(Descriptor(input.data_type, input.shape))
 
     limits = {"input": Limits(types)}
-    row: _Unary = _row(body, name, doc, "input", limits=limits, numpy=numpy, wgsl=wgsl)
+    row: _Unary = _row(
+        body, name, doc, "input", limits=limits, section="unary", numpy=numpy, wgsl=wgsl
+    )
     return row
 
 
@@ -71,7 +73,14 @@ def _predicate(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: st
 
     limits = {"a": Limits(types)}
     row: _Predicate = _row(
-        body, name, doc, FLAG, limits=limits, numpy=numeric.flag(numpy), wgsl=wgsl
+        body,
+        name,
+        doc,
+        FLAG,
+        limits=limits,
+        section="logical",
+        numpy=numeric.flag(numpy),
+        wgsl=wgsl,
     )
     return row
 
@@ -81,7 +90,9 @@ def _binary(name: str, types: tuple[str, ...], numpy: Any, wgsl: str, doc: str) 
         return result(Descriptor(a.data_type, broadcast(a.shape, b.shape)))
 
     limits = {"a": Limits(types), "b": Limits("a")}
-    row: _Binary = _row(body, name, doc, "a", limits=limits, numpy=numpy, wgsl=wgsl)
+    row: _Binary = _row(
+        body, name, doc + _BROADCAST, "a", limits=limits, section="binary", numpy=numpy, wgsl=wgsl
+    )
     return row
 
 
@@ -91,15 +102,29 @@ def _compare(name: str, types: tuple[str, ...], numpy: Any, test: str, doc: str)
 
     limits = {"a": Limits(types), "b": Limits("a")}
     wgsl = f"wn_flag({test})"
-    row: _Binary = _row(body, name, doc, FLAG, limits=limits, numpy=numeric.flag(numpy), wgsl=wgsl)
+    row: _Binary = _row(
+        body,
+        name,
+        doc + _BROADCAST,
+        FLAG,
+        limits=limits,
+        section="logical",
+        numpy=numeric.flag(numpy),
+        wgsl=wgsl,
+    )
     return row
 
 
+_BROADCAST = "\n\nReturns:\n    Of the shape to which the two broadcast."
 _wide = numeric.wide
 
 
 class Elementwise:
-    """Builder methods of the elementwise operators."""
+    """Builder methods of the elementwise operators.
+
+    Returns:
+        Of the input's shape.
+    """
 
     abs = _unary("abs", SIGNED, np.abs, "abs({input})", "Absolute value.")
     ceil = _unary("ceil", FLOATS, np.ceil, "ceil({input})", "Least integer not below.")
@@ -121,18 +146,18 @@ class Elementwise:
     sqrt = _unary("sqrt", FLOATS, np.sqrt, "sqrt({input})", "Square root.")
     tan = _unary("tan", FLOATS, _wide(np.tan), "wn_tan({input})", "Tangent of radians.")
 
-    add = _binary("add", ANY, np.add, "{a} + {b}", "Sum, broadcast.")
-    sub = _binary("sub", ANY, np.subtract, "{a} - {b}", "Difference, broadcast.")
-    mul = _binary("mul", ANY, np.multiply, "{a} * {b}", "Product, broadcast.")
-    div = _binary("div", ANY, numeric.divide, "{a} / {b}", "Quotient, broadcast.")
-    max = _binary("max", ANY, np.maximum, "max({a}, {b})", "The greater one, broadcast.")
-    min = _binary("min", ANY, np.minimum, "min({a}, {b})", "The smaller one, broadcast.")
+    add = _binary("add", ANY, np.add, "{a} + {b}", "Sum.")
+    sub = _binary("sub", ANY, np.subtract, "{a} - {b}", "Difference.")
+    mul = _binary("mul", ANY, np.multiply, "{a} * {b}", "Product.")
+    div = _binary("div", ANY, numeric.divide, "{a} / {b}", "Quotient.")
+    max = _binary("max", ANY, np.maximum, "max({a}, {b})", "The greater one.")
+    min = _binary("min", ANY, np.minimum, "min({a}, {b})", "The smaller one.")
     pow = _binary(
         "pow",
         ANY,
         _wide(numeric.power),
         "wn_pow({a}, {b})",
-        "a to the power of b, broadcast.",
+        "a to the power of b.",
     )
 
     equal = _compare("equal", ANY, np.equal, "{a} == {b}", "1 where a = b.")
@@ -186,9 +211,15 @@ class Elementwise:
         *,
         label: str = "",
     ) -> Inferred:
-        """Elements of `true_value` where `condition` (uint8) is not 0, else of `false_value`.
+        """Elements of `true_value` where `condition` is not 0, else of `false_value`.
 
-        All three broadcast. Source: WebNN 2026, "where".
+        Args:
+            condition: Broadcasts with the two others.
+            true_value: Broadcasts with `false_value`.
+            false_value: Broadcasts with `true_value`.
+
+        Returns:
+            Of the shape to which all three broadcast.
         """
         values = broadcast(true_value.shape, false_value.shape, ("true_value", "false_value"))
         shape = broadcast(condition.shape, values, ("condition", "the values"))
@@ -200,9 +231,13 @@ class Elementwise:
         numpy=lambda input, data_type: numeric.cast(input, data_type),
         wgsl="{T}({input})",
     )
-    def cast(self, input: MLOperand, data_type: DataType, *, label: str = "") -> Inferred:
+    def cast(self, input: MLOperand, data_type: MLOperandDataType, *, label: str = "") -> Inferred:
         """Each element converted to `data_type`; floats truncate, integers wrap.
 
-        Source: WebNN 2026, "cast".
+        Args:
+            data_type: What to convert to.
+
+        Returns:
+            Of the input's shape.
         """
         return result(Descriptor(data_type, input.shape))

@@ -1,4 +1,4 @@
-"""GraphBuilder: every operator's method, writing nodes into lists."""
+"""NodeList: nodes written into lists; GraphBuilder: that, with every operator's method."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
 from webnn_py.ops.all import Operators
-from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
+from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder, value_of
 
 
-class GraphBuilder(Operators, NodeBuilder):
+class NodeList(NodeBuilder):
     """Records nodes and constants; knows nothing of contexts."""
 
     def __init__(self) -> None:
@@ -32,13 +33,13 @@ class GraphBuilder(Operators, NodeBuilder):
     ) -> list[MLOperand]:
         """Add a node and return its outputs."""
         values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
-        inputs = tuple(None if o is None else o.value for o in operands)
+        inputs = tuple(None if o is None else value_of(o) for o in operands)
         self._nodes.append(Node(op, inputs, given, values, label, inferred.attrs))
         return [MLOperand(self, value) for value in values]
 
     def recorded(self, outputs: Mapping[str, MLOperand] | None = None) -> Graph:
         """What was recorded so far, and which of it are the results."""
-        pairs = [(name, operand.value) for name, operand in (outputs or {}).items()]
+        pairs = [(name, value_of(operand)) for name, operand in (outputs or {}).items()]
         return make_graph(self._inputs, self._constants, self._nodes, pairs)
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
@@ -48,7 +49,7 @@ class GraphBuilder(Operators, NodeBuilder):
         self._inputs.append(value)
         return MLOperand(self, value)
 
-    def add_constant(self, array: Array, data_type: str, name: str = "") -> MLOperand:
+    def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:
         """A constant that holds just this array, which nobody may change any more."""
         array.flags.writeable = False
         value = Value(data_type, array.shape, name)
@@ -59,3 +60,11 @@ class GraphBuilder(Operators, NodeBuilder):
         """A scalar constant of the data type of `like`."""
         info = dtypes.DTYPES[like.data_type]
         return self.add_constant(np.array(value, dtype=info.numpy), like.data_type)
+
+
+class GraphBuilder(Operators, NodeList):
+    """A list of nodes that operators' methods write into: for decompositions and passes."""
+
+    @property
+    def _node_builder(self) -> NodeBuilder:
+        return self

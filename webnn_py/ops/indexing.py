@@ -59,6 +59,12 @@ class Indexing:
         """Slices of the input at `indices` along `axis`, which is replaced by the indices' shape.
 
         An input [a, b, c] gathered along axis 1 by indices [i, j] gives [a, i, j, c].
+
+        Args:
+            indices: Negative ones count from the end; what is outside is clamped.
+
+        Returns:
+            The input's shape with that of `indices` in the place of `axis`.
         """
         check_axis(axis, input.rank)
         shape = (*input.shape[:axis], *indices.shape, *input.shape[axis + 1 :])
@@ -70,7 +76,12 @@ class Indexing:
     ) -> Inferred:
         """For each index, the input's element at the same place but at that index along `axis`.
 
-        `indices` and the output have the input's shape but for `axis`.
+        Args:
+            indices: Of the input's shape but for `axis`. Negative ones count from the end; what
+                is outside is clamped.
+
+        Returns:
+            Of the shape of `indices`.
         """
         _check_elements(input, indices, axis)
         return result(Descriptor(input.data_type, indices.shape))
@@ -83,7 +94,13 @@ class Indexing:
     def gather_nd(self, input: MLOperand, indices: MLOperand, *, label: str = "") -> Inferred:
         """Slices of the input at the coordinates in the last dimension of `indices`.
 
-        Indices [..., k] of an input of rank n give [..., and the input's last n - k dimensions].
+        Args:
+            input: Of some rank n.
+            indices: [..., k], k up to n. Negative ones count from the end; what is outside is
+                clamped.
+
+        Returns:
+            [..., and the input's last n - k dimensions].
         """
         return result(Descriptor(input.data_type, _slices(input, indices)))
 
@@ -103,7 +120,13 @@ class Indexing:
     ) -> Inferred:
         """The input, with each of `updates` put at the same place but at its index along `axis`.
 
-        `indices` has the input's shape but for `axis`; `updates` has the shape of `indices`.
+        Args:
+            indices: Of the input's shape but for `axis`. Negative ones count from the end; what
+                is outside is clamped.
+            updates: Of the shape of `indices`.
+
+        Returns:
+            Of the input's shape.
         """
         _check_elements(input, indices, axis)
         _check_updates(updates, indices.shape)
@@ -119,7 +142,14 @@ class Indexing:
     ) -> Inferred:
         """The input, with slices of `updates` put at the coordinates in `indices`.
 
-        `updates` has the shape that `gather_nd` would give for the same input and indices.
+        Args:
+            input: Of some rank n.
+            indices: [..., k], k up to n. Negative ones count from the end; what is outside is
+                clamped.
+            updates: [..., and the input's last n - k dimensions].
+
+        Returns:
+            Of the input's shape.
         """
         _check_updates(updates, _slices(input, indices))
         return result(Descriptor(input.data_type, input.shape))

@@ -7,30 +7,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, broadcast, check_broadcast_to
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
-from webnn_py.ops.operand import MLOperand, NodeBuilder
-from webnn_py.ops.surface import surface
-
-
-def _gemm(
-    emitter: NodeBuilder,
-    a: MLOperand,
-    b: MLOperand,
-    c: MLOperand | None,
-    alpha: float,
-    beta: float,
-    a_transpose: bool,
-    b_transpose: bool,
-) -> MLOperand:
-    g = surface(emitter)
-    left = g.transpose(a) if a_transpose else a
-    right = g.transpose(b) if b_transpose else b
-    product = g.matmul(left, right)
-    if alpha != 1.0:
-        product = g.mul(product, emitter.constant_of(alpha, a))
-    if c is None:
-        return product
-    term = c if beta == 1.0 else g.mul(c, emitter.constant_of(beta, c))
-    return g.add(product, term)
+from webnn_py.ops.operand import MLOperand
 
 
 class Linalg:
@@ -40,7 +17,12 @@ class Linalg:
     def matmul(self, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
         """Matrix product of the last two dimensions: [..., m, k] x [..., k, n] -> [..., m, n].
 
-        The dimensions before them broadcast.
+        Args:
+            a: [..., m, k]; its first dimensions broadcast with those of `b`.
+            b: [..., k, n].
+
+        Returns:
+            [..., m, n].
         """
         if a.shape[-1] != b.shape[-2]:
             raise ValidationError(
@@ -49,9 +31,7 @@ class Linalg:
         batch = broadcast(a.shape[:-2], b.shape[:-2], ("a's batch", "b's batch"))
         return result(Descriptor(a.data_type, (*batch, a.shape[-2], b.shape[-1])))
 
-    @operator(
-        a=Limits(FLOATS, 2), b=Limits("a", 2), c=Limits("a", (0, 2)), output="a", decompose=_gemm
-    )
+    @operator(a=Limits(FLOATS, 2), b=Limits("a", 2), c=Limits("a", (0, 2)), output="a")
     def gemm(
         self,
         a: MLOperand,
@@ -64,9 +44,19 @@ class Linalg:
         b_transpose: bool = False,
         label: str = "",
     ) -> Inferred:
-        """Alpha * A x B + beta * C, where A is [m, k], B [k, n] and C broadcasts to [m, n].
+        """Alpha * A x B + beta * C.
 
-        With `a_transpose` or `b_transpose` the operand is given as [k, m] or [n, k].
+        Args:
+            a: [m, k], or [k, m] with `a_transpose`.
+            b: [k, n], or [n, k] with `b_transpose`.
+            c: Broadcasts to [m, n].
+            alpha: Factor of the product.
+            beta: Factor of `c`.
+            a_transpose: Transpose `a` first.
+            b_transpose: Transpose `b` first.
+
+        Returns:
+            [m, n].
         """
         m, k = a.shape[::-1] if a_transpose else a.shape
         rows, n = b.shape[::-1] if b_transpose else b.shape

@@ -20,8 +20,7 @@ from webnn_py.core.shapes import (
 )
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
-from webnn_py.ops.operand import MLOperand, NodeBuilder
-from webnn_py.ops.surface import surface
+from webnn_py.ops.operand import MLOperand
 
 PaddingMode = Literal["constant", "edge", "reflection"]
 MAX_TENSORS = 8192
@@ -32,24 +31,20 @@ def split_sizes(size: int, splits: int | Sequence[int]) -> tuple[int, ...]:
     return (size // splits,) * splits if isinstance(splits, int) else tuple(splits)
 
 
-def _split(
-    emitter: NodeBuilder, input: MLOperand, splits: int | Sequence[int], axis: int
-) -> list[MLOperand]:
-    starts, sizes = [0] * input.rank, list(input.shape)
-    parts = []
-    for size in split_sizes(input.shape[axis], splits):
-        sizes[axis] = size
-        parts.append(surface(emitter).slice(input, starts, sizes))
-        starts[axis] += size
-    return parts
-
-
 class Movement:
     """Builder methods of reshaping, cutting, joining and permuting."""
 
     @operator(inputs=Limits(ANY, (1, MAX_RANK)), output="inputs")
     def concat(self, inputs: Sequence[MLOperand], axis: int, *, label: str = "") -> Inferred:
-        """The inputs one after the other along `axis`; their other dimensions are the same."""
+        """The inputs one after the other along `axis`.
+
+        Args:
+            inputs: At least one, at most 8,192, all of one data type, and of one shape but for
+                `axis`.
+
+        Returns:
+            The sum of the sizes along `axis`, else as the inputs.
+        """
         first, *rest = inputs
         if len(inputs) > MAX_TENSORS:
             raise ValidationError(f"{len(inputs)} inputs, expected at most {MAX_TENSORS}")
@@ -67,7 +62,15 @@ class Movement:
 
     @operator(input=Limits(ANY))
     def expand(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
-        """Dimensions of size 1 repeated (and dimensions put in front) to make `new_shape`."""
+        """Dimensions of size 1 repeated (and dimensions put in front) to make `new_shape`.
+
+        Args:
+            input: Broadcasts to `new_shape`.
+            new_shape: The output's.
+
+        Returns:
+            Of shape `new_shape`.
+        """
         check_broadcast_to(input.shape, new_shape, "input")
         return result(Descriptor(input.data_type, tuple(new_shape)))
 
@@ -85,12 +88,17 @@ class Movement:
         """Elements added around the input: so many before and after along each dimension.
 
         Args:
-            input: The tensor.
             beginning_padding: Elements to add before, for each dimension.
             ending_padding: Elements to add after, for each dimension.
             mode: "constant" adds `value`, "edge" repeats the border, "reflection" mirrors at it.
             value: The number for mode "constant", cast to the input's data type.
-            label: A name for messages.
+
+        Returns:
+            Each dimension with its padding.
+
+        Raises:
+            ValidationError: A reflection is as long as the dimension that it mirrors, or
+                longer.
         """
         check_list(beginning_padding, input.rank, "beginning_padding")
         check_list(ending_padding, input.rank, "ending_padding")
@@ -104,9 +112,16 @@ class Movement:
         number = cast_number(value, input.data_type)
         return result(Descriptor(input.data_type, shape), value=number)
 
-    @operator(input=Limits(ANY))
+    @operator(input=Limits(ANY), section="reshape-method")
     def reshape(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
-        """The same elements in the same order under another shape."""
+        """The same elements in the same order under another shape.
+
+        Args:
+            new_shape: Holds as many elements as the input.
+
+        Returns:
+            Of shape `new_shape`.
+        """
         check_dimensions(new_shape, input.data_type)
         if math.prod(new_shape) != input.size:
             raise ValidationError(
@@ -115,11 +130,18 @@ class Movement:
             )
         return result(Descriptor(input.data_type, tuple(new_shape)))
 
-    @operator(input=Limits(ANY))
+    @operator(input=Limits(ANY), section="reverse-method")
     def reverse(
         self, input: MLOperand, *, axes: Sequence[int] | None = None, label: str = ""
     ) -> Inferred:
-        """Elements in the opposite order along `axes` (all of them if not given)."""
+        """Elements in the opposite order along `axes`.
+
+        Args:
+            axes: The dimensions, counted from 0, each once; all of them if not given.
+
+        Returns:
+            Of the input's shape.
+        """
         used = tuple(range(input.rank)) if axes is None else tuple(axes)
         check_axes(used, input.rank)
         return result(Descriptor(input.data_type, input.shape), axes=used)
@@ -134,7 +156,17 @@ class Movement:
         strides: Sequence[int] | None = None,
         label: str = "",
     ) -> Inferred:
-        """A window of `sizes` elements from `starts`, of which every `strides`-th is taken."""
+        """A window of `sizes` elements from `starts`, of which every `strides`-th is taken.
+
+        Args:
+            starts: First element, for each dimension.
+            sizes: Elements that the window spans, for each dimension, at least 1; within the
+                input.
+            strides: Steps, for each dimension, at least 1; all 1 if not given.
+
+        Returns:
+            Of shape ceil(sizes / strides).
+        """
         steps = (1,) * input.rank if strides is None else tuple(strides)
         check_list(starts, input.rank, "starts")
         check_list(sizes, input.rank, "sizes", minimum=1)
@@ -151,12 +183,19 @@ class Movement:
     @multi_operator(
         input=Limits(ANY, (1, MAX_RANK)),
         outputs={"outputs": (1, MAX_RANK)},
-        decompose=_split,
     )
     def split(
         self, input: MLOperand, splits: int | Sequence[int], *, axis: int = 0, label: str = ""
     ) -> Inferred:
-        """The input cut along `axis` into `splits` equal parts, or into parts of these sizes."""
+        """The input cut along `axis` into `splits` equal parts, or into parts of these sizes.
+
+        Args:
+            splits: How many parts, a divisor of the dimension; or their sizes, which add up to
+                it.
+
+        Returns:
+            A list of the parts, each of the input's shape but for `axis`.
+        """
         check_axis(axis, input.rank)
         size = input.shape[axis]
         count = splits if isinstance(splits, int) else len(splits)
@@ -174,7 +213,14 @@ class Movement:
 
     @operator(input=Limits(ANY))
     def tile(self, input: MLOperand, repetitions: Sequence[int], *, label: str = "") -> Inferred:
-        """The whole input repeated so many times along each dimension."""
+        """The whole input repeated so many times along each dimension.
+
+        Args:
+            repetitions: At least 1, for each dimension.
+
+        Returns:
+            The input's shape times `repetitions`.
+        """
         check_list(repetitions, input.rank, "repetitions", minimum=1)
         shape = tuple(n * times for n, times in zip(input.shape, repetitions, strict=True))
         return result(Descriptor(input.data_type, shape))
@@ -185,7 +231,11 @@ class Movement:
     ) -> Inferred:
         """Dimensions permuted: the i-th of the output is the input's permutation[i]-th.
 
-        Without a permutation the order is reversed.
+        Args:
+            permutation: Each dimension, counted from 0, once; the reversed order if not given.
+
+        Returns:
+            The input's dimensions in their new order.
         """
         order = tuple(reversed(range(input.rank))) if permutation is None else tuple(permutation)
         check_list(order, input.rank, "permutation")
@@ -199,7 +249,12 @@ class Movement:
     ) -> Inferred:
         """The upper (or lower) triangle of the last two dimensions, zeros in the rest.
 
-        The triangle ends with the `diagonal`-th diagonal, counted from the main one to the upper
-        right.
+        Args:
+            upper: The upper triangle, else the lower one.
+            diagonal: The last diagonal that belongs to it, counted from the main one to the
+                upper right.
+
+        Returns:
+            Of the input's shape.
         """
         return result(Descriptor(input.data_type, input.shape))

@@ -1,4 +1,4 @@
-"""MLOperand, and the interface through which operators are emitted."""
+"""MLOperand, and the interface through which operators write nodes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ir import Descriptor, Value
@@ -19,14 +20,14 @@ class MLOperand(Suggesting):
     Source: WebNN 2026, "MLOperand interface".
     """
 
-    __slots__ = ("_emitter", "_value")
+    __slots__ = ("_builder", "_value")
 
-    def __init__(self, emitter: NodeBuilder, value: Value) -> None:
-        self._emitter = emitter
+    def __init__(self, builder: NodeBuilder, value: Value) -> None:
+        self._builder = builder
         self._value = value
 
     @property
-    def data_type(self) -> str:
+    def data_type(self) -> MLOperandDataType:
         """The data type's name."""
         return self._value.data_type
 
@@ -44,11 +45,6 @@ class MLOperand(Suggesting):
     def size(self) -> int:
         """Number of elements."""
         return self._value.size
-
-    @property
-    def value(self) -> Value:
-        """The value in the graph's intermediate representation."""
-        return self._value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Raise: an operand stands for contents that are known only when its graph runs.
@@ -79,8 +75,13 @@ class Inferred:
     attrs: Mapping[str, Any]
 
 
+def value_of(operand: MLOperand) -> Value:
+    """What stands for an operand in the graph's intermediate representation."""
+    return operand._value
+
+
 class NodeBuilder(ABC):
-    """Something that operator methods write into: a builder, or a pass that rewrites a graph.
+    """What operators' methods write into: that of a user's builder, or a pass that rewrites.
 
     Attributes:
         outer_label: The label of operators that are given none: that of the node that they are put
@@ -123,7 +124,7 @@ class NodeBuilder(ABC):
         return None
 
     def check_operand(self, value: object, name: str, others: Iterable[Any] = ()) -> MLOperand:
-        """Return `value` if it is an operand made by this emitter, else raise.
+        """Return `value` if it is an operand made by this builder, else raise.
 
         Args:
             value: What was given.
@@ -135,7 +136,7 @@ class NodeBuilder(ABC):
             raise ValidationError(
                 f"operand {shown(name)}: got {shown(value)}, expected an MLOperand{remedy}"
             )
-        if value._emitter is not self:
+        if value._builder is not self:
             raise ValidationError(
                 f"operand {shown(name)}: {shown(value)} belongs to another builder"
             )

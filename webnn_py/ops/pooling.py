@@ -63,13 +63,22 @@ class Pooling:
     Options:
         window_dimensions: Height and width of the window; the whole input if not given.
         padding: [top, bottom, left, right]; padded elements take no part.
-        strides, dilations: [height, width].
-        layout: Order of the dimensions.
-        output_shape_rounding: How a window that hangs over the end counts: "floor" or "ceil".
+        strides: Step of the window: [height, width].
+        dilations: Distance between the elements of a window: [height, width].
+        output_shape_rounding: How a window that hangs over the end counts: "floor" or
+            "ceil".
         output_sizes: Height and width of the output, overriding the rounding.
+
+    Returns:
+        [n, c, h, w] in `layout`; height and width are (size + padding - (window - 1) *
+        dilation - 1) / stride + 1 each, rounded.
+
+    Raises:
+        ValidationError: A window is larger than the padded input, or `output_sizes` are
+            neither those rounded down nor those rounded up.
     """
 
-    @operator(input=Limits(FLOATS, 4))
+    @operator(input=Limits(FLOATS, 4), section="pool2d")
     def average_pool2d(
         self,
         input: MLOperand,
@@ -86,7 +95,7 @@ class Pooling:
         """Mean of the elements in each window, padding left out of the count."""
         return _pool(**_options(locals()))
 
-    @operator(input=Limits(FLOATS, 4))
+    @operator(input=Limits(FLOATS, 4), section="pool2d")
     def l2_pool2d(
         self,
         input: MLOperand,
@@ -103,7 +112,7 @@ class Pooling:
         """Square root of the sum of squares in each window."""
         return _pool(**_options(locals()))
 
-    @operator(input=Limits(ANY, 4))
+    @operator(input=Limits(ANY, 4), section="pool2d")
     def max_pool2d(
         self,
         input: MLOperand,

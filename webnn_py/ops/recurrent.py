@@ -14,7 +14,6 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.shapes import MAX_DIMENSION
 from webnn_py.ir import Descriptor
-from webnn_py.ops import recurrent_decomposed as decomposed
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import MLOperand
 
@@ -70,7 +69,6 @@ class Recurrent:
         hidden_state=Limits("input", 2),
         bias=Limits("input", 1),
         recurrent_bias=Limits("input", 1),
-        decompose=decomposed.gru_cell,
     )
     def gru_cell(
         self,
@@ -87,7 +85,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """One step of a gated recurrent unit; returns the new hidden state [batch, hidden].
+        """One step of a gated recurrent unit.
 
         Args:
             input: [batch, features].
@@ -100,7 +98,9 @@ class Recurrent:
             reset_after: Apply the reset gate after the product with the recurrent weight.
             layout: Order of the gates: update z, reset r, new n.
             activations: Of the update and reset gates, and of the new gate.
-            label: A name for messages.
+
+        Returns:
+            The new hidden state [batch, hidden].
         """
         batches, features = input.shape
         _check_options(3, hidden_size, activations, 2)
@@ -123,7 +123,6 @@ class Recurrent:
         recurrent_bias=Limits("input", 2),
         initial_hidden_state=Limits("input", 3),
         outputs={"output0": 3, "output1": 4},
-        decompose=decomposed.gru,
     )
     def gru(
         self,
@@ -145,9 +144,6 @@ class Recurrent:
     ) -> Inferred:
         """A gated recurrent unit over all steps.
 
-        Returns the last hidden state [directions, batch, hidden] and, with `return_sequence`, the
-        hidden states of all steps [steps, directions, batch, hidden].
-
         Args:
             input: [steps, batch, features].
             weight: [directions, 3 * hidden, features].
@@ -162,7 +158,10 @@ class Recurrent:
             direction: "forward", "backward" (from the last step), or "both" (two directions).
             layout: Order of the gates: update z, reset r, new n.
             activations: Of the update and reset gates, and of the new gate.
-            label: A name for messages.
+
+        Returns:
+            The last hidden state [directions, batch, hidden] and, with `return_sequence`, the
+            hidden states of all steps [steps, directions, batch, hidden].
         """
         directions = 2 if direction == "both" else 1
         _, batches, features = input.shape
@@ -190,7 +189,6 @@ class Recurrent:
         recurrent_bias=Limits("input", 1),
         peephole_weight=Limits("input", 1),
         outputs={"output0": 2, "output1": 2},
-        decompose=decomposed.lstm_cell,
     )
     def lstm_cell(
         self,
@@ -208,7 +206,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """One step of a long short-term memory; returns the new hidden and cell states.
+        """One step of a long short-term memory.
 
         Args:
             input: [batch, features].
@@ -223,7 +221,9 @@ class Recurrent:
                 three see the cell state before the step.
             layout: Order of the gates: input i, output o, forget f, cell g.
             activations: Of input, forget and output gate; of the cell gate; of the new cell state.
-            label: A name for messages.
+
+        Returns:
+            The new hidden and cell state, [batch, hidden] each.
         """
         batches, features = input.shape
         _check_options(4, hidden_size, activations, 3)
@@ -251,7 +251,6 @@ class Recurrent:
         initial_hidden_state=Limits("input", 3),
         initial_cell_state=Limits("input", 3),
         outputs={"output0": 3, "output1": 3, "output2": 4},
-        decompose=decomposed.lstm,
     )
     def lstm(
         self,
@@ -274,9 +273,6 @@ class Recurrent:
     ) -> Inferred:
         """A long short-term memory over all steps.
 
-        Returns the last hidden and the last cell state [directions, batch, hidden] and, with
-        `return_sequence`, the hidden states of all steps [steps, directions, batch, hidden].
-
         Args:
             input: [steps, batch, features].
             weight: [directions, 4 * hidden, features].
@@ -293,7 +289,11 @@ class Recurrent:
             direction: "forward", "backward" (from the last step), or "both" (two directions).
             layout: Order of the gates: input i, output o, forget f, cell g.
             activations: Of input, forget and output gate; of the cell gate; of the new cell state.
-            label: A name for messages.
+
+        Returns:
+            The last hidden and the last cell state [directions, batch, hidden] and, with
+            `return_sequence`, the hidden states of all steps [steps, directions, batch,
+            hidden].
         """
         directions = 2 if direction == "both" else 1
         _, batches, features = input.shape

@@ -52,11 +52,15 @@ def _row(
         return result(Descriptor(input.data_type, shape), axes=used)
 
     body.__name__ = body.__qualname__ = name
-    body.__doc__ = (
-        f"{doc}\n\nReduces `axes` (all of them if not given), keeping them as 1 if asked."
-    )
+    body.__doc__ = doc
     method: _ReduceMethod = declare(
-        body, {"input": Limits(types)}, "input", False, reduce=wgsl, reduce_numpy=numpy
+        body,
+        {"input": Limits(types)},
+        "input",
+        False,
+        section="reduce",
+        reduce=wgsl,
+        reduce_numpy=numpy,
     )
     return method
 
@@ -72,7 +76,14 @@ _SUM = Reduce("{x}", "{a} + {b}", "0", "{x}")
 
 
 class Reduction:
-    """Builder methods of reductions."""
+    """Builder methods of reductions.
+
+    Options:
+        axes: The dimensions to reduce, counted from 0, each once; all of them if not given.
+
+    Returns:
+        Of the input's shape without `axes`, or with 1 in their place if `keep_dimensions`.
+    """
 
     reduce_l1 = _row(
         "reduce_l1",

@@ -63,6 +63,7 @@ class Operator:
     Attributes:
         name: Python name.
         idl: Name in the specification's IDL.
+        section: Anchor of the section of the specification.
         limits: Data types and ranks of each operand, in declaration order.
         output_types: Allowed data types of the output where an option chooses it, or the operand
             whose type it shares.
@@ -71,7 +72,6 @@ class Operator:
         variadic: The first operand is a list of any length.
         multiple: The method returns a list.
         infer: The body.
-        decompose: The operator in terms of others, if it is a composite.
         numpy: Elementwise only: the NumPy function that defines it.
         wgsl: Elementwise only: the WGSL expression, operands and options in braces, `{T}` for the
             type of the output. It is written as for numbers of a type that WGSL has.
@@ -82,6 +82,7 @@ class Operator:
 
     name: str
     idl: str
+    section: str
     family: str
     signature: inspect.Signature
     limits: Mapping[str, Limits]
@@ -92,7 +93,6 @@ class Operator:
     multiple: bool
     infer: Callable[..., Inferred]
     doc: str
-    decompose: Callable[..., Any] | None = None
     numpy: Callable[..., Any] | None = None
     wgsl: str | None = None
     reduce: Reduce | None = None

@@ -40,7 +40,7 @@ def _single(scales: Sequence[float]) -> tuple[float, ...]:
 class Resampling:
     """Builder methods of resampling."""
 
-    @operator(input=Limits(("float32", "float16", "uint8", "int8"), 4))
+    @operator(input=Limits(("float32", "float16", "uint8", "int8"), 4), section="resample2d-method")
     def resample2d(
         self,
         input: MLOperand,
@@ -54,13 +54,14 @@ class Resampling:
         """The input stretched along two axes; pixel centres are half a pixel inside.
 
         Args:
-            input: The 4-D tensor.
             mode: "nearest-neighbor" takes one element (of two as near the one before), "linear"
                 interpolates between four; integers are then rounded, halves to the even one.
             scales: Factors for the two axes, as float32; sizes are rounded down.
             sizes: Sizes of the two axes, overriding `scales`.
             axes: The two axes.
-            label: A name for messages.
+
+        Returns:
+            The input's shape, with the two axes resampled.
         """
         factors = _single(scales)
         if len(factors) != 2 or not all(0 < factor < math.inf for factor in factors):

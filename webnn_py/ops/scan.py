@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webnn_py.core.dtypes import ANY, DTYPES, DataType
+from webnn_py.core.dtypes import ANY, DTYPES, MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_axis, reduced
 from webnn_py.ir import Descriptor
@@ -14,7 +14,7 @@ POSITIONS = ("int32", "int64")
 
 
 def _position(
-    input: MLOperand, axis: int, keep_dimensions: bool, output_data_type: str
+    input: MLOperand, axis: int, keep_dimensions: bool, output_data_type: MLOperandDataType
 ) -> Inferred:
     check_axis(axis, input.rank)
     if output_data_type not in POSITIONS:
@@ -32,35 +32,53 @@ def _position(
 class Scan:
     """Builder methods of what runs along one axis."""
 
-    @operator(input=Limits(ANY, (1, MAX_RANK)), output=POSITIONS, output_rank=(0, MAX_RANK))
+    @operator(
+        input=Limits(ANY, (1, MAX_RANK)),
+        output=POSITIONS,
+        output_rank=(0, MAX_RANK),
+        section="argminmax",
+    )
     def arg_max(
         self,
         input: MLOperand,
         axis: int,
         *,
         keep_dimensions: bool = False,
-        output_data_type: DataType = "int32",
+        output_data_type: MLOperandDataType = "int32",
         label: str = "",
     ) -> Inferred:
         """Position of the greatest element along `axis`; the first one of equals.
 
-        The axis is dropped, or kept as 1 if asked. `output_data_type` is int32 or int64.
+        Args:
+            output_data_type: It can count the elements.
+
+        Returns:
+            Of the input's shape without `axis`, or with 1 in its place if `keep_dimensions`.
         """
         return _position(input, axis, keep_dimensions, output_data_type)
 
-    @operator(input=Limits(ANY, (1, MAX_RANK)), output=POSITIONS, output_rank=(0, MAX_RANK))
+    @operator(
+        input=Limits(ANY, (1, MAX_RANK)),
+        output=POSITIONS,
+        output_rank=(0, MAX_RANK),
+        section="argminmax",
+    )
     def arg_min(
         self,
         input: MLOperand,
         axis: int,
         *,
         keep_dimensions: bool = False,
-        output_data_type: DataType = "int32",
+        output_data_type: MLOperandDataType = "int32",
         label: str = "",
     ) -> Inferred:
         """Position of the least element along `axis`; the first one of equals.
 
-        The axis is dropped, or kept as 1 if asked. `output_data_type` is int32 or int64.
+        Args:
+            output_data_type: It can count the elements.
+
+        Returns:
+            Of the input's shape without `axis`, or with 1 in its place if `keep_dimensions`.
         """
         return _position(input, axis, keep_dimensions, output_data_type)
 
@@ -78,6 +96,13 @@ class Scan:
 
         [1, 2, 3, 4] gives [1, 3, 6, 10]; without the element itself (`exclusive`) [0, 1, 3, 6];
         from the end (`reversed`) [10, 9, 7, 4].
+
+        Args:
+            exclusive: Leave out each element itself.
+            reversed: Begin at the end.
+
+        Returns:
+            Of the input's shape.
         """
         check_axis(axis, input.rank)
         return result(Descriptor(input.data_type, input.shape))

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.core.errors import ContextLostError, OperationError
-from webnn_py.ordering.timeline import Timeline, TimelinePoint, Waiter, unreached
+from webnn_py.ordering.timeline import TimelinePoint, state_of
+from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
 Run = Callable[[], None]
 
@@ -43,14 +44,14 @@ class Operation:
     number: int = -1
 
     @property
-    def signals(self) -> list[tuple[Timeline, int]]:
+    def signals(self) -> list[tuple[TimelineState, int]]:
         """The timelines that it raises, and to what."""
-        return [(p.timeline, p.signal) for p in self.sync if p.signal is not None]
+        return [(state_of(p.timeline), p.signal) for p in self.sync if p.signal is not None]
 
     @property
-    def waits(self) -> list[tuple[Timeline, int]]:
+    def waits(self) -> list[tuple[TimelineState, int]]:
         """The timelines that it waits for, and their values."""
-        return [(p.timeline, p.wait) for p in self.sync if p.wait is not None]
+        return [(state_of(p.timeline), p.wait) for p in self.sync if p.wait is not None]
 
     def abandon(self, error: BaseException) -> None:
         """It will not be done, and so not signal either."""
@@ -100,7 +101,7 @@ class Schedule:
         self._waiting: deque[Operation] = deque()
         self._running: Operation | None = None
         self._busy = False  # a thread runs operations, or the worker is about to
-        self._parked_on: list[tuple[Timeline, Waiter]] = []  # only while not busy
+        self._parked_on: list[tuple[TimelineState, Waiter]] = []  # only while not busy
         self._numbers = itertools.count()
         self._last = -1
         self._lock = threading.RLock()

@@ -6,29 +6,17 @@ raises it when done. A wait may be submitted before what will signal it, and blo
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import threading
-import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion, check_may_block
-from webnn_py.core.errors import (
-    InvalidStateError,
-    MLError,
-    ValidationError,
-    WaitTimeoutError,
-    consequence,
-    root_of,
-)
-from webnn_py.core.forks import FORKED, in_child
+from webnn_py.core.errors import ValidationError, WaitTimeoutError
 from webnn_py.core.messages import shown
+from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
 MAX_VALUE = 2**64 - 1
-Resume = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +27,13 @@ class TimelinePoint:
         timeline: The timeline.
         wait: The work starts when the value is at least this.
         signal: The value becomes this when the work is done.
+
+    Source: no part of WebNN (spec/deviations.md, D24).
     """
 
     timeline: Timeline
     wait: int | None
     signal: int | None
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Waiter:
-    """Who is to be called once a value is reached.
-
-    Attributes:
-        value: The value.
-        order: First come, first called.
-        queue: For whom work submitted to the same queue counts as done.
-        resume: What to call.
-    """
-
-    value: int
-    order: int
-    queue: object = field(compare=False)
-    resume: Resume = field(compare=False)
 
 
 class Timeline:
@@ -72,25 +45,25 @@ class Timeline:
     Args:
         value: The value to begin with.
 
+    Raises:
+        ValidationError: It is no integer from 0 to 2**64 - 1.
+
     Example:
         `ctx.dispatch(g, inputs, outputs, sync=[a(wait=1), b(signal=2)])`
+
+    Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's timeline semaphores.
     """
 
     def __init__(self, value: int = 0) -> None:
-        self._value = _checked(value, "value")
-        self._lock = threading.Lock()
-        self._order = itertools.count()
-        self._waiters: list[Waiter] = []  # sorted
-        self._expected: Counter[int] = Counter()
-        self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        self._failed: tuple[int, BaseException] | None = None
-        _TIMELINES.add(self)
+        self._state = TimelineState(_checked(value, "value"))
 
     def __call__(self, *, wait: int | None = None, signal: int | None = None) -> TimelinePoint:
         """The point that a piece of work waits for, signals, or both.
 
         Raises:
             ValidationError: Neither is given, or `signal` is not above `wait`.
+
+        Source: no part of WebNN (spec/deviations.md, D24).
         """
         if wait is None and signal is None:
             raise ValidationError("a timeline point needs wait=, signal= or both")
@@ -103,24 +76,20 @@ class Timeline:
     @property
     def value(self) -> int:
         """The value reached; it may be higher by the time you look at it."""
-        return self._value
+        return self._state.value
 
     def signal(self, value: int) -> None:
         """Raise the value from the host, past a failure too.
 
+        Args:
+            value: The new value.
+
         Raises:
             ValidationError: `value` is not above the present one.
+
+        Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkSignalSemaphore.
         """
-        wanted = _checked(value, "value")
-        with self._lock:
-            if wanted <= self._value:
-                raise ValidationError(
-                    f"signal {wanted} is not above the present value {self._value}"
-                )
-            if self._past_failure(wanted):
-                self._failed = None
-            ready = self._raise_to(wanted)
-        _call(ready)
+        self._state.signal(_checked(value, "value"))
 
     def wait_sync(self, value: int, timeout: float | None = None) -> None:
         """Block this thread until the value is reached.
@@ -134,6 +103,8 @@ class Timeline:
             InvalidStateError: This thread is running an event loop; use `wait_async`. Or the work
                 that is to signal it is the parent process's, and this a child that it forked.
             OperationError: The work that was to signal it failed.
+
+        Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkWaitSemaphores.
         """
         seconds = None if timeout is None else _seconds(timeout)
         done, waiter = self._completion(value)
@@ -143,175 +114,56 @@ class Timeline:
                 done.wait(seconds)
             except TimeoutError:
                 raise WaitTimeoutError(
-                    f"the timeline is at {self._value} after {shown(timeout)} s,"
+                    f"the timeline is at {self._state.value} after {shown(timeout)} s,"
                     f" not yet at {shown(value)}"
                 ) from None
             finally:
-                self.forget(waiter)
+                self._state.forget(waiter)
         done.wait(0)
 
     async def wait_async(self, value: int) -> None:
-        """Await that the value is reached; otherwise as `wait_sync`."""
+        """Await that the value is reached, under asyncio or trio.
+
+        Args:
+            value: What to wait for.
+
+        Raises:
+            InvalidStateError: The work that is to signal it is the parent process's, and this a
+                child that it forked.
+            OperationError: The work that was to signal it failed.
+
+        Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkWaitSemaphores.
+        """
         done, waiter = self._completion(value)
         try:
             await done
         finally:
             if waiter is not None:
-                self.forget(waiter)
+                self._state.forget(waiter)
 
     def _completion(self, value: int) -> tuple[Completion[None], Waiter | None]:
         wanted = _signed(value, "value")
         done: Completion[None] = Completion()
 
         def arrived() -> None:
-            cause = self.failure(wanted)
+            cause = self._state.failure(wanted)
             if cause is None:
                 done.set_result(None)
             else:
                 done.set_exception(unreached(wanted, cause))
 
-        waiter = self.when(wanted, arrived)
+        waiter = self._state.when(wanted, arrived)
         if waiter is None:
             arrived()
         return done, waiter
 
-    def reached(self, value: int, queue: object = None) -> bool:
-        """Whether work on `queue` need not wait for `value`.
-
-        It is reached, or work already submitted to that same queue will reach it before.
-        """
-        with self._lock:
-            return self._reached(value, queue)
-
-    def _reached(self, value: int, queue: object) -> bool:
-        if self._value >= value or queue is None:
-            return self._value >= value
-        return self._promised.get(queue, -1) >= value and self._failure(value) is None
-
-    def failure(self, value: int) -> BaseException | None:
-        """Why `value` will not be reached, if that is known."""
-        with self._lock:
-            return self._failure(value)
-
-    def _failure(self, value: int) -> BaseException | None:
-        if self._failed is None or self._value >= value:
-            return None
-        end, error = self._failed
-        if value < end and any(value <= expected < end for expected in self._expected):
-            return None
-        return error
-
-    def when(self, value: int, resume: Resume, queue: object = None) -> Waiter | None:
-        """Have `resume` called once `value` is reached for `queue`, or cannot be any more.
-
-        Returns:
-            What to `forget`; None if that is so now already, and `resume` is not called then.
-        """
-        with self._lock:
-            if self._reached(value, queue) or self._failure(value) is not None:
-                return None
-            waiter = Waiter(value, next(self._order), queue, resume)
-            bisect.insort(self._waiters, waiter)
-            return waiter
-
-    def forget(self, waiter: Waiter) -> None:
-        """Nobody waits any more; harmless if it was called already."""
-        with self._lock:
-            place = bisect.bisect_left(self._waiters, waiter)
-            if self._waiters[place : place + 1] == [waiter]:
-                del self._waiters[place]
-
-    def expect(self, value: int) -> None:
-        """Work that signals `value` was accepted; `complete` or `fail` follows."""
-        with self._lock:
-            self._expected[value] += 1
-            if self._failed is not None and self._failed[0] == value:
-                self._failed = None
-
-    def complete(self, value: int) -> None:
-        """Work that signals `value` is done."""
-        with self._lock:
-            self._no_longer_expected(value)
-            ready = [] if self._past_failure(value) else self._raise_to(value)
-        _call(ready)
-
-    def promise(self, value: int, queue: object) -> None:
-        """Work that signals `value` was submitted to `queue`: later work there need not wait."""
-        with self._lock:
-            if not self._past_failure(value):
-                self._promised[queue] = max(self._promised.get(queue, -1), value)
-            ready = self._take(lambda w: w.queue is queue and self._reached(w.value, queue))
-        _call(ready)
-
-    def fail(self, value: int, error: BaseException) -> None:
-        """Work that was to signal `value` failed, or will not be done."""
-        with self._lock:
-            self._no_longer_expected(value)
-            ends = self._failed is None or value <= self._failed[0]
-            if ends and value > self._value and value not in self._expected:
-                self._failed = (value, root_of(error))
-            ready = self._take(lambda waiter: self._failure(waiter.value) is not None)
-        _call(ready)
-
-    def leave_behind(self) -> None:
-        """After a fork: what was to signal it does so in the parent process only."""
-        self._lock = threading.Lock()
-        self._waiters = []
-        self._promised = weakref.WeakKeyDictionary()
-        if self._expected:
-            end = min(self._expected)
-            self._expected = Counter()
-            if self._failed is None or end < self._failed[0]:
-                self._failed = (end, _LeftBehindError(f"the work that is to signal it {FORKED}"))
-
-    def _past_failure(self, value: int) -> bool:
-        return self._failed is not None and value >= self._failed[0]
-
-    def _no_longer_expected(self, value: int) -> None:
-        self._expected[value] -= 1
-        if self._expected[value] <= 0:
-            del self._expected[value]
-
-    def _raise_to(self, value: int) -> list[Waiter]:
-        self._value = max(self._value, value)
-        count = bisect.bisect_right(self._waiters, self._value, key=lambda waiter: waiter.value)
-        ready, self._waiters = self._waiters[:count], self._waiters[count:]
-        return ready
-
-    def _take(self, chosen: Callable[[Waiter], bool]) -> list[Waiter]:
-        ready = [waiter for waiter in self._waiters if chosen(waiter)]
-        self._waiters = [waiter for waiter in self._waiters if not chosen(waiter)]
-        return ready
-
     def __repr__(self) -> str:
-        return f"<Timeline {self._value}>"
+        return f"<Timeline {self._state.value}>"
 
 
-class _LeftBehindError(InvalidStateError):
-    """Work of the parent process of this one."""
-
-
-_TIMELINES: weakref.WeakSet[Timeline] = weakref.WeakSet()
-
-
-def _leave_behind() -> None:
-    for timeline in _TIMELINES:
-        timeline.leave_behind()
-
-
-in_child(_leave_behind)
-
-
-def unreached(value: int, cause: BaseException) -> MLError:
-    """What a wait for `value` raises because of `cause`."""
-    if isinstance(cause, _LeftBehindError):
-        return _LeftBehindError(f"waiting for {value}: {cause}")
-    return consequence(f"waiting for {value}: the work that was to signal it", cause)
-
-
-def _call(ready: Iterable[Waiter]) -> None:
-    for waiter in ready:
-        waiter.resume()
+def state_of(timeline: Timeline) -> TimelineState:
+    """What carries a timeline out, which is not for its users."""
+    return timeline._state
 
 
 def points(sync: Iterable[TimelinePoint]) -> tuple[TimelinePoint, ...]:

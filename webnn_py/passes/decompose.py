@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webnn_py.ir import Graph, Node
-from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter, as_list
 from webnn_py.passes.target import Target
@@ -13,7 +13,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
     """Replace every node that the target wants decomposed, until none is left."""
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        function = REGISTRY[node.op].decompose
+        function = DECOMPOSITIONS.get(node.op)
         if function is None or target.has_kernel(node):
             return None
         return as_list(function(rewriter, **rewriter.arguments(node)))

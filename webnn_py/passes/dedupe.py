@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 import numpy as np
 
 from webnn_py.ir import Array, Graph, Node, Value
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
@@ -25,7 +25,7 @@ def merge_duplicates(graph: Graph, target: Target) -> Graph:
     known: dict[Hashable, Node] = {}
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        operands = tuple(None if v is None else rewriter.map[v].value for v in node.inputs)
+        operands = tuple(None if v is None else value_of(rewriter.map[v]) for v in node.inputs)
         key = node.op, operands
         if earliest.setdefault(key, node) is node:
             return None  # most nodes are alone so far, and their options need not be read

@@ -10,7 +10,7 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.ir import Graph, Node, Value, make_graph, without_dead_nodes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import Inferred, MLOperand
+from webnn_py.ops.operand import Inferred, MLOperand, value_of
 
 
 class _Replacements(dict[Value, MLOperand]):
@@ -49,16 +49,16 @@ class Rewriter(GraphBuilder):
     ) -> list[MLOperand]:
         """Add a node and return its outputs."""
         made = super().emit(op, operands, given, inferred, label)
-        self._producers.update((operand.value, self._nodes[-1]) for operand in made)
+        self._producers.update((value_of(operand), self._nodes[-1]) for operand in made)
         return made
 
     def array_of(self, operand: MLOperand | None) -> Any:
         """The contents of an operand if it is a constant, else None."""
-        return None if operand is None else self._constants.get(operand.value)
+        return None if operand is None else self._constants.get(value_of(operand))
 
     def producer_of(self, operand: MLOperand) -> Node | None:
         """The new node that makes an operand; None for an input or a constant."""
-        return self._producers.get(operand.value)
+        return self._producers.get(value_of(operand))
 
     def arguments(self, node: Node) -> dict[str, Any]:
         """Operands (already rewritten) and attributes of a node, by name: to decompose it."""
@@ -100,7 +100,7 @@ class Rewriter(GraphBuilder):
         return graph if tuple(self._nodes) == graph.nodes else self._rewritten()
 
     def _rewritten(self) -> Graph:
-        named = [(name, self.map[value].value) for name, value in self.graph.outputs]
+        named = [(name, value_of(self.map[value])) for name, value in self.graph.outputs]
         whole = make_graph(self._inputs, self._constants, self._nodes, named)
         made = without_dead_nodes(whole)
         # A rule may have added nodes, and then kept the old one.
@@ -109,7 +109,7 @@ class Rewriter(GraphBuilder):
     def _keep(self, node: Node) -> None:
         """The node as it is, over what stands for its operands."""
         if self.map and not self.map.keys().isdisjoint(node.inputs):
-            inputs = tuple(None if v is None else self.map[v].value for v in node.inputs)
+            inputs = tuple(None if v is None else value_of(self.map[v]) for v in node.inputs)
             node = replace(node, inputs=inputs)
         self._nodes.append(node)
         self._producers.update(dict.fromkeys(node.outputs, node))

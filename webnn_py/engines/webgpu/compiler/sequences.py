@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.storage import Features
 from webnn_py.ir import Descriptor, Node
 from webnn_py.ops.declare import result
+from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.surface import narrow, wide
 from webnn_py.passes.rewrite import Rewriter
 
 STEPS = "recurrent_steps"

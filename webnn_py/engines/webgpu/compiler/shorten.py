@@ -18,8 +18,8 @@ from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.surface import narrow, wide
 from webnn_py.passes.rewrite import Rewriter
 
 FEWEST = 4096

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from webnn_py.ir import Node
+from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.surface import narrow, wide
 from webnn_py.passes.rewrite import Rewriter
 
 

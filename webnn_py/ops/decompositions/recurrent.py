@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from webnn_py.ops.decompositions.casts import narrow, wide
+from webnn_py.ops.decompositions.registry import decomposition
+from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.movement import MAX_TENSORS
-from webnn_py.ops.operand import MLOperand, NodeBuilder
-from webnn_py.ops.surface import narrow, surface, wide
+from webnn_py.ops.operand import MLOperand
 
 
 class _Cell:
@@ -24,15 +26,14 @@ class _Cell:
 
     def __init__(
         self,
-        emitter: NodeBuilder,
+        g: GraphBuilder,
         recurrent_weight: MLOperand,
         recurrent_bias: MLOperand | None,
         hidden: MLOperand,
         layout: str,
         activations: Sequence[str],
     ) -> None:
-        self.emitter = emitter
-        self.g = surface(emitter)
+        self.g = g
         self.hidden = hidden
         self.recurrent_bias = recurrent_bias
         self.layout = layout
@@ -45,13 +46,13 @@ class _Cell:
     ) -> MLOperand:
         """X [rows, k] by weight [n, k] transposed, plus biases [n], in float32."""
         product = self.g.matmul(x, self.g.transpose(weight))
-        return self.plus(wide(self.emitter, product), *biases)
+        return self.plus(wide(self.g, product), *biases)
 
     def plus(self, value: MLOperand, *biases: MLOperand | None) -> MLOperand:
         """Biases that are there, added."""
         for bias in biases:
             if bias is not None:
-                value = self.g.add(value, wide(self.emitter, bias))
+                value = self.g.add(value, wide(self.g, bias))
         return value
 
     def recurrent(self, state: MLOperand, first: int, gates: int) -> MLOperand:
@@ -61,7 +62,7 @@ class _Cell:
         if key not in self._transposed:
             rows = self._part(self._recurrent_weight, first * size, gates * size)
             self._transposed[key] = self.g.transpose(rows)
-        product = wide(self.emitter, self.g.matmul(state, self._transposed[key]))
+        product = wide(self.g, self.g.matmul(state, self._transposed[key]))
         if self.recurrent_bias is None:
             return product
         return self.plus(product, self._part(self.recurrent_bias, first * size, gates * size))
@@ -96,7 +97,7 @@ class _GruCell(_Cell):
     def step(self, projected: MLOperand) -> None:
         g = self.g
         data_type = self.hidden.data_type
-        before = wide(self.emitter, self.hidden)
+        before = wide(self.g, self.hidden)
         inputs = self.gates(projected)
         # The new gate is the last one in both layouts.
         states = self.gates(self.recurrent(self.hidden, 0, 3 if self.reset_after else 2))
@@ -105,11 +106,11 @@ class _GruCell(_Cell):
         if self.reset_after:
             remembered = g.mul(r, states["n"])
         else:
-            reset = narrow(self.emitter, g.mul(r, before), data_type)
+            reset = narrow(self.g, g.mul(r, before), data_type)
             remembered = self.recurrent(reset, 2, 1)
         n = self.activate(1, g.add(inputs["n"], remembered))
-        kept = g.sub(self.emitter.constant_of(1.0, z), z)
-        self.hidden = narrow(self.emitter, g.add(g.mul(z, before), g.mul(n, kept)), data_type)
+        kept = g.sub(self.g.constant_of(1.0, z), z)
+        self.hidden = narrow(self.g, g.add(g.mul(z, before), g.mul(n, kept)), data_type)
 
 
 class _LstmCell(_Cell):
@@ -117,8 +118,8 @@ class _LstmCell(_Cell):
 
     def __init__(self, *args: Any, cell: MLOperand, peephole: MLOperand | None) -> None:
         super().__init__(*args)
-        self.cell = wide(self.emitter, cell)
-        parts = [] if peephole is None else self.g.split(wide(self.emitter, peephole), 3)
+        self.cell = wide(self.g, cell)
+        parts = [] if peephole is None else self.g.split(wide(self.g, peephole), 3)
         self.peepholes = dict(zip("iof", parts, strict=False))
 
     def step(self, projected: MLOperand) -> None:
@@ -128,7 +129,7 @@ class _LstmCell(_Cell):
         new = self.activate(1, total["g"])
         self.cell = g.add(g.mul(f, self.cell), g.mul(i, new))
         hidden = g.mul(o, self.activate(2, self.cell))
-        self.hidden = narrow(self.emitter, hidden, self.hidden.data_type)
+        self.hidden = narrow(self.g, hidden, self.hidden.data_type)
 
     def _gate(self, value: MLOperand, letter: str) -> MLOperand:
         if letter in self.peepholes:
@@ -136,8 +137,9 @@ class _LstmCell(_Cell):
         return self.activate(0, value)
 
 
+@decomposition
 def gru_cell(
-    emitter: NodeBuilder,
+    g: GraphBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -151,13 +153,14 @@ def gru_cell(
 ) -> MLOperand:
     """One step."""
     shared = (recurrent_weight, recurrent_bias, hidden_state, layout, activations)
-    cell = _GruCell(emitter, *shared, reset_after=reset_after)
+    cell = _GruCell(g, *shared, reset_after=reset_after)
     cell.step(cell.projected(input, weight, [bias]))
     return cell.hidden
 
 
+@decomposition
 def lstm_cell(
-    emitter: NodeBuilder,
+    g: GraphBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -172,13 +175,14 @@ def lstm_cell(
 ) -> list[MLOperand]:
     """One step."""
     shared = (recurrent_weight, recurrent_bias, hidden_state, layout, activations)
-    cell = _LstmCell(emitter, *shared, cell=cell_state, peephole=peephole_weight)
+    cell = _LstmCell(g, *shared, cell=cell_state, peephole=peephole_weight)
     cell.step(cell.projected(input, weight, [bias]))
-    return [cell.hidden, narrow(emitter, cell.cell, input.data_type)]
+    return [cell.hidden, narrow(g, cell.cell, input.data_type)]
 
 
+@decomposition
 def gru(
-    emitter: NodeBuilder,
+    g: GraphBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -197,18 +201,19 @@ def gru(
     cells: list[_Cell] = []
     sequences = []
     for number, backward in enumerate(_directions(direction)):
-        hidden = _initial(emitter, initial_hidden_state, number, input, hidden_size)
-        shared = (_at(emitter, recurrent_weight, number), _maybe(emitter, recurrent_bias, number))
-        cell = _GruCell(emitter, *shared, hidden, layout, activations, reset_after=reset_after)
+        hidden = _initial(g, initial_hidden_state, number, input, hidden_size)
+        shared = (_at(g, recurrent_weight, number), _maybe(g, recurrent_bias, number))
+        cell = _GruCell(g, *shared, hidden, layout, activations, reset_after=reset_after)
         projected = _all_projected(cell, input, weight, bias, number)
         sequences.append(_run(cell, projected, backward))
         cells.append(cell)
-    last = _stacked(emitter, [cell.hidden for cell in cells], 0, 3)
-    return [last, *_sequence(emitter, sequences, return_sequence)]
+    last = _stacked(g, [cell.hidden for cell in cells], 0, 3)
+    return [last, *_sequence(g, sequences, return_sequence)]
 
 
+@decomposition
 def lstm(
-    emitter: NodeBuilder,
+    g: GraphBuilder,
     input: MLOperand,
     weight: MLOperand,
     recurrent_weight: MLOperand,
@@ -228,20 +233,18 @@ def lstm(
     cells: list[_LstmCell] = []
     sequences = []
     for number, backward in enumerate(_directions(direction)):
-        hidden = _initial(emitter, initial_hidden_state, number, input, hidden_size)
-        state = _initial(emitter, initial_cell_state, number, input, hidden_size)
-        shared = (_at(emitter, recurrent_weight, number), _maybe(emitter, recurrent_bias, number))
-        peephole = _maybe(emitter, peephole_weight, number)
-        cell = _LstmCell(
-            emitter, *shared, hidden, layout, activations, cell=state, peephole=peephole
-        )
+        hidden = _initial(g, initial_hidden_state, number, input, hidden_size)
+        state = _initial(g, initial_cell_state, number, input, hidden_size)
+        shared = (_at(g, recurrent_weight, number), _maybe(g, recurrent_bias, number))
+        peephole = _maybe(g, peephole_weight, number)
+        cell = _LstmCell(g, *shared, hidden, layout, activations, cell=state, peephole=peephole)
         projected = _all_projected(cell, input, weight, bias, number)
         sequences.append(_run(cell, projected, backward))
         cells.append(cell)
-    hidden = _stacked(emitter, [cell.hidden for cell in cells], 0, 3)
-    states = [narrow(emitter, cell.cell, input.data_type) for cell in cells]
-    last = [hidden, _stacked(emitter, states, 0, 3)]
-    return [*last, *_sequence(emitter, sequences, return_sequence)]
+    hidden = _stacked(g, [cell.hidden for cell in cells], 0, 3)
+    states = [narrow(g, cell.cell, input.data_type) for cell in cells]
+    last = [hidden, _stacked(g, states, 0, 3)]
+    return [*last, *_sequence(g, sequences, return_sequence)]
 
 
 def _directions(direction: str) -> list[bool]:
@@ -249,26 +252,25 @@ def _directions(direction: str) -> list[bool]:
     return {"forward": [False], "backward": [True], "both": [False, True]}[direction]
 
 
-def _at(emitter: NodeBuilder, operand: MLOperand, number: int) -> MLOperand:
+def _at(g: GraphBuilder, operand: MLOperand, number: int) -> MLOperand:
     """operand[number]."""
-    g = surface(emitter)
     rest = operand.shape[1:]
     if operand.shape[0] > 1:
         operand = g.slice(operand, [number, *[0] * len(rest)], [1, *rest])
     return g.reshape(operand, rest)
 
 
-def _maybe(emitter: NodeBuilder, operand: MLOperand | None, number: int) -> MLOperand | None:
-    return None if operand is None else _at(emitter, operand, number)
+def _maybe(g: GraphBuilder, operand: MLOperand | None, number: int) -> MLOperand | None:
+    return None if operand is None else _at(g, operand, number)
 
 
 def _initial(
-    emitter: NodeBuilder, given: MLOperand | None, number: int, input: MLOperand, hidden_size: int
+    g: GraphBuilder, given: MLOperand | None, number: int, input: MLOperand, hidden_size: int
 ) -> MLOperand:
     if given is not None:
-        return _at(emitter, given, number)
-    zero = emitter.constant_of(0.0, input)
-    return surface(emitter).expand(zero, [input.shape[1], hidden_size])
+        return _at(g, given, number)
+    zero = g.constant_of(0.0, input)
+    return g.expand(zero, [input.shape[1], hidden_size])
 
 
 def _all_projected(
@@ -277,8 +279,8 @@ def _all_projected(
     """For each step, its input by the weight of a direction, plus the bias."""
     steps, batches, features = input.shape
     flat = cell.g.reshape(input, [steps * batches, features])
-    bias_here = _maybe(cell.emitter, bias, number)
-    projected = cell.projected(flat, _at(cell.emitter, weight, number), [bias_here])
+    bias_here = _maybe(cell.g, bias, number)
+    projected = cell.projected(flat, _at(cell.g, weight, number), [bias_here])
     width = projected.shape[1]
     return [cell.g.slice(projected, [step * batches, 0], [batches, width]) for step in range(steps)]
 
@@ -292,16 +294,14 @@ def _run(cell: _Cell, projected: Sequence[MLOperand], backward: bool) -> list[ML
     return states[::-1] if backward else states
 
 
-def _stacked(emitter: NodeBuilder, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
+def _stacked(g: GraphBuilder, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
     """[batch, hidden] each, with dimensions put in front and joined along one of them."""
-    g = surface(emitter)
     ones = [1] * (rank - 2)
-    return joined(emitter, [g.reshape(part, [*ones, *part.shape]) for part in parts], axis)
+    return joined(g, [g.reshape(part, [*ones, *part.shape]) for part in parts], axis)
 
 
-def joined(emitter: NodeBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
+def joined(g: GraphBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
     """A concatenation of any number of operands."""
-    g = surface(emitter)
     while len(parts) > 1:
         groups = [parts[i : i + MAX_TENSORS] for i in range(0, len(parts), MAX_TENSORS)]
         parts = [g.concat(group, axis) for group in groups]
@@ -309,9 +309,9 @@ def joined(emitter: NodeBuilder, parts: Sequence[MLOperand], axis: int) -> MLOpe
 
 
 def _sequence(
-    emitter: NodeBuilder, sequences: Sequence[Sequence[MLOperand]], wanted: bool
+    g: GraphBuilder, sequences: Sequence[Sequence[MLOperand]], wanted: bool
 ) -> list[MLOperand]:
     """[steps, directions, batch, hidden], if asked for."""
     if not wanted:
         return []
-    return [joined(emitter, [_stacked(emitter, states, 0, 4) for states in sequences], 1)]
+    return [joined(g, [_stacked(g, states, 0, 4) for states in sequences], 1)]

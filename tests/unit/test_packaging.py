@@ -1,0 +1,130 @@
+"""What is installed is what is imported: dependencies, extras, and the commands that use them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
+
+# Distributions that have another name than the module.
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+# Modules that are looked for and done without.
+OPTIONAL = {"webnn_py": {"rich"}, "samples": {"torch"}, "benchmarks": {"webnn"}}
+
+WITHOUT = """
+import importlib, pkgutil, sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"onnx", "onnxruntime"}:
+            raise ImportError(f"{name} is not to be imported")
+
+sys.meta_path.insert(0, Refusing())
+import webnn_py
+for module in pkgutil.walk_packages(webnn_py.__path__, "webnn_py."):
+    importlib.import_module(module.name)
+
+import numpy as np
+with webnn_py.ml.create_context_sync(device_type="cpu") as context:
+    builder = webnn_py.MLGraphBuilder(context)
+    x = builder.input("x", "float32", [2])
+    graph = builder.build_sync({"y": builder.add(x, x)})
+    y = webnn_py.MLExecution(context).compute(graph, {"x": np.ones(2, np.float32)})["y"]
+    assert y.tolist() == [2, 2]
+assert webnn_py.__main__.main(["info"]) == 0
+assert not {"onnx", "onnxruntime"} & set(sys.modules)
+"""
+
+
+def installed(requirements: Iterable[str]) -> set[str]:
+    """Names of distributions; extras of this project in full."""
+    found: set[str] = set()
+    for requirement in requirements:
+        named = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement)
+        assert named is not None, requirement
+        if named[1] == PROJECT["name"]:
+            found |= {name for extra in named[2].split(",") for name in installed(EXTRAS[extra])}
+        else:
+            found.add(named[1])
+    return found
+
+
+def imported(paths: Iterable[Path]) -> Iterator[str]:
+    """Modules from elsewhere that files import."""
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [str(node.module)]
+            yield from (name.partition(".")[0] for name in names)
+
+
+def missing(paths: Iterable[Path], folder: str, extra: str | None = None) -> set[str]:
+    """What files import and an installation lacks, with an extra if one is named."""
+    wanted = set(imported(paths)) - OWN - OPTIONAL.get(folder, set()) - sys.stdlib_module_names
+    have = installed([*PROJECT["dependencies"], *EXTRAS.get(extra or "", ())])
+    return {DISTRIBUTIONS.get(name, name) for name in wanted} - have
+
+
+def needed_by(sample: str) -> set[Path]:
+    """A sample and the samples that it imports from."""
+    found: set[Path] = set()
+    waiting = [ROOT / sample]
+    while waiting:
+        path = waiting.pop()
+        found.add(path)
+        names = re.findall(r"^from samples\.(\w+) import", path.read_text("utf-8"), re.MULTILINE)
+        waiting += [p for name in names if (p := ROOT / f"samples/{name}.py") not in found]
+    return found
+
+
+def test_the_package_imports_its_dependencies_alone() -> None:
+    assert installed(PROJECT["dependencies"]) == {"numpy", "wgpu"}
+    assert not missing((ROOT / "webnn_py").rglob("*.py"), "webnn_py")
+
+
+@pytest.mark.parametrize(
+    ("folder", "extra"), [("tests", "test"), ("samples", "test"), ("benchmarks", "bench")]
+)
+def test_commands_install_what_they_import(folder: str, extra: str) -> None:
+    paths = [p for p in (ROOT / folder).rglob("*.py") if "training" not in p.parts]
+    assert paths
+    assert not missing(paths, folder, extra)
+
+
+def test_the_demo_installs_what_it_shows() -> None:
+    script = (ROOT / "scripts/demo.sh").read_text()
+    (extra,) = re.findall(r"^make_venv (\w+)$", script, re.MULTILINE)
+    shown = re.findall(r"^ *sample (samples/\w+\.py)", script, re.MULTILINE)
+    assert len(shown) > 1
+    for sample in shown:
+        assert not missing(needed_by(sample), "samples", extra), sample
+
+
+def test_optional_features_are_extras() -> None:
+    assert installed(EXTRAS["onnx"]) == {"onnx"}
+    assert installed(EXTRAS["ort"]) == {"onnxruntime"}
+    assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "rich"}
+
+
+def test_the_readme_names_the_extras() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'pip install "\.\[(\w+)\]"', text)) == {"onnx", "ort", "all"}
+
+
+def test_everything_works_without_onnx_and_onnxruntime() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,206 @@
+"""What a timeline is made of: its value, who waits for it, and what is expected to raise it."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from webnn_py.core.errors import (
+    InvalidStateError,
+    MLError,
+    ValidationError,
+    consequence,
+    root_of,
+)
+from webnn_py.core.forks import FORKED, in_child
+
+Resume = Callable[[], None]
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Waiter:
+    """Who is to be called once a value is reached.
+
+    Attributes:
+        value: The value.
+        order: First come, first called.
+        queue: For whom work submitted to the same queue counts as done.
+        resume: What to call.
+    """
+
+    value: int
+    order: int
+    queue: object = field(compare=False)
+    resume: Resume = field(compare=False)
+
+
+class TimelineState:
+    """The machinery of one Timeline, for those that carry out work.
+
+    Args:
+        value: The value to begin with.
+    """
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self._lock = threading.Lock()
+        self._order = itertools.count()
+        self._waiters: list[Waiter] = []  # sorted
+        self._expected: Counter[int] = Counter()
+        self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._failed: tuple[int, BaseException] | None = None
+        _STATES.add(self)
+
+    def signal(self, value: int) -> None:
+        """Raise the value from the host, past a failure too.
+
+        Raises:
+            ValidationError: `value` is not above the present one.
+        """
+        with self._lock:
+            if value <= self.value:
+                raise ValidationError(f"signal {value} is not above the present value {self.value}")
+            if self._past_failure(value):
+                self._failed = None
+            ready = self._raise_to(value)
+        _call(ready)
+
+    def reached(self, value: int, queue: object = None) -> bool:
+        """Whether work on `queue` need not wait for `value`.
+
+        It is reached, or work already submitted to that same queue will reach it before.
+        """
+        with self._lock:
+            return self._reached(value, queue)
+
+    def _reached(self, value: int, queue: object) -> bool:
+        if self.value >= value or queue is None:
+            return self.value >= value
+        return self._promised.get(queue, -1) >= value and self._failure(value) is None
+
+    def failure(self, value: int) -> BaseException | None:
+        """Why `value` will not be reached, if that is known."""
+        with self._lock:
+            return self._failure(value)
+
+    def _failure(self, value: int) -> BaseException | None:
+        if self._failed is None or self.value >= value:
+            return None
+        end, error = self._failed
+        if value < end and any(value <= expected < end for expected in self._expected):
+            return None
+        return error
+
+    def when(self, value: int, resume: Resume, queue: object = None) -> Waiter | None:
+        """Have `resume` called once `value` is reached for `queue`, or cannot be any more.
+
+        Returns:
+            What to `forget`; None if that is so now already, and `resume` is not called then.
+        """
+        with self._lock:
+            if self._reached(value, queue) or self._failure(value) is not None:
+                return None
+            waiter = Waiter(value, next(self._order), queue, resume)
+            bisect.insort(self._waiters, waiter)
+            return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Nobody waits any more; harmless if it was called already."""
+        with self._lock:
+            place = bisect.bisect_left(self._waiters, waiter)
+            if self._waiters[place : place + 1] == [waiter]:
+                del self._waiters[place]
+
+    def expect(self, value: int) -> None:
+        """Work that signals `value` was accepted; `complete` or `fail` follows."""
+        with self._lock:
+            self._expected[value] += 1
+            if self._failed is not None and self._failed[0] == value:
+                self._failed = None
+
+    def complete(self, value: int) -> None:
+        """Work that signals `value` is done."""
+        with self._lock:
+            self._no_longer_expected(value)
+            ready = [] if self._past_failure(value) else self._raise_to(value)
+        _call(ready)
+
+    def promise(self, value: int, queue: object) -> None:
+        """Work that signals `value` was submitted to `queue`: later work there need not wait."""
+        with self._lock:
+            if not self._past_failure(value):
+                self._promised[queue] = max(self._promised.get(queue, -1), value)
+            ready = self._take(lambda w: w.queue is queue and self._reached(w.value, queue))
+        _call(ready)
+
+    def fail(self, value: int, error: BaseException) -> None:
+        """Work that was to signal `value` failed, or will not be done."""
+        with self._lock:
+            self._no_longer_expected(value)
+            ends = self._failed is None or value <= self._failed[0]
+            if ends and value > self.value and value not in self._expected:
+                self._failed = (value, root_of(error))
+            ready = self._take(lambda waiter: self._failure(waiter.value) is not None)
+        _call(ready)
+
+    def leave_behind(self) -> None:
+        """After a fork: what was to signal it does so in the parent process only."""
+        self._lock = threading.Lock()
+        self._waiters = []
+        self._promised = weakref.WeakKeyDictionary()
+        if self._expected:
+            end = min(self._expected)
+            self._expected = Counter()
+            if self._failed is None or end < self._failed[0]:
+                self._failed = (end, _LeftBehindError(f"the work that is to signal it {FORKED}"))
+
+    def _past_failure(self, value: int) -> bool:
+        return self._failed is not None and value >= self._failed[0]
+
+    def _no_longer_expected(self, value: int) -> None:
+        self._expected[value] -= 1
+        if self._expected[value] <= 0:
+            del self._expected[value]
+
+    def _raise_to(self, value: int) -> list[Waiter]:
+        self.value = max(self.value, value)
+        count = bisect.bisect_right(self._waiters, self.value, key=lambda waiter: waiter.value)
+        ready, self._waiters = self._waiters[:count], self._waiters[count:]
+        return ready
+
+    def _take(self, chosen: Callable[[Waiter], bool]) -> list[Waiter]:
+        ready = [waiter for waiter in self._waiters if chosen(waiter)]
+        self._waiters = [waiter for waiter in self._waiters if not chosen(waiter)]
+        return ready
+
+
+class _LeftBehindError(InvalidStateError):
+    """Work of the parent process of this one."""
+
+
+_STATES: weakref.WeakSet[TimelineState] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    for state in _STATES:
+        state.leave_behind()
+
+
+in_child(_leave_behind)
+
+
+def unreached(value: int, cause: BaseException) -> MLError:
+    """What a wait for `value` raises because of `cause`."""
+    if isinstance(cause, _LeftBehindError):
+        return _LeftBehindError(f"waiting for {value}: {cause}")
+    return consequence(f"waiting for {value}: the work that was to signal it", cause)
+
+
+def _call(ready: Iterable[Waiter]) -> None:
+    for waiter in ready:
+        waiter.resume()
