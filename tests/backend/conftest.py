@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from webnn_py import MLContext, ml
 
+KINDS = ["cpu", "gpu"]
+PAIRS = [(one, two) for one in KINDS for two in KINDS]
 FEWEST_BINDINGS = {"max-storage-buffers-per-shader-stage": 8}
 
 
@@ -44,3 +47,26 @@ def context(request: pytest.FixtureRequest) -> MLContext:
 def library(request: pytest.FixtureRequest) -> Library:
     found: Library = request.param()
     return found
+
+
+@pytest.fixture
+def contexts(gpu: MLContext) -> Iterator[Callable[[str], MLContext]]:
+    """Makes contexts that end with the test."""
+    made: list[MLContext] = []
+
+    def make(kind: Any) -> MLContext:
+        made.append(ml.create_context_sync(device_type=kind))
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.destroy()
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(
+    request: pytest.FixtureRequest, contexts: Callable[[str], MLContext]
+) -> tuple[MLContext, MLContext]:
+    """Two contexts of each pair of kinds."""
+    one, two = request.param
+    return contexts(one), contexts(two)

@@ -23,6 +23,7 @@ from webnn_py.ir import Graph, Value
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.operand import value_of
 
 Outputs = dict[str, MLOperand]
 
@@ -155,7 +156,7 @@ def chain(step: Step, length: int) -> Graph:
     y = x = MLOperand(builder, Value("float32", (4, 4), "x"))
     for i in range(length):
         y = step(builder, x, y, i)
-    return builder.recorded().replace(inputs=[x.value], outputs=[("y", y.value)])
+    return builder.recorded().replace(inputs=[value_of(x)], outputs=[("y", value_of(y))])
 
 
 def compiled(graph: Graph) -> int:

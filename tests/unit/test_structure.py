@@ -98,6 +98,6 @@ def test_shared_code_is_what_would_have_been_written(
         places = [(p.value if p.value in known else "scratch", p.offset, p.size) for p in parts]
         return kernel.name, kernel.code, kernel.workgroups, kernel.times, places
 
-    known = {*graph.inputs, *graph.constants, *graph.producers()}
+    known = {*graph.inputs, *graph.constants, *graph.producers}
     assert [facts(kernel, known) for kernel in shared] == [facts(kernel, known) for kernel in anew]
     assert len({id(kernel.code) for kernel in shared}) < len({id(kernel.code) for kernel in anew})

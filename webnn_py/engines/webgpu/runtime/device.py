@@ -59,7 +59,7 @@ class Device:
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
         self.submit_lock = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
-        self.staging = Staging(self)
+        self.staging = Staging(device)
         self.weights = Weights()
         self.reader = ThreadPoolExecutor(1, thread_name_prefix="webnn-readback")
         forks.finalize(self, functools.partial(self.reader.shutdown, wait=False))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Parts
 from webnn_py.engines.webgpu.runtime import native
-
-if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.runtime.binding import Binding
-    from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 
 KEPT_BYTES = 256 << 20
 """Bytes of staging buffers kept for later."""
 
 
 class Staging:
-    """Buffers that the host can read, kept by size for the next readback."""
+    """Buffers that the host can read, kept by size for the next readback.
 
-    def __init__(self, gpu: Device) -> None:
-        self._gpu = gpu
+    Args:
+        device: A GPUDevice.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
         self._free: dict[int, list[Any]] = {}
         self._kept = 0
         self._lock = threading.Lock()
@@ -51,7 +53,7 @@ class Staging:
         Raises:
             ContextLostError: The device was lost meanwhile.
         """
-        native.map_for_reading(self._gpu.handle, buffer)
+        native.map_for_reading(self._device, buffer)
 
     def _write_out(self, buffer: Any, target: np.ndarray[Any, Any]) -> None:
         memory = native.read_mapped(buffer)
@@ -91,4 +93,5 @@ class Staging:
                 self._kept -= capacity
                 return free.pop()
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        return self._gpu.buffer(capacity, usage, "staging")
+        with device_errors(f"allocating {capacity} bytes to read back"):
+            return self._device.create_buffer(size=capacity, usage=usage, label="staging")
