@@ -10,7 +10,7 @@ import pytest
 from tests.backend.compared import applied, assert_like_reference
 from tests.property.drawing import Array
 from webnn_py import MLContext
-from webnn_py.ops import declare
+from webnn_py.ops import registry
 from webnn_py.ops.declare import REGISTRY, Reduce
 
 SPELLINGS = {
@@ -39,7 +39,7 @@ OF_NAN = sorted(SPELLINGS.keys() - {"prelu"})
 
 def respell(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     other = dataclasses.replace(REGISTRY[name], wgsl=SPELLINGS[name])
-    monkeypatch.setitem(declare._REGISTRY, name, other)
+    monkeypatch.setitem(registry._REGISTRY, name, other)
 
 
 def operands(name: str, values: Array) -> dict[str, Array]:
@@ -83,7 +83,7 @@ def test_reductions(
 ) -> None:
     respelled = Reduce("( max(-{x}, {x}) )", "{b}+{a}", "0", "( {x} )")
     other = dataclasses.replace(REGISTRY["reduce_l1"], reduce=respelled)
-    monkeypatch.setitem(declare._REGISTRY, "reduce_l1", other)
+    monkeypatch.setitem(registry._REGISTRY, "reduce_l1", other)
     values = np.random.default_rng(0).integers(-(2**62), 2**62, (3, length))
     call = applied("reduce_l1", {"input": values}, axes=[1])
     assert_like_reference(each_device, reference, call)

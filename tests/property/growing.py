@@ -133,7 +133,7 @@ class Grower(GraphBuilder):
     def new_input(self, shape: Sequence[int], data_type: str) -> MLOperand:
         """An input with contents."""
         operand = self.add_input(f"x{len(self._inputs)}", Descriptor(data_type, tuple(shape)))
-        self._know(operand.value, self.contents(shape, data_type))
+        self._know(value_of(operand), self.contents(shape, data_type))
         return operand
 
     def new_constant(self, shape: Sequence[int], data_type: str = "float32") -> MLOperand:

@@ -65,7 +65,7 @@ def test_no_pass_drops_labels() -> None:
 
 def test_a_label_that_a_part_is_given_is_its_own(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
-    builder.outer_label = "outer"
+    builder._node_builder.outer_label = "outer"
     x = builder.input("x", "float32", [2])
     outputs = {"y": builder.relu(builder.abs(x), label="own")}
     assert [node.label for node in recipe_of(builder.build_sync(outputs)).nodes] == ["outer", "own"]

@@ -51,7 +51,7 @@ def run(graph: Graph, case: Case) -> dict[str, Array]:
     """Outputs of the reference backend."""
     results = {name: np.empty(v.shape, case.expected[name].dtype) for name, v in graph.outputs}
     executable = ReferenceEngine().compile(graph)
-    executable.run(case.inputs, results)
+    executable.run([case.inputs[v.name] for v in graph.inputs], [*results.values()])
     return results
 
 

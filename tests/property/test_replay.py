@@ -25,6 +25,7 @@ from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.ir import Array, Descriptor, Graph, Value
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.operand import value_of
 from webnn_py.ops.replay import replay, replayed
 from webnn_py.passes.pipeline import verify_types
 
@@ -51,7 +52,8 @@ def results(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     outputs = {
         name: np.empty(value.shape, DTYPES[value.data_type].numpy) for name, value in graph.outputs
     }
-    ReferenceEngine().compile(graph).run(inputs, outputs)
+    given = [inputs[value.name] for value in graph.inputs]
+    ReferenceEngine().compile(graph).run(given, [*outputs.values()])
     return outputs
 
 
@@ -204,7 +206,7 @@ class Calls(Grower):
         def noting(*args: Any, **options: Any) -> Any:
             outputs = method(*args, **options)
             first = outputs[0] if isinstance(outputs, list) else outputs
-            self.made[first.value] = (REGISTRY[name], args, options)
+            self.made[value_of(first)] = (REGISTRY[name], args, options)
             return outputs
 
         return noting
@@ -220,7 +222,7 @@ def called_again(calls: Calls, graph: Graph) -> Record:
 
         def moved(argument: Any) -> Any:
             if isinstance(argument, MLOperand):
-                return of[argument.value]
+                return of[value_of(argument)]
             return list(map(moved, argument)) if isinstance(argument, list) else argument
 
         for node in graph.nodes:

@@ -21,7 +21,7 @@ from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dea
 from webnn_py.memory import host
 from webnn_py.ops.all import Operators
 from webnn_py.ops.graph_builder import NodeList
-from webnn_py.ops.operand import MLOperand, value_of
+from webnn_py.ops.operand import MLOperand, NodeBuilder, value_of
 from webnn_py.ops.registry import Operator
 
 
@@ -107,7 +107,11 @@ class MLGraphBuilder(Suggesting, Operators):
     """
 
     def __init__(self, context: MLContext) -> None:
-        self._node_builder = _SessionNodes(session_of(context))
+        self._nodes = _SessionNodes(session_of(context))
+
+    @property
+    def _node_builder(self) -> NodeBuilder:
+        return self._nodes
 
     def input(
         self,
@@ -129,7 +133,7 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Source: WebNN 2026, "input()".
         """
-        self._node_builder.check_open()
+        self._nodes.check_open()
         if not isinstance(name, str) or not name:
             raise ValidationError(f"input: name {shown(name)} is not a string with characters")
         name = convert.string(name, "name")
@@ -139,7 +143,7 @@ class MLGraphBuilder(Suggesting, Operators):
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
             given = Descriptor(descriptor.data_type, descriptor.shape)
-            return self._node_builder.add_input(name, given)
+            return self._nodes.add_input(name, given)
         except MLError as error:
             raise type(error)(f"{title}: {error}") from error.__cause__
 
@@ -167,14 +171,14 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Source: WebNN 2026, "constant()".
         """
-        self._node_builder.check_open()
+        self._nodes.check_open()
         try:
             title = convert.label(name, "name")
             array, held = self._contents(value, data_type, shape)
             check_dimensions(array.shape, held)
         except MLError as error:
             raise type(error)(f"constant: {error}") from error.__cause__
-        return self._node_builder.add_constant(array, held, title)
+        return self._nodes.add_constant(array, held, title)
 
     def _contents(
         self,
@@ -185,7 +189,7 @@ class MLGraphBuilder(Suggesting, Operators):
         """A constant's contents, which nobody else may change, and its data type."""
         if isinstance(value, MLTensor):
             memory = memory_of(value, "tensor")
-            if memory.session is not self._node_builder.session:
+            if memory.session is not self._nodes.session:
                 raise ValidationError("tensor: the MLTensor belongs to another context")
             contents: Array = memory.place("tensor")
             if not memory.constant:
@@ -209,7 +213,7 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Source: WebNN 2026, "build()".
         """
-        return self._compile(self._node_builder.finish(outputs))
+        return self._compile(self._nodes.finish(outputs))
 
     async def build_async(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
         """As `build_sync`, on a thread of the context: the event loop is never blocked.
@@ -222,11 +226,11 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Source: WebNN 2026, "build()".
         """
-        work = functools.partial(self._compile, self._node_builder.finish(outputs))
-        return await self._node_builder.session.run_on_builder(work)
+        work = functools.partial(self._compile, self._nodes.finish(outputs))
+        return await self._nodes.session.run_on_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:
-        return MLGraph(CompiledGraph(self._node_builder.session, recipe))
+        return MLGraph(CompiledGraph(self._nodes.session, recipe))
 
 
 def _descriptor(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from webnn_py.ops.activation import Activation
 from webnn_py.ops.convolution import Convolution
 from webnn_py.ops.docstrings import complete
@@ -10,6 +12,7 @@ from webnn_py.ops.indexing import Indexing
 from webnn_py.ops.linalg import Linalg
 from webnn_py.ops.movement import Movement
 from webnn_py.ops.normalization import Normalization
+from webnn_py.ops.operand import NodeBuilder
 from webnn_py.ops.pooling import Pooling
 from webnn_py.ops.quantization import Quantization
 from webnn_py.ops.recurrent import Recurrent
@@ -44,6 +47,11 @@ class Operators(
         input_layout: Order of the input's and output's dimensions.
         layout: Order of the input's and output's dimensions.
     """
+
+    @property
+    @abstractmethod
+    def _node_builder(self) -> NodeBuilder:
+        """What the methods write into."""
 
 
 complete(Operators)

@@ -10,7 +10,7 @@ from typing import Any
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
-from webnn_py.ir import Descriptor, Value
+from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.ops import remedies
 
 
@@ -108,6 +108,10 @@ class NodeBuilder(ABC):
             inferred: What follows from them.
             label: The user's label.
         """
+
+    @abstractmethod
+    def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:
+        """A constant that holds just this array, which nobody may change any more."""
 
     @abstractmethod
     def constant_of(self, value: object, like: MLOperand) -> MLOperand:

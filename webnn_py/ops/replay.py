@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webnn_py.ir import Descriptor, Graph, Value
+from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
 
 
 def replay(
-    graph: Graph, builder: GraphBuilder, inputs: Mapping[str, MLOperand]
+    graph: Graph, builder: Operators, inputs: Mapping[str, MLOperand]
 ) -> dict[str, MLOperand]:
     """Apply a graph's operators again, through the methods of a builder.
 
@@ -32,7 +33,7 @@ def replay(
     """
     operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
     for value, array in graph.constants.items():
-        operands[value] = builder.add_constant(array, value.data_type, value.name)
+        operands[value] = builder._node_builder.add_constant(array, value.data_type, value.name)
     for node in graph.nodes:
         arguments = REGISTRY[node.op].given_arguments(node, operands)
         made = getattr(builder, node.op)(**arguments, label=node.label)
