@@ -152,4 +152,5 @@ def work_in_another_release() -> None:
 
 
 def test_a_release_with_other_names(gpu: MLContext, release: Path) -> None:
-    run_alone(work_in_another_release, PYTHONPATH=f"{release}{os.pathsep}{ROOT}")
+    others = [str(release), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    run_alone(work_in_another_release, PYTHONPATH=os.pathsep.join(others))
