@@ -12,7 +12,7 @@ from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import ordered_operation
 from webnn_py.api.signature import Arguments
-from webnn_py.core.completion import wait_or_drop
+from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import AwaitedRun
@@ -87,7 +87,9 @@ class MLAwaitedExecution(Suggesting):
         if any(point.signal is not None for point in waits):
             signalled = Timeline()
             waits = (*waits, signalled(signal=1))
-        operation = ordered_operation(given, run.begin, run.done.set_exception, run.parts, waits)
+        operation = ordered_operation(
+            given, run.begin, run.done.set_exception, run.cancellation, waits
+        )
         withdraw: Run | None = None
         if waits or given.on_tensors:
             withdraw = session.queue.submit(operation, ordered=given.on_tensors)
@@ -95,7 +97,7 @@ class MLAwaitedExecution(Suggesting):
             run.when_there_is_room(functools.partial(self._begin, operation))
         try:
             # What nobody sees may be written after the await has ended.
-            await wait_or_drop(run.done, run.parts, withdraw, settle=given.writes_given)
+            await wait_or_cancel(run.done, run.cancellation, withdraw, settle=given.writes_given)
         finally:
             run.release()
         if signalled is not None:

@@ -13,7 +13,7 @@ from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.core import convert
-from webnn_py.core.completion import Completion, Parts, check_may_block, wait_or_drop
+from webnn_py.core.completion import Cancellation, Completion, check_may_block, wait_or_cancel
 from webnn_py.core.dtypes import ANY
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
@@ -185,16 +185,16 @@ class MLContext(Suggesting):
         """
         check_may_block("read_tensor_sync", "read_tensor_async")
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        done, _ = memory.read(target, Parts())
+        done, _ = memory.read(target, Cancellation())
         done.wait()
         return result
 
     async def read_tensor_async(self, tensor: MLTensor, out: Any = None) -> Array:
         """As `read_tensor_sync`, awaited. If that is cancelled, `out` is untouched or whole."""
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        parts = Parts()
-        done, withdraw = memory.read(target, parts)
-        await wait_or_drop(done, parts, withdraw, settle=out is not None)
+        cancellation = Cancellation()
+        done, withdraw = memory.read(target, cancellation)
+        await wait_or_cancel(done, cancellation, withdraw, settle=out is not None)
         return result
 
     def dispatch(

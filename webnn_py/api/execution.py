@@ -13,7 +13,7 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import ordered_operation
 from webnn_py.api.signature import Arguments
 from webnn_py.core import convert
-from webnn_py.core.completion import Completion, Parts, check_may_block
+from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import HostExecutable
@@ -95,6 +95,6 @@ class MLExecution(Suggesting):
             run()
             done.set_result(None)
 
-        operation = ordered_operation(given, work, done.set_exception, Parts())
+        operation = ordered_operation(given, work, done.set_exception, Cancellation())
         self._session.queue.submit(operation)
         done.wait()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from webnn_py.api.signature import Arguments
 from webnn_py.api.tensor_memory import mark_failed, on_tensors
-from webnn_py.core.completion import Parts
+from webnn_py.core.completion import Cancellation
 from webnn_py.ordering.schedule import Operation, Run
 from webnn_py.ordering.timeline import TimelinePoint
 
@@ -15,7 +15,7 @@ def ordered_operation(
     given: Arguments,
     run: Run,
     fail: Callable[[BaseException], None],
-    parts: Parts,
+    cancellation: Cancellation,
     sync: tuple[TimelinePoint, ...] = (),
 ) -> Operation:
     """A run with these arguments; its tensors know if it fails.
@@ -24,13 +24,13 @@ def ordered_operation(
         given: What it reads and writes.
         run: Does it.
         fail: Is told why it will not be done.
-        parts: What a cancelled await drops.
+        cancellation: Whether its await was cancelled.
         sync: What it waits for and signals.
     """
     mark = mark_failed(given.writes)
 
     def failed(error: BaseException) -> None:
-        if not parts.dropped:  # what was cancelled leaves its outputs alone
+        if not cancellation.cancelled:  # what was cancelled leaves its outputs alone
             mark(error)
         fail(error)
 

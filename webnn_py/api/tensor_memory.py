@@ -11,7 +11,7 @@ import numpy as np
 
 from webnn_py.api.session import Session
 from webnn_py.core import dtypes
-from webnn_py.core.completion import Completion, Parts, check_may_block
+from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
@@ -98,14 +98,14 @@ class TensorMemory:
         if self.error is not None:
             raise consequence("the work that was to write this MLTensor", self.error)
 
-    def read(self, target: Array, parts: Parts) -> tuple[Completion[None], Run]:
+    def read(self, target: Array, cancellation: Cancellation) -> tuple[Completion[None], Run]:
         """Have the contents read into an array, after all work submitted before.
 
         Returns:
             The end of it, and what takes it out of the order.
         """
         done: Completion[None] = Completion()
-        run = self.session.queue.read(self.place("read_tensor"), target, done, parts)
+        run = self.session.queue.read(self.place("read_tensor"), target, done, cancellation)
         work = on_tensors([self], [], run)
         operation = Operation(work, done.set_exception, uses=(self,))
         return done, self.session.queue.submit(operation)
@@ -124,7 +124,7 @@ class TensorMemory:
             return memory.copy() if copy else memory
         check_may_block("a copy from the GPU", "read_tensor_async")
         target = np.empty(self.descriptor.shape, dtypes.DTYPES[self.descriptor.data_type].numpy)
-        done, _ = self.read(target, Parts())
+        done, _ = self.read(target, Cancellation())
         done.wait()
         return target
 

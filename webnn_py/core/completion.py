@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 from webnn_py.core.errors import ContextLostError, InvalidStateError
 
 T = TypeVar("T")
-DROPPED = "the context was destroyed before this work ran"
+CANCELLED = "the context was destroyed before this work ran"
 
 
 class Completion(Generic[T]):
     """One result that any thread may set, once, and any number may await.
 
-    Awaiting can be cancelled at any moment; the work goes on and its result is dropped.
+    Awaiting can be cancelled at any moment; the work goes on and its result is not used.
     """
 
     def __init__(self, future: Future[T] | None = None) -> None:
@@ -44,19 +44,15 @@ class Completion(Generic[T]):
         self._future.add_done_callback(lambda _: callback())
 
     def on_failure(self, callback: Callable[[BaseException], None]) -> None:
-        """Call `callback` with the error if the work fails or is dropped with its context."""
+        """Call `callback` with the error if the work fails or is cancelled with its context."""
 
         def arrived(future: Future[T]) -> None:
             if future.cancelled():
-                callback(ContextLostError(DROPPED))
+                callback(ContextLostError(CANCELLED))
             elif (error := future.exception()) is not None:
                 callback(error)
 
         self._future.add_done_callback(arrived)
-
-    def drop(self) -> None:
-        """Keep the work from beginning; what runs already comes to its end."""
-        self._future.cancel()
 
     def wait(self, timeout: float | None = None) -> T:
         """Block this thread for the result.
@@ -67,7 +63,7 @@ class Completion(Generic[T]):
         try:
             return self._future.result(timeout)
         except CancelledError:
-            raise ContextLostError(DROPPED) from None
+            raise ContextLostError(CANCELLED) from None
 
     async def settled(self) -> None:
         """Wait until it is done, well or not."""
@@ -79,58 +75,58 @@ class Completion(Generic[T]):
         return self.wait(0)
 
 
-class Parts:
-    """The parts of one piece of work; once it is dropped, none begins any more."""
+class Cancellation:
+    """Whether one piece of work is cancelled; sections of it run whole or not at all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._dropped = False
+        self._cancelled = False
         self._current: Completion[None] = Completion()
         self._current.set_result(None)
 
     @contextlib.contextmanager
-    def begin(self) -> Iterator[bool]:
-        """One part, done whole or not at all; gives False if the work was dropped."""
-        part: Completion[None] = Completion()
+    def section(self) -> Iterator[bool]:
+        """One section of the work; gives False if the work was cancelled before."""
+        section: Completion[None] = Completion()
         with self._lock:
-            wanted = not self._dropped
+            wanted = not self._cancelled
             if wanted:
-                self._current = part
+                self._current = section
         try:
             yield wanted
         finally:
-            part.set_result(None)
+            section.set_result(None)
 
     @property
-    def dropped(self) -> bool:
-        """Whether it was dropped."""
-        return self._dropped
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self._cancelled
 
-    def drop(self) -> Completion[None]:
-        """Begin nothing any more; the result is done when the part under way is."""
+    def cancel(self) -> Completion[None]:
+        """Let no section begin any more; the result is done when the one under way is."""
         with self._lock:
-            self._dropped = True
+            self._cancelled = True
             return self._current
 
 
-async def wait_or_drop(
+async def wait_or_cancel(
     done: Completion[T],
-    parts: Parts,
+    cancellation: Cancellation,
     withdraw: Callable[[], None] | None = None,
     settle: bool = True,
 ) -> T:
-    """Await; if the await is cancelled, drop the work.
+    """Await; if the await is cancelled, cancel the work.
 
     Args:
         done: What to await.
-        parts: The work.
+        cancellation: The work's.
         withdraw: Takes the work out of where it waits to begin, if it does.
-        settle: Let the part under way come to its end before the await ends.
+        settle: Let the section under way come to its end before the await ends.
     """
     try:
         return await done
     except BaseException as error:
-        current = parts.drop()
+        current = cancellation.cancel()
         if withdraw is not None:
             withdraw()
         if settle and not isinstance(error, GeneratorExit):  # then the loop is gone

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.core.completion import Completion, Parts
+from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.ir import Array, Descriptor, Graph, Node
@@ -80,27 +80,29 @@ class AwaitedRun(ABC):
 
     Attributes:
         done: Its end.
-        parts: What a cancelled await drops.
+        cancellation: Whether its await was cancelled.
     """
 
     def __init__(self) -> None:
         self.done: Completion[None] = Completion()
-        self.parts = Parts()
+        self.cancellation = Cancellation()
 
     @contextlib.contextmanager
-    def part(self) -> Iterator[None]:
-        """A part that is done whole or not at all.
+    def section(self) -> Iterator[None]:
+        """A section that runs whole or not at all.
+
+        A cancelled await lets the one under way come to its end.
 
         Raises:
-            OperationError: The run was dropped.
+            OperationError: The run was cancelled.
         """
-        with self.parts.begin():
-            self.check_wanted()
+        with self.cancellation.section():
+            self.check_not_cancelled()
             yield
 
-    def check_wanted(self) -> None:
-        """Raise an OperationError if the run was dropped."""
-        if self.parts.dropped:
+    def check_not_cancelled(self) -> None:
+        """Raise an OperationError if the run was cancelled."""
+        if self.cancellation.cancelled:
             raise OperationError("the computation was cancelled before it began")
 
     @abstractmethod
@@ -113,7 +115,7 @@ class AwaitedRun(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Keep no copies of inputs any more; the run is done or was dropped."""
+        """Keep no copies of inputs any more; the run is done or was cancelled."""
 
     def when_there_is_room(self, start: Run) -> None:
         """Call `start` now or when fewer runs are under way; blocks nobody."""
@@ -134,7 +136,7 @@ class _HostRun(AwaitedRun):
     def begin(self) -> None:
         """Compute."""
         inputs = self._inputs
-        with self.part():
+        with self.section():
             self._executable.run(inputs, self._outputs)
         self.done.set_result(None)
 
@@ -177,8 +179,10 @@ class Queue(ABC):
         """Write host memory, which nobody else may change, into a tensor."""
 
     @abstractmethod
-    def read(self, storage: Any, target: Array, done: Completion[None], parts: Parts) -> Run:
-        """Read a tensor into host memory, unless that is dropped, and resolve `done`."""
+    def read(
+        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+    ) -> Run:
+        """Read a tensor into host memory, unless that is cancelled, and resolve `done`."""
 
     @abstractmethod
     def dispatch(

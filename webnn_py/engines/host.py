@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.completion import Completion, Parts
+from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.ir import Array, Descriptor, Graph
@@ -45,11 +45,13 @@ class HostQueue(Queue):
         """Copy into the tensor's array."""
         return lambda: np.copyto(storage, array)
 
-    def read(self, storage: Any, target: Array, done: Completion[None], parts: Parts) -> Run:
+    def read(
+        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+    ) -> Run:
         """Copy out of the tensor's array."""
 
         def run() -> None:
-            with parts.begin() as wanted:
+            with cancellation.section() as wanted:
                 if wanted:
                     np.copyto(target, storage)
             done.set_result(None)

@@ -48,7 +48,7 @@ class Run(AwaitedRun):
 
     def begin(self) -> None:
         """Upload, record, submit; then have the outputs read back."""
-        self.check_wanted()
+        self.check_not_cancelled()
         with device_errors("submitting a graph"):
             staging, fence = self._submit()
         self._loaded.gpu.reader.submit(self._read, staging, fence)
@@ -72,7 +72,7 @@ class Run(AwaitedRun):
             commands = encoder.finish()
             # What is only read back is not written yet, and a cancelled await need not wait for the
             # driver, which may take as long as the work before.
-            with self.part() if self._dispatch.written else contextlib.nullcontext():
+            with self.section() if self._dispatch.written else contextlib.nullcontext():
                 self._dispatch.check_usable()
                 for buffer, contents in self._dispatch.uploads:
                     gpu.queue.write_buffer(buffer, 0, contents)
@@ -87,7 +87,7 @@ class Run(AwaitedRun):
         gpu = self._loaded.gpu
         try:
             with device_errors("reading a graph's outputs"):
-                gpu.staging.read(staging, self.parts)
+                gpu.staging.read(staging, self.cancellation)
                 if fence is not None:
                     gpu.staging.wait(fence)
         except BaseException as error:

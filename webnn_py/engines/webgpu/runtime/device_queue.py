@@ -10,7 +10,7 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.completion import Completion, Parts
+from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.compiler.storage import storage_of
@@ -123,21 +123,25 @@ class DeviceQueue(Queue):
 
         return run
 
-    def read(self, storage: Any, target: Array, done: Completion[None], parts: Parts) -> Run:
+    def read(
+        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+    ) -> Run:
         """Submit what is recorded; the copy is mapped on the reading thread."""
 
         def run() -> None:
             with self._locked("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
-            self.gpu.reader.submit(self._read, staging, target, done, parts)
+            self.gpu.reader.submit(self._read, staging, target, done, cancellation)
 
         return run
 
-    def _read(self, staging: Any, target: Array, done: Completion[None], parts: Parts) -> None:
+    def _read(
+        self, staging: Any, target: Array, done: Completion[None], cancellation: Cancellation
+    ) -> None:
         try:
             with self.loss(), device_errors("reading a tensor"):
-                self.gpu.staging.read([(staging, target)], parts)
+                self.gpu.staging.read([(staging, target)], cancellation)
         except BaseException as error:
             done.set_exception(error)
         else:

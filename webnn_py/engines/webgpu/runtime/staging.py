@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core.completion import Parts
+from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -37,11 +37,13 @@ class Staging:
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
-    def read(self, copies: Sequence[tuple[Any, np.ndarray[Any, Any]]], parts: Parts) -> None:
-        """Wait for the copies, write them into their targets as one part of the work."""
+    def read(
+        self, copies: Sequence[tuple[Any, np.ndarray[Any, Any]]], cancellation: Cancellation
+    ) -> None:
+        """Wait for the copies, write them into their targets as one section."""
         for buffer, _ in copies:
             self.map(buffer)
-        with parts.begin() as wanted:
+        with cancellation.section() as wanted:
             for buffer, target in copies:
                 if wanted:
                     self._write_out(buffer, target)
