@@ -41,7 +41,7 @@ CONTRACT = {
         "accelerated": None,
         "create_constant_tensor_async": "value data_type shape",
         "create_constant_tensor_sync": "value data_type shape",
-        "create_tensor_async": "data_type shape flags",
+        "create_tensor_async": "data_type shape * readable writable exportable",
         "create_tensor_sync": "data_type shape * readable writable exportable",
         "destroy": "",
         "device": None,
@@ -216,7 +216,9 @@ def test_what_takes_time_has_both_forms(owner: object) -> None:
     stems = [name.removesuffix("_sync") for name in dir(owner) if name.endswith("_sync")]
     assert stems
     for stem in stems:
-        assert inspect.iscoroutinefunction(getattr(owner, f"{stem}_async")), stem
+        blocking, awaited = getattr(owner, f"{stem}_sync"), getattr(owner, f"{stem}_async")
+        assert inspect.iscoroutinefunction(awaited), stem
+        assert inspect.signature(awaited) == inspect.signature(blocking), stem
 
 
 def test_names_that_options_take_are_public_types() -> None:
@@ -232,6 +234,8 @@ def test_names_that_options_take_are_public_types() -> None:
         ("MLGraphBuilder", "cast", "data_type"),
         ("MLGraphBuilder", "arg_min", "output_data_type"),
         ("MLGraphBuilder", "arg_max", "output_data_type"),
+        ("MLContext", "create_tensor_sync", "data_type"),
+        ("MLContext", "create_constant_tensor_sync", "data_type"),
         ("MLOperandDescriptor", "__init__", "data_type"),
         ("MLOperandDescriptor", "data_type", "return"),
         ("MLOperand", "data_type", "return"),

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any
 
 from webnn_py.api import tensors
+from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, Completion, check_may_block, wait_or_cancel
-from webnn_py.core.dtypes import ANY
+from webnn_py.core.dtypes import ANY, MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ir import Array
@@ -107,7 +108,7 @@ class MLContext(Suggesting):
 
     def create_tensor_sync(
         self,
-        data_type: Any,
+        data_type: MLOperandDataType | MLOperandDescriptor,
         shape: Sequence[int] | None = None,
         *,
         readable: bool = False,
@@ -133,13 +134,24 @@ class MLContext(Suggesting):
         return tensors.create(self._session, data_type, shape, flags)
 
     async def create_tensor_async(
-        self, data_type: Any, shape: Sequence[int] | None = None, **flags: bool
+        self,
+        data_type: MLOperandDataType | MLOperandDescriptor,
+        shape: Sequence[int] | None = None,
+        *,
+        readable: bool = False,
+        writable: bool = False,
+        exportable: bool = False,
     ) -> MLTensor:
         """As `create_tensor_sync`."""
-        return self.create_tensor_sync(data_type, shape, **flags)
+        return self.create_tensor_sync(
+            data_type, shape, readable=readable, writable=writable, exportable=exportable
+        )
 
     def create_constant_tensor_sync(
-        self, value: Any, data_type: Any = None, shape: Sequence[int] | None = None
+        self,
+        value: Any,
+        data_type: MLOperandDataType | MLOperandDescriptor | None = None,
+        shape: Sequence[int] | None = None,
     ) -> MLTensor:
         """A tensor whose contents never change, for `MLGraphBuilder.constant`.
 
@@ -153,7 +165,10 @@ class MLContext(Suggesting):
         return tensors.create_constant(self._session, value, data_type, shape)
 
     async def create_constant_tensor_async(
-        self, value: Any, data_type: Any = None, shape: Sequence[int] | None = None
+        self,
+        value: Any,
+        data_type: MLOperandDataType | MLOperandDescriptor | None = None,
+        shape: Sequence[int] | None = None,
     ) -> MLTensor:
         """As `create_constant_tensor_sync`."""
         return self.create_constant_tensor_sync(value, data_type, shape)
