@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from webnn_py.api.execution import MLExecution
     from webnn_py.api.graph import MLGraph
     from webnn_py.api.ml import ml
+    from webnn_py.api.promise import MLPromise
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.tensor import MLTensor
     from webnn_py.core.devices import MLDeviceType, MLPowerPreference
@@ -63,6 +64,7 @@ _HOMES = {
     "api.graph": ("MLGraph",),
     "ops.operand": ("MLOperand",),
     "api.ml": ("ml",),
+    "api.promise": ("MLPromise",),
     "api.session": ("MLContextLostInfo",),
     "api.tensor": ("MLTensor",),
     "ordering.timeline": ("Timeline", "TimelinePoint"),
@@ -86,6 +88,7 @@ __all__ = [
     "MLOperandDataType",
     "MLOperandDescriptor",
     "MLPowerPreference",
+    "MLPromise",
     "MLTensor",
     "NotSupportedError",
     "OperationError",

@@ -13,6 +13,7 @@ import wgpu
 from tests.backend.buffers import STORAGE, buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
 from tests.graphs import awaited, doubling
+from tests.internals import session_of
 from tests.loops import Run
 from tests.threads import in_threads
 from webnn_py import (
@@ -361,7 +362,7 @@ def test_a_device_lost_with_work_parked_and_under_way_ends_it_all(
         done.wait_sync(1, timeout=LONG)
     with pytest.raises(MLError):
         own_gpu.read_tensor_sync(y)
-    assert own_gpu.lost.wait(LONG).message
+    assert session_of(own_gpu).lost.wait(LONG).message
     caplog.clear()
 
 

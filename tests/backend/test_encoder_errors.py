@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.buffers import empty_buffer, read, run_recorded, submit
 from tests.graphs import ONES, TWOS, assert_awaits, doubling
+from tests.internals import session_of
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -159,5 +160,5 @@ def test_a_lost_device_loses_its_context(caplog: pytest.LogCaptureFixture, gpu: 
     context.device.destroy()
     with pytest.raises(ContextLostError, match="GPUDevice is lost"):
         encoder.dispatch(graph, {"x": ONES}, {"y": y})
-    assert "GPUDevice" in context.lost.wait(0).message
+    assert "GPUDevice" in session_of(context).lost.wait(0).message
     caplog.clear()  # wgpu logs the loss

@@ -212,7 +212,7 @@ def submit_on_a_lost_device(context: MLContext) -> None:
     context.device.destroy()
     with pytest.raises(ContextLostError, match="lost"):
         context.submit([commands])
-    assert "lost" in context.lost.wait(LONG).message
+    assert "lost" in session_of(context).lost.wait(LONG).message
 
 
 def submit_nothing_on_a_lost_device(context: MLContext) -> None:

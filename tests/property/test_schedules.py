@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.internals import session_of
 from tests.property.scheduling import (
     LOOP,
     ModelContext,
@@ -350,7 +351,7 @@ class Programs(RuleBasedStateMachine):
     def end(self, side: Side) -> None:
         side.context.destroy()
         side.model.end()
-        info = side.context.lost.wait(LONG)
+        info = session_of(side.context).lost.wait(LONG)
         assert "destroy" in info.message
         self.gone.append(weakref.ref(side.context))
         for made, _ in side.tensors:

@@ -207,3 +207,49 @@ def test_contexts_are_made_without_a_loop_s_help(run: Run) -> None:
             np.testing.assert_array_equal(results["y"], TWOS)
 
     run(main)
+
+
+# Lost contexts
+
+
+def test_the_loss_of_a_context_is_awaited_any_number_of_times(run: Run) -> None:
+    context = ml.create_context_sync(device_type="cpu")
+    before = context.lost
+    messages: list[str] = []
+
+    async def lost() -> None:
+        messages.append((await before).message)
+
+    async def destroy() -> None:
+        await pause()
+        assert not before.done
+        assert not messages
+        threading.Timer(0.01, context.destroy).start()
+
+    run(lambda: together([lost, destroy, lost]))
+    run(lost)  # another loop, and the context is lost already
+    assert before.done
+    assert context.lost.done
+    assert messages == ["destroy() was called"] * 3
+
+
+def test_cancelling_one_await_of_a_loss_disturbs_no_other(run: Run) -> None:
+    context = ml.create_context_sync(device_type="cpu")
+    messages: list[str] = []
+
+    async def lost() -> None:
+        messages.append((await context.lost).message)
+
+    async def cancelled() -> None:
+        await cancel_after(lost, pause)
+        assert not context.lost.done
+        context.destroy()
+
+    run(lambda: together([lost, cancelled]))
+    assert messages == ["destroy() was called"]
+
+
+def test_a_loss_says_what_is_for_its_users_alone(cpu: MLContext) -> None:
+    assert repr(cpu.lost) == "<pending MLPromise>"
+    with pytest.raises(AttributeError, match="no attribute 'set_result'"):
+        cpu.lost.set_result  # type: ignore[attr-defined]  # noqa: B018

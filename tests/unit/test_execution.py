@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.graphs import ONES, TWOS, assert_works, doubling
-from tests.internals import recipe_of
+from tests.internals import recipe_of, session_of
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -175,7 +175,7 @@ def test_a_destroyed_context_refuses_everything() -> None:
     ):
         with pytest.raises(ContextLostError, match="destroy"):
             refused()
-    assert "destroy" in context.lost.wait(0).message
+    assert "destroy" in session_of(context).lost.wait(0).message
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ CONTRACT = {
         "finish": "* label",
         "initialize_graph": "graph constants",
     },
+    "MLPromise": {"done": None},
     "MLTensor": {
         "__dlpack__": "* stream max_version dl_device copy",
         "__dlpack_device__": "",
@@ -171,6 +172,7 @@ def things(context: webnn_py.MLContext) -> dict[str, object]:
         "MLGraphBuilder": builder,
         "MLOperand": operand,
         "MLOperandDescriptor": webnn_py.MLOperandDescriptor("float32", [2]),
+        "MLPromise": context.lost,
         "MLTensor": context.create_tensor_sync("float32", [2]),
         "Timeline": webnn_py.Timeline(),
         "TimelinePoint": webnn_py.Timeline()(wait=1),

@@ -10,11 +10,12 @@ from typing import Any
 from webnn_py.api import tensors
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.core import convert
-from webnn_py.core.completion import Cancellation, Completion, check_may_block, wait_or_cancel
+from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
 from webnn_py.core.dtypes import ANY, MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
@@ -57,9 +58,12 @@ class MLContext(Suggesting):
         return self._session.engine.name
 
     @property
-    def lost(self) -> Completion[MLContextLostInfo]:
-        """Awaitable that resolves with an MLContextLostInfo when the context is lost."""
-        return self._session.lost
+    def lost(self) -> MLPromise[MLContextLostInfo]:
+        """Gives an MLContextLostInfo when the context is lost; it never fails.
+
+        Source: WebNN 2026, "MLContext interface", "Errors".
+        """
+        return MLPromise(self._session.lost)
 
     def destroy(self) -> None:
         """Lose the context: what is not done fails, nothing new is accepted. Harmless twice."""

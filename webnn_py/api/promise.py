@@ -1,0 +1,37 @@
+"""MLPromise: what a result that is still to come is awaited by."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
+
+from webnn_py.core.completion import Completion
+from webnn_py.core.messages import Suggesting
+
+T = TypeVar("T")
+
+
+class MLPromise(Suggesting, Generic[T]):
+    """A result that is still to come, to be awaited under asyncio or trio.
+
+    Any number of tasks may await it, before and after it is there; cancelling one of these awaits
+    changes nothing for the others.
+
+    Source: Web IDL, "Promise<T>".
+    """
+
+    __slots__ = ("_completion",)
+
+    def __init__(self, completion: Completion[T]) -> None:
+        self._completion = completion
+
+    @property
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return self._completion.done
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._completion.__await__()
+
+    def __repr__(self) -> str:
+        return f"<{'done' if self.done else 'pending'} MLPromise>"
