@@ -6,7 +6,8 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -104,32 +105,13 @@ HARMLESS = {
     "MLContext.destroy",
     "MLGraph.destroy",
     "MLTensor.destroy",
+    "MLTensor.__dlpack_device__",
     "MLContext.op_support_limits",
 }
-# Classes and methods whose docstrings do not say yet where they come from, or what they raise.
-# Shorten this list.
-UNDOCUMENTED = {
-    "MLAwaitedExecution.compute",
-    "MLCommandEncoder.dispatch",
-    "MLCommandEncoder.finish",
-    "MLCommandEncoder.initialize_graph",
-    "MLContext.create_constant_tensor_async",
-    "MLContext.create_constant_tensor_sync",
-    "MLContext.create_tensor_async",
-    "MLContext.destroy",
-    "MLContext.export_to_gpu",
-    "MLContext.flush",
-    "MLContext.from_dlpack",
-    "MLContext.read_tensor_async",
-    "MLContext.read_tensor_sync",
-    "MLContext.submit",
-    "MLContext.write_tensor",
-    "MLExecution.compute",
-    "MLGraph.destroy",
-    "MLTensor.destroy",
-    "ml.create_context_async",
-    "ml.create_context_sync",
-}
+
+
+CITED = re.compile(r'spec/(\w+\.md), (?:"(.+?)"|(D\d+))')
+"""A section of a document, or a row of one, in a docstring."""
 
 
 def members(owner: type) -> Iterator[tuple[str, object]]:
@@ -262,19 +244,43 @@ def test_classes_and_their_members_have_docstrings(name: str) -> None:
     assert not bare
 
 
+METHODS = {
+    f"{owner}.{name}": getattr(OWNERS[owner], name)
+    for owner, names in CONTRACT.items()
+    for name, expected in names.items()
+    if expected is not None
+} | {f"MLGraphBuilder.{name}": getattr(webnn_py.MLGraphBuilder, name) for name in REGISTRY}
+
+
+def documents(things: Mapping[str, object]) -> dict[str, str]:
+    return {name: inspect.getdoc(thing) or "" for name, thing in things.items()}
+
+
 def test_classes_and_methods_say_where_they_come_from_and_what_they_raise() -> None:
-    silent = {name for name, owner in CLASSES.items() if "Source: " not in (owner.__doc__ or "")}
-    methods = [
-        (f"{owner}.{name}", getattr(OWNERS[owner], name))
-        for owner, names in CONTRACT.items()
-        for name, expected in names.items()
-        if expected is not None and not name.startswith("__dlpack")
-    ]
-    for name, method in [*methods, *((n, getattr(webnn_py.MLGraphBuilder, n)) for n in REGISTRY)]:
-        doc = inspect.getdoc(method) or ""
-        if "Source: " not in doc or ("Raises:\n" not in doc and name not in HARMLESS):
-            silent.add(name)
-    assert silent == UNDOCUMENTED
+    sources = documents(OWNERS | METHODS)
+    assert not [name for name, doc in sources.items() if "Source: " not in doc]
+    methods = documents(METHODS)
+    assert {name for name, doc in methods.items() if "Raises:\n" not in doc} == HARMLESS
+
+
+def test_methods_tell_of_every_argument() -> None:
+    for name, doc in documents(METHODS).items():
+        if f"As `{name.rpartition('.')[2].removesuffix('_async')}_sync`" in doc:
+            continue  # told there
+        names = [word for word in parameters(METHODS[name]).split() if word != "*"]
+        told = re.findall(r"^    (\w+): ", doc, re.MULTILINE)
+        assert [word for word in told if word in names] == names, name
+
+
+def test_sections_that_sources_name_are_there() -> None:
+    spec = Path(__file__).parents[2] / "spec"
+    cited: set[str] = set()
+    for name, doc in documents(OWNERS | METHODS).items():
+        for file, section, row in CITED.findall(" ".join(doc.split())):
+            text = (spec / file).read_text(encoding="utf-8")
+            assert (f"| {row} |" if row else f"\n## {section}\n") in text, (name, file)
+            cited.add(file)
+    assert cited == {"deviations.md", "execution.md"}
 
 
 @pytest.mark.parametrize("name", REGISTRY)

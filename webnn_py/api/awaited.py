@@ -27,6 +27,13 @@ class MLAwaitedExecution(Suggesting):
 
     Any number of computations may be awaited at once, under asyncio or trio.
 
+    Args:
+        context: Where the graphs were built.
+
+    Raises:
+        ValidationError: It is no MLContext.
+        ContextLostError: It is lost.
+
     Source: WebNN 2022, "MLAwaitedExecution".
     """
 
@@ -40,21 +47,40 @@ class MLAwaitedExecution(Suggesting):
         outputs: Mapping[str, Any] | None = None,
         sync: Iterable[TimelinePoint] = (),
     ) -> Coroutine[Any, Any, dict[str, np.ndarray[Any, Any]]]:
-        """Run the graph and return its outputs by name; to be awaited.
+        """Run the graph; the await gives its outputs by name.
 
-        Arguments, result and errors are those of `MLExecution.compute`; inputs and outputs may also
-        be MLTensors, and GPU resources on GPU contexts. Inputs in host memory are read before this
-        returns: changing them afterwards changes nothing. The work begins with the await. A
-        cancelled await leaves the given outputs either untouched or whole, and the context usable;
-        it waits for nothing but what is being written into them. What a run signals is reached when
-        the await returns; it fails if the run is cancelled before it began.
+        Inputs in host memory are read before this returns: changing them afterwards changes
+        nothing. The work begins with the await. A cancelled await leaves the given outputs either
+        untouched or whole, and the context usable; it waits for nothing but what is being written
+        into them. What the run signals is reached when the await returns; waits for it fail if the
+        run is cancelled before it began.
 
         Args:
-            graph: As there.
-            inputs: As there.
-            outputs: As there.
+            graph: Built by this context.
+            inputs: Every input by name, as `MLExecution.compute` takes it; on GPU contexts as
+                `MLCommandEncoder.dispatch` does.
+            outputs: What to write into, by name, as there; on GPU contexts arrays, too. Outputs not
+                given are allocated, as arrays.
             sync: Timeline points that the run waits for and signals. Runs on tensors keep the
                 context's order; others begin as soon as their own waits are met.
+
+        Returns:
+            Every output by name: what was given, else arrays of the output's data type and shape.
+
+        Raises:
+            ValidationError: `graph` is no MLGraph, or a timeline point does not fit. This and all
+                that follows is raised by the await.
+            DataError: A name, data type, size, format, context or device does not fit; nothing has
+                run.
+            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
+                that becomes a constant by commands not submitted yet.
+            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
+                float16 on a device without shader-f16.
+            OperationError: The engine or the device failed, or what the run waits for did.
+            ContextLostError: The context is lost, also while this waits.
+
+        Source: WebNN 2022, "MLAwaitedExecution", "compute(graph, inputs, outputs)"; cancelling and
+            `sync`: webnn_py, spec/execution.md, "MLAwaitedExecution".
         """
         try:
             waits = points(sync)

@@ -123,15 +123,16 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Args:
             name: Not empty, and not used before.
-            data_type: The data type's name, or a whole MLOperandDescriptor.
-            shape: The dimensions, each at least 1.
+            data_type: The data type's name, or an MLOperandDescriptor, which gives the shape too;
+                int4 and uint4 are for constants alone.
+            shape: The dimensions, each at least 1; a scalar if not given.
 
         Raises:
             ValidationError: The name, data type or shape is not valid.
             InvalidStateError: The builder has built.
             ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "input()".
+        Source: WebNN 2026, "input operands".
         """
         self._nodes.check_open()
         if not isinstance(name, str) or not name:
@@ -158,18 +159,21 @@ class MLGraphBuilder(Suggesting, Operators):
         """An operand whose contents are known now; they are copied, those of an MLTensor shared.
 
         Args:
-            value: A NumPy array, a number, bytes or anything with the buffer protocol or
-                `__dlpack__`, or a constant MLTensor.
-            data_type: The array's own if not given; a number or raw bytes need it.
-            shape: The array's own if not given.
+            value: A NumPy array, a number that the data type holds, bytes or anything with the
+                buffer protocol or `__dlpack__`, or a constant MLTensor of the same context. int4
+                and uint4 are packed, two to a byte, the low nibble first.
+            data_type: The array's own if not given; a number or raw bytes need it. An
+                MLOperandDescriptor gives the shape too.
+            shape: The array's own if not given; of a number that of a scalar.
             name: What listings call it, with a number behind it where that is taken.
 
         Raises:
             ValidationError: The contents do not fit data type and shape.
             InvalidStateError: The builder has built.
+            OperationError: There is no memory left.
             ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "constant()".
+        Source: WebNN 2026, "constant operands".
         """
         self._nodes.check_open()
         try:
@@ -208,10 +212,11 @@ class MLGraphBuilder(Suggesting, Operators):
         Raises:
             ValidationError: No outputs, an empty name, or an operand that cannot be an output.
             InvalidStateError: The builder has built before.
+            NotSupportedError: The graph needs more than the device has, such as larger buffers.
             OperationError: The engine or device could not compile the graph.
             ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "build()".
+        Source: WebNN 2026, "build method".
         """
         return self._compile(self._nodes.finish(outputs))
 
@@ -224,7 +229,7 @@ class MLGraphBuilder(Suggesting, Operators):
         Raises:
             MLError: As `build_sync`.
 
-        Source: WebNN 2026, "build()".
+        Source: WebNN 2026, "build method".
         """
         work = functools.partial(self._compile, self._nodes.finish(outputs))
         return await self._nodes.session.run_on_builder(work)

@@ -13,25 +13,26 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
+from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
-from webnn_py.core.dtypes import ANY, MLOperandDataType
+from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ir import Array
-from webnn_py.ops.declare import REGISTRY
 from webnn_py.ordering.schedule import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
 class MLContext(Suggesting):
-    """Where graphs are built and run. Make one with `ml.create_context_sync` or `_async`.
+    """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after
-    the other.
+    the other. As a context manager, it is destroyed at the end of the block. In a child process
+    that was forked after it was made, its calls raise an InvalidStateError.
 
-    Source: WebNN 2026, "MLContext interface".
+    Source: WebNN 2026, "MLContext interface"; webnn_py, spec/execution.md, "Child processes".
     """
 
     def __init__(self, session: Session) -> None:
@@ -66,7 +67,10 @@ class MLContext(Suggesting):
         return MLPromise(self._session.lost)
 
     def destroy(self) -> None:
-        """Lose the context: what is not done fails, nothing new is accepted. Harmless twice."""
+        """Lose the context: what is not done fails, nothing new is accepted. Harmless twice.
+
+        Source: WebNN 2026, "MLContext interface", "destroy()".
+        """
         self._session.lose("destroy() was called")
 
     def __enter__(self) -> MLContext:
@@ -84,31 +88,13 @@ class MLContext(Suggesting):
         """What this context runs: data types and ranks, by operator and operand.
 
         Returns:
-            `preferred_input_layout`, `max_tensor_byte_length`, `input`, `constant` and `output`
-            (each with `data_types` and `rank_range`), and for every operator its operands and
-            `output` likewise.
+            `preferred_input_layout`, `max_tensor_byte_length` in bytes, `input`, `constant` and
+            `output` (each with `data_types`, a list of names, and `rank_range`, with `min` and
+            `max`), and for every operator, by its name here, its operands and `output` likewise.
 
         Source: WebNN 2026, "opSupportLimits()".
         """
-        bounds = self._session.engine.limits()
-        anything = _tensor_limits(ANY, 0, bounds.max_rank)
-        operators: dict[str, Any] = {}
-        for op in REGISTRY.values():
-            types = self._session.supported_types(op)
-            members = {
-                name: _tensor_limits(types[name], *limits.rank_range)
-                for name, limits in op.limits.items()
-            }
-            for name, ranks in op.output_ranks.items():
-                members[name] = _tensor_limits(types["output"], *ranks)
-            operators[op.name] = members
-        return {
-            "preferred_input_layout": "nchw",
-            "max_tensor_byte_length": bounds.max_tensor_bytes,
-            "input": anything,
-            "constant": anything,
-            "output": anything,
-        } | operators
+        return support_limits(self._session)
 
     def create_tensor_sync(
         self,
@@ -119,18 +105,22 @@ class MLContext(Suggesting):
         writable: bool = False,
         exportable: bool = False,
     ) -> MLTensor:
-        """Memory of this context, zeroed.
+        """Make a tensor of zeros.
 
         Args:
-            data_type: The data type's name, or an MLOperandDescriptor.
-            shape: The dimensions, each at least 1.
-            readable: Allow reading it on the host.
-            writable: Allow writing it from the host.
+            data_type: The data type's name, or an MLOperandDescriptor, which gives the shape too;
+                int4 and uint4 are for constants alone.
+            shape: The dimensions, each at least 1; a scalar if not given.
+            readable: Allow `read_tensor_sync` and `_async`.
+            writable: Allow `write_tensor`.
             exportable: Allow `export_to_gpu`; GPU contexts only.
 
         Raises:
-            ValidationError: Data type or shape are not valid.
-            NotSupportedError: `exportable` on a CPU context.
+            ValidationError: Data type, shape or an option is not valid.
+            NotSupportedError: `exportable` on a CPU context, or more bytes than a buffer of the
+                device can have.
+            OperationError: There is no memory left.
+            ContextLostError: The context is lost.
 
         Source: WebNN 2026, "createTensor()".
         """
@@ -146,7 +136,13 @@ class MLContext(Suggesting):
         writable: bool = False,
         exportable: bool = False,
     ) -> MLTensor:
-        """As `create_tensor_sync`."""
+        """As `create_tensor_sync`; it does not suspend.
+
+        Raises:
+            MLError: As `create_tensor_sync`.
+
+        Source: WebNN 2026, "createTensor()".
+        """
         return self.create_tensor_sync(
             data_type, shape, readable=readable, writable=writable, exportable=exportable
         )
@@ -157,12 +153,19 @@ class MLContext(Suggesting):
         data_type: MLOperandDataType | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
     ) -> MLTensor:
-        """A tensor whose contents never change, for `MLGraphBuilder.constant`.
+        """Make a tensor whose contents never change, for `MLGraphBuilder.constant`.
 
         Args:
-            value: An array, or what `MLGraphBuilder.constant` takes.
-            data_type: The array's own if not given; an MLOperandDescriptor gives the shape too.
+            value: A NumPy array, a number, bytes or anything with the buffer protocol or
+                `__dlpack__`; it is copied.
+            data_type: The array's own if not given; a number or raw bytes need it. An
+                MLOperandDescriptor gives the shape too.
             shape: The array's own if not given.
+
+        Raises:
+            ValidationError: The contents do not fit data type and shape.
+            OperationError: There is no memory left.
+            ContextLostError: The context is lost.
 
         Source: WebNN 2026, "createConstantTensor()".
         """
@@ -174,11 +177,17 @@ class MLContext(Suggesting):
         data_type: MLOperandDataType | MLOperandDescriptor | None = None,
         shape: Sequence[int] | None = None,
     ) -> MLTensor:
-        """As `create_constant_tensor_sync`."""
+        """As `create_constant_tensor_sync`; it does not suspend.
+
+        Raises:
+            MLError: As `create_constant_tensor_sync`.
+
+        Source: WebNN 2026, "createConstantTensor()".
+        """
         return self.create_constant_tensor_sync(value, data_type, shape)
 
     def write_tensor(self, tensor: MLTensor, value: Any) -> None:
-        """Write host memory into a tensor; `value` is copied before this returns.
+        """Write host memory into a tensor, in order; `value` is copied before this returns.
 
         Args:
             tensor: A writable tensor of this context.
@@ -186,7 +195,13 @@ class MLContext(Suggesting):
                 of its size in bytes.
 
         Raises:
-            ValidationError: The tensor is not writable, or `value` does not fit.
+            ValidationError: The tensor is not writable, destroyed or another context's, or `value`
+                does not fit.
+            InvalidStateError: The tensor is exported.
+            OperationError: There is no memory left for the copy.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2026, "writeTensor()".
         """
         tensors.write(self._session, tensor, value)
 
@@ -195,12 +210,23 @@ class MLContext(Suggesting):
 
         Args:
             tensor: A readable tensor of this context.
-            out: An array to write into; made if not given.
+            out: An array or buffer to write into, of the tensor's data type. If it is larger, its
+                beginning is written.
+
+        Returns:
+            `out` if that is an array, else an array of the tensor's data type and shape, over the
+            memory of `out` or new.
 
         Raises:
-            ValidationError: The tensor is not readable, or `out` does not fit.
-            InvalidStateError: This thread is running an event loop; use `read_tensor_async`.
-            OperationError: The work that made the contents failed.
+            ValidationError: The tensor is not readable, destroyed or another context's, or `out`
+                does not fit.
+            InvalidStateError: This thread is running an event loop: use `read_tensor_async`. Or the
+                tensor is exported.
+            OperationError: The work that was to write the contents failed, or there is no memory
+                left.
+            ContextLostError: The context is lost, also while this waits.
+
+        Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
         check_may_block("read_tensor_sync", "read_tensor_async")
         memory, result, target = tensors.read_target(self._session, tensor, out)
@@ -209,7 +235,13 @@ class MLContext(Suggesting):
         return result
 
     async def read_tensor_async(self, tensor: MLTensor, out: Any = None) -> Array:
-        """As `read_tensor_sync`, awaited. If that is cancelled, `out` is untouched or whole."""
+        """As `read_tensor_sync`, awaited. If the await is cancelled, `out` is untouched or whole.
+
+        Raises:
+            MLError: As `read_tensor_sync`, but for the event loop, which it does not block.
+
+        Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
+        """
         memory, result, target = tensors.read_target(self._session, tensor, out)
         cancellation = Cancellation()
         done, withdraw = memory.read(target, cancellation)
@@ -225,17 +257,22 @@ class MLContext(Suggesting):
     ) -> None:
         """Run a graph from tensors to tensors, in order; returns at once.
 
+        If the work fails later, so do reads of its outputs and waits for what it was to signal.
+
         Args:
             graph: Built by this context.
-            inputs: Every input by name.
-            outputs: Every output by name; no tensor stands twice.
+            inputs: A tensor of this context for every input, by name, of just its data type and
+                shape.
+            outputs: The same for every output; none of them is given twice, nor as an input.
             sync: Timeline points that the work waits for and signals.
 
         Raises:
-            ValidationError: A name, data type, shape or context does not fit.
-            InvalidStateError: The graph is destroyed, or a tensor exported.
+            ValidationError: A name, data type, shape, context or timeline point does not fit.
+            InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
+                that becomes a constant by commands not submitted yet.
+            ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "dispatch()".
+        Source: WebNN 2026, "dispatch()"; for `sync` webnn_py, spec/deviations.md, D24.
         """
         session = self._session
         compiled = compiled_of(graph)
@@ -255,10 +292,19 @@ class MLContext(Suggesting):
     def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.
 
+        Args:
+            command_buffers: wgpu.GPUCommandBuffers of `device`, each to be submitted once.
+            sync: Timeline points that they wait for and signal.
+
         Raises:
             InvalidStateError: This is a CPU context.
             ValidationError: Not a list of command buffers of this device, submitted before, or they
-                use a buffer or texture that is destroyed or mapped.
+                use a buffer or texture that is destroyed or mapped; or a timeline point does not
+                fit.
+            OperationError: The device refused them.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Submissions".
         """
         session = self._session
         session.check_alive()
@@ -284,7 +330,10 @@ class MLContext(Suggesting):
 
         Raises:
             OperationError: Command buffers given to `submit` waited for a timeline and could not be
-                submitted then.
+                submitted then, or the device refused what is recorded.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Submissions".
         """
         self._session.check_alive()
         self._session.queue.flush()
@@ -297,10 +346,22 @@ class MLContext(Suggesting):
         Submit what uses the buffer before the block ends; the queue keeps the order. Destroying the
         GPUBuffer within the block destroys the tensor, after it does nothing.
 
+        Args:
+            tensor: A tensor of this context that was created `exportable`.
+
+        Returns:
+            A context manager that gives the tensor's own GPUBuffer, without a copy: its elements in
+            row-major order, in bytes rounded up to a multiple of 4, with the usages STORAGE,
+            COPY_SRC and COPY_DST.
+
         Raises:
-            ValidationError: The tensor was not created exportable.
+            ValidationError: The tensor was not created exportable, is destroyed or another
+                context's.
             InvalidStateError: It is exported already, or work on it waits for a timeline.
-            OperationError: The work that made the contents failed.
+            OperationError: The work that was to write the contents failed.
+            ContextLostError: The context is lost.
+
+        Source: WebNN pull request 942, "WebGPU interop", retold in spec/interop.md.
         """
         memory = own_memory(self._session, tensor, "export_to_gpu")
         if not tensor.exportable:
@@ -323,11 +384,22 @@ class MLContext(Suggesting):
                 memory.destroy()
 
     def from_dlpack(self, value: Any) -> MLTensor:
-        """A tensor over the memory of a DLPack tensor; GPU contexts copy it.
+        """Make a tensor over the memory of a DLPack tensor; GPU contexts copy it.
+
+        It is readable, and writable where the memory is.
+
+        Args:
+            value: Anything with `__dlpack__` and `__dlpack_device__`, its elements in row-major
+                order in CPU memory.
 
         Raises:
-            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or of a type that
-                WebNN lacks.
+            DLPackError: (a BufferError) The memory is not on the CPU, is strided, or of a type or
+                shape that WebNN lacks.
+            NotSupportedError: More bytes than a buffer of the device can have.
+            OperationError: There is no memory left for the copy.
+            ContextLostError: The context is lost.
+
+        Source: DLPack, "Python Specification for DLPack".
         """
         return tensors.from_dlpack(self._session, value)
 
@@ -347,7 +419,3 @@ def session_of(context: object) -> Session:
         raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
     context._session.check_alive()
     return context._session
-
-
-def _tensor_limits(types: Sequence[str], low: int, high: int) -> dict[str, Any]:
-    return {"data_types": list(types), "rank_range": {"min": low, "max": high}}

@@ -25,8 +25,10 @@ class MLCommandEncoder(Suggesting):
             finish it. Without it, the MLCommandEncoder owns its recording.
 
     Raises:
+        ValidationError: `context` is no MLContext.
         InvalidStateError: The context is not a GPU context.
         DataError: `encoder` is no GPUCommandEncoder of the context's device.
+        ContextLostError: The context is lost.
 
     Source: WebNN 2022, "MLCommandEncoder".
     """
@@ -45,14 +47,27 @@ class MLCommandEncoder(Suggesting):
     def initialize_graph(self, graph: MLGraph, constants: Mapping[str, Any] | None = None) -> None:
         """Record the preparation of a graph, once.
 
+        It takes effect at once for what is recorded into this encoder, and for everyone when the
+        commands are submitted.
+
         Args:
             graph: Built by this context.
-            constants: Inputs that are constant from now on, by name; they are not given to
-                `dispatch` any more.
+            constants: Inputs that are constant from then on, by name, as `dispatch` takes them;
+                they are not given to it any more. Arrays are read before this returns, GPU
+                resources when the commands run.
 
         Raises:
-            InvalidStateError: The graph was initialized before, or this encoder is finished.
-            DataError: A name or resource does not fit.
+            ValidationError: `graph` is no MLGraph.
+            DataError: A name, data type, size, format, context or device does not fit.
+            InvalidStateError: The graph was initialized before, by a `dispatch` too; it is
+                destroyed, this encoder is finished, or a pass of the user's is open.
+            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
+                float16 on a device without shader-f16.
+            OperationError: The device failed.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
+            effect: webnn_py, spec/execution.md, "MLCommandEncoder".
         """
         compiled, executable = self._executable(graph)
         given = compiled.signature.constants(self._session, constants)
@@ -65,14 +80,26 @@ class MLCommandEncoder(Suggesting):
 
         Args:
             graph: Built by this context.
-            inputs: By name: a GPUBuffer, {"buffer", "offset", "size"}, a GPUTexture or view, an
-                array or buffer in host memory, or {"resource": one of these, "dimensions": [...]}.
-            outputs: By name: a GPUBuffer, a binding of one, a GPUTexture or view. Buffers may be
-                larger than the result. Every output must be given.
+            inputs: Every input that is no constant, by name: a GPUBuffer, {"buffer", "offset",
+                "size"} in bytes, a GPUTexture or view, an MLTensor, an array or buffer in host
+                memory (read before this returns), or {"resource": one of these, "dimensions":
+                [...]}.
+            outputs: Every output by name: a GPUBuffer, a binding of one, a GPUTexture or view, or
+                an MLTensor. Buffers may be larger than the result. No two share memory.
 
         Raises:
-            DataError: A name, data type, size, format or device does not fit; nothing was recorded.
-            InvalidStateError: This encoder is finished, or the graph is destroyed.
+            ValidationError: `graph` is no MLGraph.
+            DataError: A name, data type, size, format, context or device does not fit; nothing was
+                recorded.
+            InvalidStateError: This encoder is finished, a pass of the user's is open, the graph is
+                destroyed, a tensor is exported, or an input is left out that becomes a constant by
+                other commands, not submitted yet.
+            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
+                float16 on a device without shader-f16.
+            OperationError: The device failed.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
         """
         compiled, executable = self._executable(graph)
         places = self._commands.places(compiled.bound)
@@ -85,12 +112,19 @@ class MLCommandEncoder(Suggesting):
     def finish(self, *, label: str = "") -> Any:
         """End the recording.
 
+        Args:
+            label: The GPUCommandBuffer's, for wgpu's messages.
+
         Returns:
             The wgpu.GPUCommandBuffer to submit.
 
         Raises:
             InvalidStateError: The encoder is the user's, or finished already.
             ValidationError: `label` is no string; the recording is not lost by it.
+            OperationError: The device refused what was recorded.
+            ContextLostError: The device is lost.
+
+        Source: WebNN 2022, "MLCommandEncoder", "finish(descriptor)".
         """
         self._session.check_process()
         return self._commands.finish(convert.label(label))

@@ -31,7 +31,9 @@ class MLExecution(Suggesting):
         allow_blocking: Run even on a thread with an event loop, for notebooks.
 
     Raises:
+        ValidationError: `context` is no MLContext, or `allow_blocking` no bool.
         InvalidStateError: The context is not a CPU context.
+        ContextLostError: The context is lost.
 
     Source: WebNN 2022, "MLExecution".
     """
@@ -54,22 +56,30 @@ class MLExecution(Suggesting):
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run the graph and return its outputs by name.
 
+        Inputs are never changed. A run on MLTensors keeps the context's order.
+
         Args:
             graph: Built by this context.
             inputs: Every input by name: an array of its data type and shape (or flat, with all its
-                elements), a buffer, a DLPack tensor in CPU memory, or {"resource": one of these,
-                "dimensions": [...]}.
-            outputs: Arrays to write into, by name; larger ones are accepted. Outputs not given are
-                allocated.
+                elements), a buffer of its size in bytes, a DLPack tensor in CPU memory, an MLTensor
+                of this context, or {"resource": one of these, "dimensions": [...]}.
+            outputs: What to write into, by name: arrays or buffers, whose beginning is written if
+                they are larger than the result, or MLTensors of this context. No two share memory.
+                Outputs not given are allocated.
 
         Returns:
-            Every output by name.
+            Every output by name: the arrays and MLTensors given, else arrays of the output's data
+            type and shape.
 
         Raises:
             ValidationError: `graph` is no MLGraph.
-            DataError: A name, data type or size does not fit; nothing has run.
-            InvalidStateError: Called under a running event loop, or the graph is destroyed.
-            OperationError: The engine failed.
+            DataError: A name, data type, size or context does not fit; nothing has run.
+            InvalidStateError: This thread is running an event loop, or the graph is destroyed.
+            OperationError: The engine failed, or the work that was to write a tensor among the
+                inputs.
+            ContextLostError: The context is lost.
+
+        Source: WebNN 2022, "MLExecution", "compute(graph, inputs, outputs)".
         """
         if not self._allow_blocking:
             check_may_block(

@@ -11,7 +11,7 @@ from webnn_py.core.messages import Suggesting, shown
 
 
 class MLGraph(Suggesting):
-    """A compiled graph, bound to the context that built it.
+    """A compiled graph, bound to the context that built it; `print` lists it.
 
     Source: WebNN 2026, "MLGraph interface".
     """
@@ -32,7 +32,12 @@ class MLGraph(Suggesting):
         return self._outputs
 
     def destroy(self) -> None:
-        """Give back memory and device objects; work that is under way still completes."""
+        """Give back memory and device objects; nothing can run it any more. Harmless twice.
+
+        Work that is under way still completes.
+
+        Source: WebNN 2026, "MLGraph interface", "destroy()".
+        """
         self._compiled.destroy()
 
     def __str__(self) -> str:

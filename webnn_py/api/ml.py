@@ -41,7 +41,7 @@ class ML(Suggesting):
 
         Args:
             device: A wgpu.GPUDevice of yours, for a GPU context on it.
-            device_type: "cpu", "gpu" or "default" (the CPU).
+            device_type: "cpu", "gpu" or "default" (the CPU). No other is ever taken instead.
             power_preference: Which GPU, where there are several: "high-performance" or "low-power".
             accelerated: True for a hardware GPU if there is one, else the CPU.
             engine: "auto"; of a CPU context the name of an engine ("reference", or one that a
@@ -49,7 +49,12 @@ class ML(Suggesting):
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
-            NotSupportedError: There is no such device or engine.
+            NotSupportedError: There is no such device or engine, or what it needs is not installed.
+            OperationError: The engine or the device could not be made.
+            InvalidStateError: A GPU context, in a child process that was forked after the GPU's
+                driver was loaded.
+
+        Source: WebNN 2026, "createContext()".
         """
         _check_choice("device_type", device_type, DEVICE_TYPES)
         _check_choice("power_preference", power_preference, POWER_PREFERENCES)
@@ -82,7 +87,13 @@ class ML(Suggesting):
         accelerated: bool | None = None,
         engine: str = "auto",
     ) -> MLContext:
-        """As `create_context_sync`, without blocking the event loop."""
+        """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
+
+        Raises:
+            MLError: As `create_context_sync`.
+
+        Source: WebNN 2026, "createContext()".
+        """
         work = functools.partial(
             self.create_context_sync,
             device,

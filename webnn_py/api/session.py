@@ -28,7 +28,7 @@ class MLContextLostInfo:
     """Why a context was lost.
 
     Attributes:
-        message: In words.
+        message: What happened, in words.
 
     Source: WebNN 2026, "MLContextLostInfo dictionary".
     """

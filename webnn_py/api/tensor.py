@@ -19,9 +19,10 @@ KDL_WEBGPU = 15
 
 
 class MLTensor(Suggesting):
-    """A tensor that belongs to a context. Made by `MLContext.create_tensor_sync` and its kin.
+    """Memory of a context that holds one tensor. `MLContext.create_tensor_sync` makes it.
 
-    Source: WebNN 2026, "MLTensor interface".
+    Source: WebNN 2026, "MLTensor interface"; its DLPack methods: DLPack, "Python Specification for
+    DLPack".
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class MLTensor(Suggesting):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions."""
+        """The dimensions, a tuple; empty for a scalar."""
         return self._memory.descriptor.shape
 
     @property
@@ -73,11 +74,17 @@ class MLTensor(Suggesting):
         return self._memory.destroyed
 
     def destroy(self) -> None:
-        """Give the memory back once work that uses it is done. Harmless twice."""
+        """Give the memory back once work that uses it is done. Harmless twice.
+
+        Source: WebNN 2026, "MLTensor interface", "destroy()".
+        """
         self._memory.destroy()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Device type and number, as DLPack has them: CPU (1) or WebGPU (15)."""
+        """Device type and number, as DLPack has them: (1, 0) for the CPU, (15, 0) for WebGPU.
+
+        Source: DLPack, "Python Specification for DLPack".
+        """
         return (KDL_CPU if self._memory.session.device_type == "cpu" else KDL_WEBGPU, 0)
 
     def __dlpack__(
@@ -90,13 +97,20 @@ class MLTensor(Suggesting):
     ) -> Any:
         """A DLPack capsule of the contents after all work submitted so far.
 
-        A CPU tensor shares its memory unless `copy` is True. A GPU tensor is copied to the CPU
-        when asked with `dl_device=(1, 0)`.
+        Args:
+            stream: None: neither CPU nor WebGPU tensors have streams.
+            max_version: The latest version of DLPack that the consumer knows, (major, minor).
+            dl_device: (1, 0) for the CPU. It must be given for a GPU tensor, which is copied there.
+            copy: Whether to copy. If not given, only what lies on a GPU is copied.
 
         Raises:
             DLPackError: (a BufferError) The request cannot be met: another device, a stream, a copy
-                where `copy=False`, contents that were never made, or that it would have to wait for
-                on a thread with an event loop.
+                where `copy=False`, a tensor that is destroyed or exported, a context that is lost,
+                contents that were never made, or that it would have to wait for on a thread with an
+                event loop.
+            ValidationError: `copy` is neither a bool nor None.
+
+        Source: DLPack, "Python Specification for DLPack".
         """
         if stream is not None:
             raise DLPackError(

@@ -60,8 +60,13 @@ class Timeline:
     def __call__(self, *, wait: int | None = None, signal: int | None = None) -> TimelinePoint:
         """The point that a piece of work waits for, signals, or both.
 
+        Args:
+            wait: The value that the work waits for; one below 0 counts as 0.
+            signal: The value that the timeline has when the work is done, from 0 to 2**64 - 1.
+
         Raises:
-            ValidationError: Neither is given, or `signal` is not above `wait`.
+            ValidationError: Neither is given, one is no such integer, or `signal` is not above
+                `wait`.
 
         Source: no part of WebNN (spec/deviations.md, D24).
         """
