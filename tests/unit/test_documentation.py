@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import webnn_py
 from webnn_py import MLGraphBuilder
 from webnn_py.ops.declare import REGISTRY
 
@@ -44,6 +46,19 @@ def test_the_table_of_operators_lists_all_of_them() -> None:
         assert parameters.split(", ")[0] == first
         assert REGISTRY[name].section in source
         assert types.split(", ") == list(REGISTRY[name].operand_types(first))
+
+
+def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = re.findall(r"^::: ([\w.]+)\.(\w+)$", page, re.MULTILINE)
+    errors = re.findall(r"^        - (\w+)$", page, re.MULTILINE)
+    *shown, module = [getattr(importlib.import_module(home), name) for home, name in named]
+    shown += [getattr(module, name) for name in errors]
+    public = [getattr(webnn_py, name) for name in webnn_py.__all__ if name != "__version__"]
+    types = [type(thing) if thing is webnn_py.ml else thing for thing in public]
+    assert {thing for thing in types if isinstance(thing, type)} == set(shown)
+    assert len(shown) == len(set(shown))
+    assert "<!-- names -->" in page  # the types of strings
 
 
 GEMM = """\
