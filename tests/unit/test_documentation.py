@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -105,6 +106,14 @@ def test_docstrings_describe_parameters_and_shapes(name: str) -> None:
     shape = returns.partition(" Data type as ")[0].strip().removesuffix("uint8.")
     assert shape, "say which shape the output has"
     assert max(map(len, doc.splitlines())) <= 92
+
+
+def test_the_reference_shows_what_is_there() -> None:
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    assert shown
+    for name in shown:
+        assert pkgutil.resolve_name(name), name
 
 
 def test_no_setting_of_the_pages_stands_twice() -> None:
