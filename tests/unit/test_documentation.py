@@ -45,7 +45,8 @@ def test_the_table_of_operators_lists_all_of_them() -> None:
         first = next(iter(REGISTRY[name].limits))
         assert summary, name
         assert parameters.split(", ")[0] == first
-        assert REGISTRY[name].section in source
+        op = REGISTRY[name]
+        assert source == "extension" if op.extension else op.section in source
         assert types.split(", ") == list(REGISTRY[name].operand_types(first))
 
 
