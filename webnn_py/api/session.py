@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from webnn_py.core import cooperation, forks
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ContextLostError, InvalidStateError
-from webnn_py.engines.base import Engine, Executable
-from webnn_py.engines.executor import compile_on
+from webnn_py.engines.base import Engine, EngineLimits, Executable
+from webnn_py.engines.executor import Listing, compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand
@@ -109,30 +109,35 @@ class Session:
         if self._forked:
             raise InvalidStateError(f"this MLContext {forks.FORKED}")
 
+    @property
+    def _last_engine(self) -> Engine:
+        """The engine that runs what no other one does."""
+        return self._engines[-1]
+
+    def limits(self) -> EngineLimits:
+        """Bounds of every tensor here."""
+        return self._last_engine.limits()
+
     def supported_types(self, op: Operator) -> TypesByOperand:
-        """Data types that an operator's operands may have here: what one engine or another runs."""
+        """Data types that an operator's operands may have here; the same object each time."""
         if op.name not in self._types:
-            several = [engine.supported_types(op) for engine in self._engines]
-            self._types[op.name] = {
-                name: tuple(dict.fromkeys(kind for types in several for kind in types[name]))
-                for name in several[0]
-            }
+            self._types[op.name] = self._last_engine.supported_types(op)
         return self._types[op.name]
 
-    def compile(self, recipe: Graph) -> tuple[Graph, Executable]:
-        """A recipe for this context's engine.
+    def compile(self, recipe: Graph) -> tuple[Listing, Executable]:
+        """A recipe for this context's engine, and where that does not run all, the reference.
 
         Returns:
-            The graph after the engine's passes, and what runs it.
+            What is listed, the graph after the engine's passes, and what runs it.
 
         Raises:
             OperationError: The engine or device could not compile it.
         """
         target = Target(self.engine.supports, evaluate)
         optimized = optimize(recipe, target, self.engine.passes)
-        executable = compile_on(optimized, self._engines)
+        listing, executable = compile_on(optimized, self._engines)
         report(executable.describe, executable.code)
-        return optimized, executable
+        return listing, executable
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on the context's own thread, after what was given to it before."""

@@ -12,7 +12,7 @@ from webnn_py.ops.declare import REGISTRY
 
 def support_limits(session: Session) -> dict[str, Any]:
     """Data types and ranks by operator and operand; see `MLContext.op_support_limits`."""
-    bounds = session.engine.limits()
+    bounds = session.limits()
     anything = _tensor_limits(ANY, 0, bounds.max_rank)
     operators: dict[str, Any] = {}
     for op in REGISTRY.values():

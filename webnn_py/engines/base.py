@@ -61,13 +61,28 @@ class Executable(ABC):
 
 
 class HostExecutable(Executable):
-    """A compiled graph that runs on the calling thread, on host memory."""
+    """A compiled graph that runs on the calling thread, on host memory.
+
+    Attributes:
+        any_memory: Whether `run` takes arrays that are not aligned, and outputs that are strided or
+            share memory with inputs. Others are given none such.
+    """
+
+    any_memory: bool = False
 
     @abstractmethod
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Compute `outputs` in place; safe to call from many threads at once.
+        """Compute the outputs into the arrays given; many threads may call it at once.
 
-        All are arrays of just the graph's data types and shapes; the inputs are C-contiguous.
+        All arrays are of just the graph's data types and shapes, C-contiguous and aligned. No
+        output shares memory with an input or another output; inputs may do so, and be read-only.
+
+        Args:
+            inputs: In the order of the graph's inputs; not to be changed.
+            outputs: In the order of the graph's outputs; what they hold before is of no meaning.
+
+        Raises:
+            OperationError: It failed. Any other exception becomes one that names the engine.
         """
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
@@ -242,11 +257,17 @@ class Queue(ABC):
 class Engine(ABC):
     """What compiles graphs and runs them.
 
+    A node that the first engine of a context does not support goes to the next one, if there is
+    one: behind every engine of a CPU context stands the reference, which runs everything.
+
     Attributes:
-        name: By which it is chosen and shown.
-        passes: What it wants done to a graph before it compiles it, in order.
-        crossing_cost: How many elements one can compute in the time that handing tensors over to
-            it and back takes: it is not given less than that.
+        name: By which it is chosen and shown; a CPU context's engine has it from the registry.
+        passes: What is done to a graph before it is split and compiled, in order. Engines that have
+            none for themselves get the package's; without `decompose` among them, what the engine
+            does not support is left whole to the next engine.
+        crossing_cost: How many elements one can read and write in the time that handing tensors
+            over to the engine and back takes. It is not given less than that, where another engine
+            runs it, too.
         accelerated: Whether a hardware GPU does the work.
         device: The device whose resources it takes, if it has one.
     """
@@ -258,7 +279,11 @@ class Engine(ABC):
     device: Any = None
 
     def limits(self) -> EngineLimits:
-        """Bounds of every tensor: those of the specification, unless told."""
+        """Bounds of every tensor: those of the specification, unless told.
+
+        Asked of the last engine of a context, which runs what the others do not; as is
+        `supported_types`. An engine with another one behind it says no in `supports`.
+        """
         return EngineLimits()
 
     def supported_types(self, op: Operator) -> TypesByOperand:
@@ -268,7 +293,8 @@ class Engine(ABC):
     def supports(self, node: Node) -> bool:
         """Whether the engine runs this node itself.
 
-        If not, a composite is taken apart, and what is none is given to another engine.
+        If not, a composite is taken apart (see `passes`), and what is none is given to the next
+        engine.
         """
         return True
 
@@ -277,7 +303,7 @@ class Engine(ABC):
         return False
 
     def destroy(self) -> None:
-        """Give back what belongs to the engine itself."""
+        """Give back what belongs to the engine itself; its context is gone."""
         return None
 
     @abstractmethod
@@ -286,8 +312,12 @@ class Engine(ABC):
 
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:
-        """Make a graph ready to run.
+        """Make a graph ready to run. Called from several threads at once, for several graphs.
+
+        Args:
+            graph: Of nodes that the engine supports: a whole graph, or a convex part of one. Its
+                constants are not to be changed.
 
         Raises:
-            OperationError: The engine failed.
+            OperationError: The engine failed. Any other exception becomes one that names it.
         """

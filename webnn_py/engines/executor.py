@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.errors import OperationError
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.errors import MLError, OperationError
+from webnn_py.core.messages import said, type_name
 from webnn_py.engines.base import Engine, Executable, HostExecutable
 from webnn_py.engines.segments import Segment, split
-from webnn_py.ir import Array, Descriptor, Graph, Value
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value, format_graph
 from webnn_py.memory.plan import last_uses
 
 
-def compile_on(graph: Graph, engines: Sequence[Engine]) -> Executable:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A graph as it runs, to be printed.
+
+    Attributes:
+        graph: Its nodes in the order of the segments.
+        headings: What is said before some nodes: which engine runs them and those after them.
+            Nothing is said where the context's own engine runs all.
+    """
+
+    graph: Graph
+    headings: Mapping[Node, str]
+
+    def __str__(self) -> str:
+        return format_graph(self.graph, self.headings)
+
+
+def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Executable]:
     """Compile a graph, each part for the first engine that runs it.
+
+    Returns:
+        The listing that shows which engine runs what, and what runs it all.
 
     Raises:
         NotSupportedError: No engine runs some node.
@@ -28,9 +50,36 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> Executable:
         lambda engine, node: engine.supports(node),
         lambda engine: engine.crossing_cost,
     )
+    executables = [_compiled(segment) for segment in segments]
+    listing = _listing(graph, segments, engines[0])
     if len(segments) == 1:
-        return segments[0].engine.compile(graph)
-    return SegmentedExecutable(graph, segments)
+        (executable,) = executables
+        if not isinstance(executable, HostExecutable) or executable.any_memory:
+            return listing, executable
+    return listing, SegmentedExecutable(graph, segments, executables)
+
+
+def _compiled(segment: Segment[Engine]) -> Executable:
+    engine = segment.engine
+    try:
+        made = engine.compile(segment.graph)
+    except MLError:
+        raise
+    except Exception as error:  # whatever an engine raises
+        raise OperationError(f"engine {engine.name!r} cannot compile: {said(error)}") from error
+    if not isinstance(made, Executable):
+        raise OperationError(
+            f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected an Executable"
+        )
+    return made
+
+
+def _listing(graph: Graph, segments: Sequence[Segment[Engine]], first: Engine) -> Listing:
+    if all(segment.engine is first for segment in segments):
+        return Listing(graph, {})
+    nodes = [node for segment in segments for node in segment.graph.nodes]
+    names = {s.graph.nodes[0]: f"engine {s.engine.name}" for s in segments}
+    return Listing(graph.replace(nodes=nodes), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,64 +102,97 @@ class _Step:
 
 
 class SegmentedExecutable(HostExecutable):
-    """Segments of several engines, in an order in which each finds its inputs."""
+    """Segments of several engines, in an order in which each finds its inputs.
 
-    def __init__(self, graph: Graph, segments: Sequence[Segment[Engine]]) -> None:
-        self._graph = graph
+    Of memory that an engine need not take (see `HostExecutable.run`) it is given a copy.
+    """
+
+    any_memory = True
+
+    def __init__(
+        self,
+        graph: Graph,
+        segments: Sequence[Segment[Engine]],
+        executables: Sequence[Executable],
+    ) -> None:
+        self._inputs = graph.inputs
+        self._outputs = tuple(value for _, value in graph.outputs)
         ends = [
             (segment.graph.inputs, tuple(value for _, value in segment.graph.outputs))
             for segment in segments
         ]
         last = last_uses(ends)
-        results = {value for _, value in graph.outputs}
+        dropped: list[list[Value]] = [[] for _ in segments]
+        for value, number in last.items():
+            if value not in graph.results:
+                dropped[number].append(value)
         self._steps = [
-            _Step(
-                segment.engine.name,
-                _compiled(segment),
-                inputs,
-                outputs,
-                tuple(v for v in last if last[v] == number and v not in results),
+            _Step(segment.engine.name, _on_host(segment, executable), *ends, tuple(drops))
+            for segment, executable, ends, drops in zip(
+                segments, executables, ends, dropped, strict=True
             )
-            for number, (segment, (inputs, outputs)) in enumerate(zip(segments, ends, strict=True))
         ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run every segment; what goes from one to another lies in arrays of this run's."""
-        graph = self._graph
-        arrays: dict[Value, Array] = dict(zip(graph.inputs, inputs, strict=True))
+        """Run every segment; what goes from one to another lies in arrays of this run's.
+
+        Raises:
+            OperationError: An engine failed; what outputs hold then is not defined.
+        """
+        given = [array if array.flags.aligned else array.copy() for array in inputs]
+        arrays: dict[Value, Array] = dict(zip(self._inputs, given, strict=True))
         targets: dict[Value, Array] = {}
-        for (_, value), target in zip(graph.outputs, outputs, strict=True):
-            if _is_apart(target, inputs):
+        for value, target in zip(self._outputs, outputs, strict=True):
+            if _is_plain(target, inputs):
                 targets.setdefault(value, target)
-        for step in self._steps:
+        for step in checkpoints(self._steps):
             for value in step.outputs:
                 arrays[value] = targets[value] if value in targets else _empty(value)
-            step.executable.run(
-                [arrays[value] for value in step.inputs], [arrays[value] for value in step.outputs]
-            )
+            _run(step, arrays)
             for value in step.drops:
                 del arrays[value]
-        for (_, value), target in zip(graph.outputs, outputs, strict=True):
+        for value, target in zip(self._outputs, outputs, strict=True):
             if target is not arrays[value]:
                 np.copyto(target, arrays[value])
 
     def describe(self) -> str:
         """What each engine runs."""
-        return "\n".join(f"# {step.name}\n{step.executable.describe()}" for step in self._steps)
+        return "\n".join(f"# engine {s.name}\n{s.executable.describe()}" for s in self._steps)
 
     def code(self) -> str:
         """The engines' generated code."""
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
 
-def _is_apart(target: Array, inputs: Sequence[Array]) -> bool:
-    """Whether a segment may write a result where it is wanted, though others run after it."""
-    return target.flags.c_contiguous and not any(np.may_share_memory(target, i) for i in inputs)
+def _run(step: _Step, arrays: Mapping[Value, Array]) -> None:
+    try:
+        step.executable.run([arrays[v] for v in step.inputs], [arrays[v] for v in step.outputs])
+    except MLError:
+        raise
+    except Exception as error:  # whatever an engine raises
+        raise OperationError(f"engine {step.name!r}: {said(error)}") from error
 
 
-def _compiled(segment: Segment[Engine]) -> HostExecutable:
-    executable = segment.engine.compile(segment.graph)
-    assert isinstance(executable, HostExecutable), f"{segment.engine.name} does not run on the host"
+def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
+    """Whether a result can be written where it is wanted, for all that engines know of memory.
+
+    It must not lie over inputs, which segments may read later, nor be what a later segment cannot
+    read.
+    """
+    flags = target.flags
+    return bool(
+        flags.c_contiguous
+        and flags.aligned
+        and not any(np.may_share_memory(target, array) for array in inputs)
+    )
+
+
+def _on_host(segment: Segment[Engine], executable: Executable) -> HostExecutable:
+    if not isinstance(executable, HostExecutable):
+        raise OperationError(
+            f"engine {segment.engine.name!r}: `compile` gave {type_name(executable)},"
+            " expected a HostExecutable"
+        )
     return executable
 
 

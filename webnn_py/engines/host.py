@@ -71,7 +71,10 @@ class HostQueue(Queue):
 
 
 class HostEngine(Engine):
-    """An engine that computes on the calling thread."""
+    """An engine of CPU contexts: it computes on the calling thread, on arrays.
+
+    The least that one has is `compile` and, unless it runs everything, `supports`.
+    """
 
     def queue(self, worker: Callable[[Run], None]) -> Queue:
         """One worker, tensors in host memory."""

@@ -1,7 +1,7 @@
 """A graph in parts, each for one engine; knows engines by what they say alone.
 
-The parts are convex: no value leaves a part and comes back into it. So they can run one after the
-other, each as a whole.
+The parts run one after the other, each as a whole. So they are convex: no value leaves a part and
+comes back into it by way of others.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def split(
 ) -> list[Segment[E]]:
     """The parts of a graph, in the order in which they run.
 
-    Each node goes to the first engine that supports it. A part that makes fewer elements than
-    crossing over to its engine takes time for goes to the engines after it.
+    Each node goes to the first engine that supports it. A part that handles fewer elements than
+    crossing over to its engine takes time for goes to the engines after it, if those support all of
+    it.
 
     Args:
         graph: What to split.
@@ -52,19 +53,22 @@ def split(
         NotSupportedError: No engine runs some node.
     """
     choices = [_supporting(node, engines, supports) for node in graph.nodes]
+    costs = [crossing_cost(engine) for engine in engines]
+    order = _Order(graph)
+    sizes = [_elements(node) for node in graph.nodes] if any(costs) else []
     while True:
         chosen = [choice[0] for choice in choices]
-        groups = _groups(graph, chosen)
-        small = [
-            group
-            for group in groups
-            if len(groups) > 1
-            and _elements(graph, group) < crossing_cost(engines[chosen[group[0]]])
-            and all(len(choices[place]) > 1 for place in group)
-        ]
+        parts = order.parts(chosen)
+        small: dict[int, list[int]] = {}
+        for part in parts if any(costs) and len(parts) > 1 else ():
+            engine = chosen[part[0]]
+            movable = all(len(choices[place]) > 1 for place in part)
+            if movable and sum(sizes[place] for place in part) < costs[engine]:
+                small.setdefault(engine, []).extend(part)
         if not small:
-            return _segments(graph, groups, [engines[number] for number in chosen])
-        for place in small[0]:
+            return _segments(graph, parts, [engines[number] for number in chosen])
+        # One engine at a time: what comes from it may make parts of the others large enough.
+        for place in small[min(small)]:
             choices[place] = choices[place][1:]
 
 
@@ -75,50 +79,94 @@ def _supporting(node: Node, engines: Sequence[E], supports: Callable[[E, Node], 
     return found
 
 
-def _elements(graph: Graph, group: Sequence[int]) -> int:
-    return sum(math.prod(v.shape) for place in group for v in graph.nodes[place].outputs)
+def _elements(node: Node) -> int:
+    """What a node reads and makes."""
+    return sum(math.prod(value.shape) for value in (*node.operands, *node.outputs))
 
 
-def _groups(graph: Graph, chosen: Sequence[int]) -> list[list[int]]:
-    """The places of nodes that run together, in an order in which they can.
+class _Order:
+    """Which nodes of a graph wait for which; nodes are known by their places in it."""
 
-    A node's step counts the changes of engine on the way to it. Nodes of one step and one engine
-    run together: what lies between two of them would be of a later step than the first.
-    """
-    made_in: dict[Value, tuple[int, int]] = {}
-    groups: dict[tuple[int, int], list[int]] = {}
-    for place, (node, engine) in enumerate(zip(graph.nodes, chosen, strict=True)):
-        before = [made_in[value] for value in node.operands if value in made_in]
-        step = max((step + (other != engine) for step, other in before), default=0)
-        groups.setdefault((step, engine), []).append(place)
-        made_in.update(dict.fromkeys(node.outputs, (step, engine)))
-    return [groups[key] for key in sorted(groups)]
+    def __init__(self, graph: Graph) -> None:
+        made_at = {v: place for place, node in enumerate(graph.nodes) for v in node.outputs}
+        self._readers: list[list[int]] = [[] for _ in graph.nodes]
+        self._waits = [0] * len(graph.nodes)
+        for place, node in enumerate(graph.nodes):
+            for value in node.operands:
+                if value in made_at:
+                    self._readers[made_at[value]].append(place)
+                    self._waits[place] += 1
+
+    def parts(self, chosen: Sequence[int]) -> list[list[int]]:
+        """The places of nodes that run together, in an order in which they can.
+
+        Each part takes all nodes of its engine that can run by then. It is the turn of the engine
+        from whose nodes there are the most changes of engine to the end: with two engines, there
+        are as few parts as can be.
+
+        Args:
+            chosen: The number of each node's engine.
+        """
+        changes = self._changes(chosen)
+        waits = list(self._waits)
+        ready: dict[int, list[int]] = {}
+        most: dict[int, int] = {}
+
+        def add(place: int) -> None:
+            engine = chosen[place]
+            ready.setdefault(engine, []).append(place)
+            most[engine] = max(most.get(engine, 0), changes[place])
+
+        for place, count in enumerate(waits):
+            if not count:
+                add(place)
+        parts = []
+        while ready:
+            engine = min(ready, key=lambda number: (-most[number], number))
+            part = ready[engine]
+            for place in part:  # it grows meanwhile
+                for reader in self._readers[place]:
+                    waits[reader] -= 1
+                    if not waits[reader]:
+                        add(reader)
+            del ready[engine], most[engine]
+            parts.append(sorted(part))
+        return parts
+
+    def _changes(self, chosen: Sequence[int]) -> list[int]:
+        """The most changes of engine on a way from each node to an end."""
+        changes = [0] * len(chosen)
+        for place in reversed(range(len(chosen))):
+            for reader in self._readers[place]:
+                found = changes[reader] + (chosen[reader] != chosen[place])
+                changes[place] = max(changes[place], found)
+        return changes
 
 
 def _segments(
-    graph: Graph, groups: Sequence[Sequence[int]], engines: Sequence[E]
+    graph: Graph, parts: Sequence[Sequence[int]], engines: Sequence[E]
 ) -> list[Segment[E]]:
-    if len(groups) == 1:
-        return [Segment(engines[groups[0][0]], graph)]
-    readers = _reading_groups(graph, groups)
-    results = {value for _, value in graph.outputs}
+    if len(parts) == 1:
+        return [Segment(engines[parts[0][0]], graph)]
+    read_in = _reading_parts(graph, parts)
     segments = []
-    for number, group in enumerate(groups):
-        nodes = [graph.nodes[place] for place in group]
-        made = [value for node in nodes for value in node.outputs]
+    for number, part in enumerate(parts):
+        nodes = [graph.nodes[place] for place in part]
+        made = dict.fromkeys(value for node in nodes for value in node.outputs)
         read = dict.fromkeys(value for node in nodes for value in node.operands)
-        inputs = [v for v in read if v not in graph.constants and v not in set(made)]
+        inputs = [v for v in read if v not in graph.constants and v not in made]
         constants = {v: graph.constants[v] for v in read if v in graph.constants}
-        outputs = [v for v in made if v in results or readers.get(v, {number}) != {number}]
+        outputs = [v for v in made if v in graph.results or read_in.get(v, number) != number]
         named = [(str(place), value) for place, value in enumerate(outputs)]
-        segments.append(Segment(engines[group[0]], make_graph(inputs, constants, nodes, named)))
+        segments.append(Segment(engines[part[0]], make_graph(inputs, constants, nodes, named)))
     return segments
 
 
-def _reading_groups(graph: Graph, groups: Sequence[Sequence[int]]) -> Mapping[Value, set[int]]:
-    readers: dict[Value, set[int]] = {}
-    for number, group in enumerate(groups):
-        for place in group:
-            for value in graph.nodes[place].operands:
-                readers.setdefault(value, set()).add(number)
-    return readers
+def _reading_parts(graph: Graph, parts: Sequence[Sequence[int]]) -> Mapping[Value, int]:
+    """The number of the last part that reads each value."""
+    return {
+        value: number
+        for number, part in enumerate(parts)
+        for place in part
+        for value in graph.nodes[place].operands
+    }

@@ -191,7 +191,7 @@ def make_graph(
 
 def _assign_names(graph: Graph) -> dict[Value, str]:
     """Own names first come, first served; a number behind one that is taken."""
-    wanted = [(value, value.name) for value in graph.inputs]
+    wanted = [(value, value.name or f"in{i}") for i, value in enumerate(graph.inputs)]
     wanted += [(value, value.name or f"c{i}") for i, value in enumerate(graph.constants)]
     made = (output for node in graph.nodes for output in node.outputs)
     wanted += [(value, str(i)) for i, value in enumerate(made)]
@@ -226,15 +226,23 @@ def format_node(node: Node, names: Mapping[Value, str]) -> str:
     return f"{left} = {node.op}({', '.join(arguments)}){label}"
 
 
-def format_graph(graph: Graph) -> str:
-    """The readable listing: what `print(graph)` shows and golden tests compare."""
+def format_graph(graph: Graph, headings: Mapping[Node, str] = MappingProxyType({})) -> str:
+    """The readable listing: what `print(graph)` shows and golden tests compare.
+
+    Args:
+        graph: What to list.
+        headings: Comments that stand before some nodes.
+    """
     names = graph.names
     heads = ", ".join(f"{names[v]}: {Descriptor.__str__(v)}" for v in graph.inputs)
     lines = [f"graph({heads}) {{"]
     for value, array in graph.constants.items():
         shown = f" = {array.reshape(-1)[0]}" if array.size == 1 else ""
         lines.append(f"  {names[value]}: {Descriptor.__str__(value)} constant{shown}")
-    lines += [f"  {format_node(node, names)}" for node in graph.nodes]
+    for node in graph.nodes:
+        if node in headings:
+            lines.append(f"  # {headings[node]}")
+        lines.append(f"  {format_node(node, names)}")
     results = ", ".join(f"{name}={names[value]}" for name, value in graph.outputs)
     return "\n".join([*lines, f"  return {results}", "}"])
 

@@ -70,6 +70,8 @@ def _as(data_type: str, array: Array) -> Array:
 class ReferenceExecutable(HostExecutable):
     """A graph and the steps after which each intermediate array is dropped."""
 
+    any_memory = True  # outputs are copied into when all is computed
+
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         steps = [(tuple(node.operands), node.outputs) for node in graph.nodes]
