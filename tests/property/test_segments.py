@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.graphs import seeded_case
+from tests.toy_engines import Partial
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.engines.base import HostExecutable
+from webnn_py.engines import HostExecutable
 from webnn_py.engines.executor import SegmentedExecutable, compile_on
-from webnn_py.engines.host import HostEngine
 from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.engines.segments import Segment, split
 from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
@@ -162,40 +162,6 @@ def test_no_part_is_smaller_than_crossing_over_to_it_is_worth(
         small = sum(math.prod(v.shape) for v in values) < costs[segment.engine]
         others = range(segment.engine + 1, 3)
         assert not (small and all(any(supports(e, n) for e in others) for n in nodes))
-
-
-class Partial(HostEngine):
-    """The reference, for some operators only; what it is given must fit what it asks for."""
-
-    def __init__(self, name: str, supports: Callable[[Node], bool]) -> None:
-        self.name = name
-        self._supports = supports
-
-    def supports(self, node: Node) -> bool:
-        return self._supports(node)
-
-    def compile(self, graph: Graph) -> HostExecutable:
-        assert all(map(self._supports, graph.nodes))
-        return Careful(ReferenceEngine().compile(graph))
-
-
-class Careful(HostExecutable):
-    """Writes at once, and fails where memory is not as `HostExecutable.run` says."""
-
-    def __init__(self, executable: HostExecutable) -> None:
-        self._executable = executable
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        for array in (*inputs, *outputs):
-            assert array.flags.c_contiguous
-            assert array.flags.aligned
-        for i, output in enumerate(outputs):
-            assert not any(np.may_share_memory(output, o) for o in (*inputs, *outputs[:i]))
-            output.view(np.uint8 if output.ndim else output.dtype)[...] = 0xA5
-        self._executable.run(inputs, outputs)
-
-    def describe(self) -> str:
-        return self._executable.describe()
 
 
 @settings(max_examples=60, derandomize=True)

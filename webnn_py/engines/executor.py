@@ -12,6 +12,7 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import said, type_name
 from webnn_py.engines.base import Engine, Executable, HostExecutable
+from webnn_py.engines.host import HostEngine
 from webnn_py.engines.segments import Segment, split
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, format_graph
 from webnn_py.memory.plan import last_uses
@@ -52,11 +53,11 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
     )
     executables = [_compiled(segment) for segment in segments]
     listing = _listing(graph, segments, engines[0])
-    if len(segments) == 1:
-        (executable,) = executables
-        if not isinstance(executable, HostExecutable) or executable.any_memory:
-            return listing, executable
-    return listing, SegmentedExecutable(graph, segments, executables)
+    on_host = [made for made in executables if isinstance(made, HostExecutable)]
+    if not on_host or (len(segments) == 1 and on_host[0].any_memory):
+        return listing, executables[0]
+    assert len(on_host) == len(segments), "what runs on a device runs alone"
+    return listing, SegmentedExecutable(graph, segments, on_host)
 
 
 def _compiled(segment: Segment[Engine]) -> Executable:
@@ -67,9 +68,9 @@ def _compiled(segment: Segment[Engine]) -> Executable:
         raise
     except Exception as error:  # whatever an engine raises
         raise OperationError(f"engine {engine.name!r} cannot compile: {said(error)}") from error
-    if not isinstance(made, Executable):
+    if isinstance(engine, HostEngine) and not isinstance(made, HostExecutable):
         raise OperationError(
-            f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected an Executable"
+            f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected a HostExecutable"
         )
     return made
 
@@ -113,7 +114,7 @@ class SegmentedExecutable(HostExecutable):
         self,
         graph: Graph,
         segments: Sequence[Segment[Engine]],
-        executables: Sequence[Executable],
+        executables: Sequence[HostExecutable],
     ) -> None:
         self._inputs = graph.inputs
         self._outputs = tuple(value for _, value in graph.outputs)
@@ -127,7 +128,7 @@ class SegmentedExecutable(HostExecutable):
             if value not in graph.results:
                 dropped[number].append(value)
         self._steps = [
-            _Step(segment.engine.name, _on_host(segment, executable), *ends, tuple(drops))
+            _Step(segment.engine.name, executable, *ends, tuple(drops))
             for segment, executable, ends, drops in zip(
                 segments, executables, ends, dropped, strict=True
             )
@@ -185,15 +186,6 @@ def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
         and flags.aligned
         and not any(np.may_share_memory(target, array) for array in inputs)
     )
-
-
-def _on_host(segment: Segment[Engine], executable: Executable) -> HostExecutable:
-    if not isinstance(executable, HostExecutable):
-        raise OperationError(
-            f"engine {segment.engine.name!r}: `compile` gave {type_name(executable)},"
-            " expected a HostExecutable"
-        )
-    return executable
 
 
 def _empty(value: Descriptor) -> Array:
