@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import json
 import platform
 import sys
@@ -74,16 +73,13 @@ def contexts() -> dict[str, str]:
 
 
 def engines() -> dict[str, str]:
-    """The engines that can be used here, by name, and what they run on."""
-    from webnn_py.engines.registry import engine_packages
+    """The engines that can be used here, by name, and what they run on or come from."""
+    from webnn_py.engines.registry import installed_engines
 
-    packages = engine_packages()
+    found = installed_engines()
     if gpu() is not None:
-        packages["webgpu"] = "wgpu"
-    return {
-        name: f"{package} {importlib.metadata.version(package)}"
-        for name, package in packages.items()
-    }
+        found["webgpu"] = f"wgpu {version_of('wgpu')}"
+    return found
 
 
 def collect() -> dict[str, Any]:

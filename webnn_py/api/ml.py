@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import typing
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,6 +37,7 @@ class ML(Suggesting):
         power_preference: MLPowerPreference = "default",
         accelerated: bool | None = None,
         engine: str = "auto",
+        engine_options: Mapping[str, Any] | None = None,
     ) -> MLContext:
         """Make a context.
 
@@ -46,6 +48,8 @@ class ML(Suggesting):
             accelerated: True for a hardware GPU if there is one, else the CPU.
             engine: "auto"; of a CPU context the name of an engine ("reference", or one that a
                 package adds); of a GPU context "webgpu".
+            engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
+                has options of its own, or none.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
@@ -59,14 +63,15 @@ class ML(Suggesting):
         _check_choice("device_type", device_type, DEVICE_TYPES)
         _check_choice("power_preference", power_preference, POWER_PREFERENCES)
         _check_engine(engine)
+        options = _checked_options(engine_options)
         hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
         if device is not None and device_type not in (None, "gpu"):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
-            _check_gpu_engine(engine)
+            _check_gpu_engine(engine, options)
             return _gpu_context(device, power_preference)
         if hardware and device_type is None:
-            _check_gpu_engine(engine)
+            _check_gpu_engine(engine, options)
             found = _open_gpu(None, power_preference, hardware=True)
             if found is not None:
                 return found
@@ -76,7 +81,7 @@ class ML(Suggesting):
                 )
         if engine == "webgpu":
             raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
-        return MLContext(Session(make_engine(engine), "cpu"))
+        return MLContext(Session(make_engine(engine, options), "cpu"))
 
     async def create_context_async(
         self,
@@ -86,6 +91,7 @@ class ML(Suggesting):
         power_preference: MLPowerPreference = "default",
         accelerated: bool | None = None,
         engine: str = "auto",
+        engine_options: Mapping[str, Any] | None = None,
     ) -> MLContext:
         """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
 
@@ -101,6 +107,7 @@ class ML(Suggesting):
             power_preference=power_preference,
             accelerated=accelerated,
             engine=engine,
+            engine_options=engine_options,
         )
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
         completion = Completion(executor.submit(work))
@@ -118,12 +125,23 @@ def _check_engine(engine: object) -> None:
         raise ValidationError(f"option 'engine': got {shown(engine)}, expected an engine's name")
 
 
-def _check_gpu_engine(engine: str) -> None:
+def _checked_options(given: object) -> Mapping[str, Any]:
+    what = "option 'engine_options'"
+    options = {} if given is None else convert.mapping(given, what)
+    for name in options:
+        if not isinstance(name, str):
+            raise ValidationError(f"{what}: got {shown(name)} as a name, expected a string")
+    return options
+
+
+def _check_gpu_engine(engine: str, options: Mapping[str, Any]) -> None:
     if engine not in GPU_ENGINES:
         raise ValidationError(
             f"engine {engine!r} runs on the CPU: it needs device_type='cpu', and neither a device"
             " nor accelerated=True"
         )
+    if options:
+        raise ValidationError(f"engine 'webgpu' has no option {shown(next(iter(options)))}")
 
 
 def _gpu_context(device: Any, power_preference: str) -> MLContext:
