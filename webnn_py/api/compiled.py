@@ -11,11 +11,13 @@ from webnn_py.api.signature import Signature
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
 from webnn_py.engines.base import Executable
+from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.ir import Graph
 
 T = TypeVar("T")
 
+DESTROYED = "this MLGraph is destroyed"
 MOST_EXECUTABLES = 16
 """Executables of one graph that are kept, for as many sets of sizes."""
 
@@ -25,38 +27,46 @@ class RecentlyUsed(Generic[T]):
 
     Args:
         make: Makes it.
-        most: How many are kept.
+        most: How many are kept; what is being made does not count.
     """
 
     def __init__(self, make: Callable[[Hashable], T], most: int) -> None:
         self._make = make
         self._most = most
-        self._made: dict[Hashable, Completion[T]] = {}
+        self._made: dict[Hashable, Completion[T]] = {}  # the one used last is the last one
         self._latest: tuple[Hashable, T] | None = None
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T:
-        """What belongs to a key; an error in making it is everyone's who waits for it."""
+        """What belongs to a key.
+
+        An error in making it is everyone's who waits for it; who asks later has it made anew.
+        """
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
         with self._lock:
             found = self._made.pop(key, None)
             made = Completion[T]() if found is None else found
-            self._made[key] = made  # the last one is the one used last
-            while len(self._made) > self._most:
-                self._made.pop(next(iter(self._made)))
+            self._made[key] = made
         if found is None:
-            try:
-                made.set_result(self._make(key))
-            except BaseException as error:
-                with self._lock:
-                    self._made.pop(key, None)
-                made.set_exception(error)
-                raise
+            self._fill(key, made)
         result = made.wait()
         self._latest = key, result
         return result
+
+    def _fill(self, key: Hashable, made: Completion[T]) -> None:
+        try:
+            made.set_result(self._make(key))
+        except BaseException as error:
+            with self._lock:
+                del self._made[key]
+            made.set_exception(error)
+            raise
+        with self._lock:
+            kept = [other for other, completion in self._made.items() if completion.done]
+            for other in kept[: -self._most]:
+                del self._made[other]
 
 
 class CompiledGraph:
@@ -76,15 +86,11 @@ class CompiledGraph:
         self.signature = Signature(recipe)
         self.bound = BoundInputs()
         self._recipe: Graph | None = recipe
-        self._executables: RecentlyUsed[Executable] | None = RecentlyUsed(
-            self._compile, MOST_EXECUTABLES
+        # Without a way from it back to this object, whose memory goes when nobody has it any more.
+        self._compiled: RecentlyUsed[tuple[Listing, Executable]] | None = RecentlyUsed(
+            lambda sizes: session.compile(recipe), MOST_EXECUTABLES
         )
-        self.listing: object = recipe
-        self._executables.get(())
-
-    def _compile(self, sizes: Hashable) -> Executable:
-        self.listing, executable = self.session.compile(self.recipe)
-        return executable
+        self._listing: Listing | str = self._compiled.get(())[0]
 
     @property
     def recipe(self) -> Graph:
@@ -93,9 +99,10 @@ class CompiledGraph:
         Raises:
             InvalidStateError: The graph is destroyed.
         """
-        if self._recipe is None:
-            raise InvalidStateError("this MLGraph is destroyed")
-        return self._recipe
+        recipe = self._recipe
+        if recipe is None:
+            raise InvalidStateError(DESTROYED)
+        return recipe
 
     @property
     def destroyed(self) -> bool:
@@ -111,13 +118,18 @@ class CompiledGraph:
             DataError: The graph belongs to another context (or `error`, where given).
         """
         session.check_alive()
-        if self._executables is None:
-            raise InvalidStateError("this MLGraph is destroyed")
+        compiled = self._compiled  # another thread may destroy the graph
+        if compiled is None:
+            raise InvalidStateError(DESTROYED)
         if self.session is not session:
             raise error("this MLGraph was built by another context")
-        return self._executables.get(())
+        return compiled.get(())[1]
 
     def destroy(self) -> None:
         """Give back memory and device objects; work that is under way still completes."""
-        self.listing = str(self.listing)  # without the constants' contents
-        self._recipe = self._executables = None
+        self._listing = str(self._listing)  # without the constants' contents
+        self._recipe = self._compiled = None
+
+    def __str__(self) -> str:
+        """The listing of what runs; also once it is destroyed."""
+        return str(self._listing)

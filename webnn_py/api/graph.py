@@ -41,7 +41,7 @@ class MLGraph(Suggesting):
         self._compiled.destroy()
 
     def __str__(self) -> str:
-        return str(self._compiled.listing)
+        return str(self._compiled)
 
     def __repr__(self) -> str:
         state = "destroyed " if self._compiled.destroyed else ""
