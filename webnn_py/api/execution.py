@@ -91,11 +91,11 @@ class MLExecution(Suggesting):
         executable = compiled.executable(session)
         assert isinstance(executable, HostExecutable)
         given = compiled.signature.on_host(session, inputs, outputs)
-        run = functools.partial(executable.run, given.inputs, given.outputs)
         if given.on_tensors:
+            run = functools.partial(executable.run, given.inputs, given.outputs)
             self._run_in_order(given, run)
         else:
-            run()
+            executable.run(given.inputs, given.outputs)
         return given.results(given.outputs)
 
     def _run_in_order(self, given: Arguments, run: Run) -> None:

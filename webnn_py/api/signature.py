@@ -127,7 +127,8 @@ class Signature:
             else self._target(session, value, descriptor, named("output", name), writes)
             for value, (name, descriptor) in zip(given, self.outputs.items(), strict=True)
         ]
-        _check_apart(self._output_names, given, targets)
+        if write:
+            _check_apart(self._output_names, given, targets)
         arrays = [
             self._source(session, read[name], descriptor, named("input", name), reads, private)
             for name, descriptor in self.inputs.items()
@@ -172,7 +173,8 @@ class Signature:
             else self._target(session, value, descriptor, named("output", name), writes)
             for value, (name, descriptor) in zip(given, self.outputs.items(), strict=True)
         ]
-        _check_apart(self._output_names, given, targets)
+        if write:
+            _check_apart(self._output_names, given, targets)
         sources = [
             places[name]
             if name in places
