@@ -80,7 +80,7 @@ class MLAwaitedExecution(Suggesting):
             ContextLostError: The context is lost, also while this waits.
 
         Source: WebNN 2022, "MLAwaitedExecution", "compute(graph, inputs, outputs)"; cancelling and
-            `sync`: webnn_py, spec/execution.md, "MLAwaitedExecution".
+        `sync`: webnn_py, spec/execution.md, "MLAwaitedExecution".
         """
         try:
             waits = points(sync)

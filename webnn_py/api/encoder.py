@@ -67,7 +67,7 @@ class MLCommandEncoder(Suggesting):
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
-            effect: webnn_py, spec/execution.md, "MLCommandEncoder".
+        effect: webnn_py, spec/execution.md, "MLCommandEncoder".
         """
         compiled, executable = self._executable(graph)
         given = compiled.signature.constants(self._session, constants)
