@@ -208,6 +208,8 @@ def test_what_takes_time_has_both_forms(owner: object) -> None:
 def test_names_that_options_take_are_public_types() -> None:
     assert set(LITERALS) == {"MLDeviceType", "MLOperandDataType", "MLPowerPreference"}
     assert typing.get_args(webnn_py.MLOperandDataType) == tuple(dtypes.DTYPES)
+    told = typing.get_type_hints(inspect.getattr_static(webnn_py.MLContext, "device_type").fget)
+    assert told["return"] is webnn_py.MLDeviceType
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
+from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
@@ -39,7 +40,7 @@ class MLContext(Suggesting):
         self._session = session
 
     @property
-    def device_type(self) -> str:
+    def device_type(self) -> MLDeviceType:
         """Where graphs run: "cpu" or "gpu"."""
         return self._session.device_type
 

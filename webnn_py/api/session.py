@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from webnn_py.core import cooperation, forks
 from webnn_py.core.completion import Completion
+from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError
 from webnn_py.engines.base import Engine, EngineLimits, Executable
 from webnn_py.engines.executor import Listing, compile_on
@@ -48,9 +49,9 @@ class Session:
         lost: Why it was lost, once it is.
     """
 
-    def __init__(self, engine: Engine, device_type: str) -> None:
+    def __init__(self, engine: Engine, device_type: MLDeviceType) -> None:
         self.engine = engine
-        self.device_type = device_type
+        self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
         # On a CPU, the reference runs what the engine does not.
         helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
