@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(name: str) -> list[str]:
-    return BLOCK.findall((ROOT / name).read_text())
+def blocks(name: str, language: str = "python") -> list[str]:
+    """The blocks of a page in a language; those of plain text have none."""
+    found = BLOCK.findall((ROOT / name).read_text())
+    return [text for marked, text in found if marked == language]
 
 
 def run(code: str, names: dict[str, Any]) -> None:

@@ -38,9 +38,9 @@ class Executable(ABC):
     uses it.
     """
 
-    @abstractmethod
     def describe(self) -> str:
-        """A readable listing of what will run."""
+        """A readable listing of the steps that will run, where the engine has any of its own."""
+        return ""
 
     def code(self) -> str:
         """The generated code, where there is any."""

@@ -46,21 +46,29 @@ def other():
 
 
 def install(
-    folder: Path, name: str, entry_points: Mapping[str, str], version: str = "1.0", code: str = ""
+    folder: Path,
+    module: str,
+    entry_points: Mapping[str, str],
+    version: str = "1.0",
+    code: str = "",
+    name: str = "",
 ) -> None:
-    """A distribution with a module of its name.
+    """A distribution of one module.
 
     Args:
         folder: On `sys.path`.
-        name: Of both.
+        module: Its name.
         entry_points: Of the group `webnn_py.engines`, what each refers to.
         version: Of the distribution.
         code: Of the module.
+        name: Of the distribution, if not the module's.
     """
     folder.mkdir(exist_ok=True)
-    (folder / f"{name}.py").write_text(code)
-    about = folder / f"{name}-{version}.dist-info"
+    (folder / f"{module}.py").write_text(code)
+    about = folder / f"{module}-{version}.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name or module}\nVersion: {version}\n"
+    )
     lines = [f"{engine} = {target}" for engine, target in entry_points.items()]
     (about / "entry_points.txt").write_text("\n".join(["[webnn_py.engines]", *lines, ""]))
