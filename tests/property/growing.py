@@ -1,8 +1,8 @@
 """Random graphs of many nodes, grown node by node with their results known.
 
-Each node is computed as it is added, once as the reference backend does and once from disturbed
+Each node is computed as it is added, once as the reference does and once from disturbed
 operands. A node whose result would be huge, not a number, or decided by the last digits of its
-operands is not added, so that what two backends say of a graph can be compared; how far the
+operands is not added, so that what two engines say of a graph can be compared; how far the
 disturbed results lie apart tells how closely.
 """
 
@@ -65,8 +65,8 @@ class Case:
     Attributes:
         graph: As recorded, before any pass.
         inputs: Contents, by name.
-        expected: Outputs of the reference backend, by name.
-        tolerances: How far another backend's outputs may be off; 0 where they must be equal.
+        expected: Outputs of the reference engine, by name.
+        tolerances: How far another engine's outputs may be off; 0 where they must be equal.
     """
 
     graph: Graph

@@ -48,7 +48,7 @@ def cases(draw: Callable[..., Any]) -> Case:
 
 
 def run(graph: Graph, case: Case) -> dict[str, Array]:
-    """Outputs of the reference backend."""
+    """Outputs of the reference engine."""
     results = {name: np.empty(v.shape, case.expected[name].dtype) for name, v in graph.outputs}
     executable = ReferenceEngine().compile(graph)
     executable.run([case.inputs[v.name] for v in graph.inputs], [*results.values()])

@@ -51,7 +51,7 @@ class OperationError(MLError, RuntimeError):
 
 
 class NotSupportedError(MLError, NotImplementedError):
-    """This backend, device or format does not offer what was asked for.
+    """This engine, device or format does not offer what was asked for.
 
     Source: Web IDL, "NotSupportedError".
     """

@@ -1,4 +1,4 @@
-"""Which values may share memory: lifetimes to buffers. Knows no backend.
+"""Which values may share a buffer, by when they are needed; the same for every engine.
 
 Buffers are whole: two values that live at the same time never share one, so a step never reads and
 writes the same buffer.

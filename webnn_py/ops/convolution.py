@@ -229,7 +229,7 @@ class Convolution:
                 stride.
             output_sizes: Height and width of the output, in place of `output_padding`.
             groups: Input and output channels are divided into so many independent groups. Input
-                channels that do not divide are valid here, as in the specification, but no backend
+                channels that do not divide are valid here, as in the specification, but no engine
                 computes them: an OperationError.
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.

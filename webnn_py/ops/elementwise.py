@@ -1,7 +1,7 @@
 """Elementwise operators without options: one row each.
 
 A row gives the data types, the NumPy function that defines the operator and the WGSL expression.
-Helpers named `wn_*` stand in the WebGPU backend's prelude; `{T}` is the WGSL type of the output.
+Helpers named `wn_*` stand in the WebGPU compiler's prelude; `{T}` is the WGSL type of the output.
 Source: WebNN 2026, "Element-wise binary/logical/unary operations" and "where".
 """
 

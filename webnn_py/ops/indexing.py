@@ -2,7 +2,7 @@
 
 A negative index counts from the end of its dimension; what is still outside is clamped to it. Where
 several indices scatter to one element, the last one in row-major order wins on the reference
-backend; which one does on another is not said.
+engine; which one does on another is not said.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is computed or stored twice, once."""
+"""Equal nodes and equal constants merged: what would be computed or stored twice, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes whose operands are all constants, computed now."""
+"""Constant folding: nodes whose operands are all constants are computed at build."""
 
 from __future__ import annotations
 

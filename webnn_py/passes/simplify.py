@@ -1,4 +1,7 @@
-"""Nodes that change nothing, or that one node can do the work of two; not a bit of any result."""
+"""Nodes that change nothing are dropped, and two made one where that does the work of both.
+
+No bit of any result changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs along one axis, in NumPy."""
+"""arg_max, arg_min and running sums in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling windows without what only ever meets padding: nobody need loop over that."""
+"""Pooling windows cropped to what can meet the input, where much of them only meets padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a graph to its kernels."""
+"""The kernels of a graph, in order; those that would be alike are written once."""
 
 from __future__ import annotations
 

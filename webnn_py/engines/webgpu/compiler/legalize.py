@@ -1,4 +1,4 @@
-"""What a device's limits ask of a graph before its kernels are decided."""
+"""Rewrites that devices' limits ask for, applied before kernels are decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators whose plain formula leaves the range of floats on the way to a result within it."""
+"""Formulas that stay within the range of floats, for operators whose plain one leaves it."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class WebGPUEngine(DeviceEngine):
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:
-    """A backend on the user's device or a new one; None if only hardware will do and is not there.
+    """An engine on the user's device or a new one; None if only hardware will do and is not there.
 
     Raises:
         NotSupportedError: There is no adapter.

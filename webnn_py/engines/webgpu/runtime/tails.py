@@ -1,4 +1,4 @@
-"""Copies of results whose last word is not all theirs: the bytes behind them stay as they are."""
+"""Copies of results that end within a word: the bytes behind them stay as they are."""
 
 from __future__ import annotations
 

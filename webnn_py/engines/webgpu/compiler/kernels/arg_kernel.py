@@ -1,4 +1,4 @@
-"""The place of the best of many elements: a workgroup for each result."""
+"""arg_max and arg_min over many elements: a workgroup for each result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The kernel for everything: one invocation computes the elements of one array element."""
+"""The kernel of values that no template is for: each invocation computes by the lowering.
+
+It writes one element of the bound array: a word, which holds several of a packed type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of structured kernels as strided memory: views resolved to the buffer beneath."""
+"""Operands of the templates as strided memory: views resolved to the buffer beneath."""
 
 from __future__ import annotations
 

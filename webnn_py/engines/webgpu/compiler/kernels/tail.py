@@ -1,4 +1,4 @@
-"""The end of structured kernels: a loop's result through the epilogue into the root's buffer."""
+"""Epilogues of the templates: a loop's result through what is fused behind it into the buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of lowerings, and what partitioning must know of an operator."""
+"""The table of lowerings, and what fusion must know of an operator."""
 
 from __future__ import annotations
 
