@@ -39,8 +39,8 @@ PATHS = [
     *(Path(folder) for folder in FOLDERS),
     *(path.relative_to(ROOT) for path in ROOT.glob("*.*")),
 ]
-MADE = {"site/"}
-"""What commands make."""
+MADE = {"site/", "webnn_float32.py"}
+"""What commands make, and those who follow a page."""
 
 
 def calls() -> list[tuple[str, str]]:
