@@ -194,9 +194,7 @@ class Signature:
         read = convert.mapping(inputs, "inputs")
         write = convert.mapping(outputs, "outputs")
         self._check_names(read, write, bound, ValidationError)
-        missing = [name for name in self.outputs if name not in write]
-        if missing:
-            raise ValidationError(f"dispatch: output {shown(missing[0])} is missing")
+        self._check_complete(write, "a dispatch", ValidationError)
         reads, writes = (
             {
                 name: _own_tensor(session, given[name], descriptor, f"{kind} {shown(name)}")
@@ -210,10 +208,13 @@ class Signature:
         )
         targets = {name: session.queue.target(memory.storage) for name, memory in writes.items()}
         check_apart(targets, ValidationError)
-        everything = [*reads.values(), *writes.values()]
-        if any(everything.count(memory) > 1 for memory in writes.values()):
-            raise ValidationError("dispatch: an output tensor is used twice, also as an input")
         for name, memory in writes.items():
+            also = [other for other, source in reads.items() if source is memory]
+            if also:
+                raise ValidationError(
+                    f"output {shown(name)}: the MLTensor is input {shown(also[0])}, too; give the"
+                    " output one of its own"
+                )
             if memory.read_only:
                 raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")
         sources = [
@@ -279,12 +280,13 @@ class Signature:
             descriptor = self.public("inputs")[missing[0]]
             raise error(f"input {shown(missing[0])} is missing; expected {descriptor}")
 
-    def _check_recorded(self, session: Session, outputs: Mapping[str, Any]) -> None:
+    def _check_complete(self, outputs: Mapping[str, Any], what: str, error: type[MLError]) -> None:
         missing = [name for name in self.outputs if name not in outputs]
         if missing:
-            raise DataError(
-                f"output {shown(missing[0])} is missing; a recording needs every output"
-            )
+            raise error(f"output {shown(missing[0])} is missing; {what} needs every output")
+
+    def _check_recorded(self, session: Session, outputs: Mapping[str, Any]) -> None:
+        self._check_complete(outputs, "a recording", DataError)
         for name, value in outputs.items():
             if not isinstance(value, MLTensor) and not session.engine.takes(value):
                 raise DataError(
