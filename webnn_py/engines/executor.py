@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from webnn_py.core.messages import said, type_name
 from webnn_py.engines.base import Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.segments import Segment, split
-from webnn_py.ir import Array, Descriptor, Graph, Node, Value, format_graph
+from webnn_py.ir import Array, Graph, Node, Shape, Value, format_graph
 from webnn_py.memory.plan import last_uses
 
 
@@ -54,10 +55,13 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
     executables = [_compiled(segment) for segment in segments]
     listing = _listing(graph, segments, engines[0])
     on_host = [made for made in executables if isinstance(made, HostExecutable)]
-    if not on_host or (len(segments) == 1 and on_host[0].any_memory):
+    if not on_host:
         return listing, executables[0]
     assert len(on_host) == len(segments), "what runs on a device runs alone"
-    return listing, SegmentedExecutable(graph, segments, on_host)
+    if len(segments) > 1:
+        return listing, PlainMemoryExecutable(SegmentedExecutable(graph, segments, on_host))
+    (alone,), engine = on_host, segments[0].engine
+    return listing, alone if alone.any_memory else PlainMemoryExecutable(alone, engine.name)
 
 
 def _compiled(segment: Segment[Engine]) -> Executable:
@@ -103,12 +107,7 @@ class _Step:
 
 
 class SegmentedExecutable(HostExecutable):
-    """Segments of several engines, in an order in which each finds its inputs.
-
-    Of memory that an engine need not take (see `HostExecutable.run`) it is given a copy.
-    """
-
-    any_memory = True
+    """Segments of several engines, in an order in which each finds its inputs."""
 
     def __init__(
         self,
@@ -137,23 +136,24 @@ class SegmentedExecutable(HostExecutable):
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run every segment; what goes from one to another lies in arrays of this run's.
 
-        Raises:
-            OperationError: An engine failed; what outputs hold then is not defined.
+        Results are computed where they are wanted, and read there by later segments.
         """
-        given = [array if array.flags.aligned else array.copy() for array in inputs]
-        arrays: dict[Value, Array] = dict(zip(self._inputs, given, strict=True))
-        targets: dict[Value, Array] = {}
-        for value, target in zip(self._outputs, outputs, strict=True):
-            if _is_plain(target, inputs):
-                targets.setdefault(value, target)
+        arrays: dict[Value, Array] = dict(zip(self._inputs, inputs, strict=True))
+        targets = dict(zip(self._outputs, outputs, strict=True))
         for step in checkpoints(self._steps):
             for value in step.outputs:
-                arrays[value] = targets[value] if value in targets else _empty(value)
-            _run(step, arrays)
+                target = targets.get(value)
+                arrays[value] = _new(value) if target is None else target
+            _run(
+                step.name,
+                step.executable,
+                [arrays[value] for value in step.inputs],
+                [arrays[value] for value in step.outputs],
+            )
             for value in step.drops:
                 del arrays[value]
         for value, target in zip(self._outputs, outputs, strict=True):
-            if target is not arrays[value]:
+            if target is not arrays[value]:  # a second name of it
                 np.copyto(target, arrays[value])
 
     def describe(self) -> str:
@@ -165,31 +165,70 @@ class SegmentedExecutable(HostExecutable):
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
 
-def _run(step: _Step, arrays: Mapping[Value, Array]) -> None:
+class PlainMemoryExecutable(HostExecutable):
+    """Takes whatever memory users give, and hands on what every engine takes.
+
+    Args:
+        executable: Takes what `HostExecutable.run` says.
+        engine: The name of its engine.
+    """
+
+    any_memory = True
+
+    def __init__(self, executable: HostExecutable, engine: str = "") -> None:
+        self._executable = executable
+        self._engine = engine
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run, by way of copies where that must be.
+
+        Raises:
+            OperationError: The engine failed; what outputs hold then is not defined.
+        """
+        sources = [array if array.flags.aligned else array.copy() for array in inputs]
+        targets = [
+            target if _is_plain(target, inputs) else _empty(target.shape, target.dtype)
+            for target in outputs
+        ]
+        _run(self._engine, self._executable, sources, targets)
+        for target, written in zip(outputs, targets, strict=True):
+            if written is not target:
+                np.copyto(target, written)
+
+    def describe(self) -> str:
+        """As the executable."""
+        return self._executable.describe()
+
+    def code(self) -> str:
+        """As the executable."""
+        return self._executable.code()
+
+
+def _run(
+    engine: str, executable: HostExecutable, inputs: Sequence[Array], outputs: Sequence[Array]
+) -> None:
     try:
-        step.executable.run([arrays[v] for v in step.inputs], [arrays[v] for v in step.outputs])
+        executable.run(inputs, outputs)
     except MLError:
         raise
     except Exception as error:  # whatever an engine raises
-        raise OperationError(f"engine {step.name!r}: {said(error)}") from error
+        raise OperationError(f"engine {engine!r}: {said(error)}") from error
 
 
 def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
-    """Whether a result can be written where it is wanted, for all that engines know of memory.
-
-    It must not lie over inputs, which segments may read later, nor be what a later segment cannot
-    read.
-    """
+    """Whether a result may be written there at once, also where inputs are read later."""
     flags = target.flags
-    return bool(
-        flags.c_contiguous
-        and flags.aligned
-        and not any(np.may_share_memory(target, array) for array in inputs)
-    )
+    if not (flags.c_contiguous and flags.aligned):
+        return False
+    return not any(np.may_share_memory(target, array) for array in inputs)
 
 
-def _empty(value: Descriptor) -> Array:
+def _new(value: Value) -> Array:
+    return _empty(value.shape, dtypes.DTYPES[value.data_type].numpy)
+
+
+def _empty(shape: Shape, dtype: np.dtype[Any]) -> Array:
     try:
-        return np.empty(value.shape, dtypes.DTYPES[value.data_type].numpy)
+        return np.empty(shape, dtype)
     except MemoryError as error:
-        raise OperationError(f"allocating {Descriptor.__str__(value)}: {error}") from error
+        raise OperationError(f"allocating {dtype}{list(shape)}: {error}") from error
