@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.internals import built_from
 from tests.property.graphs import seeded_case
-from tests.toy_engines import Partial
+from tests.toy_engines import Partial, context_on
+from webnn_py import MLExecution
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines import HostExecutable
 from webnn_py.engines.executor import compile_on
 from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.engines.segments import Segment, split
 from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
+from webnn_py.ops.declare import REGISTRY
 
 some = settings(max_examples=200, derandomize=True)
 Supports = Callable[[int, Node], bool]
@@ -189,6 +194,21 @@ def _output(value: Value, strided: bool) -> Array:
     if not strided:
         return np.empty(value.shape, dtype)
     return np.empty((*value.shape, 2), dtype)[..., 1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_graphs_of_a_context_with_two_engines_give_what_the_reference_gives(seed: int) -> None:
+    """Composites that the engine does not run are taken apart on the way."""
+    case = seeded_case(seed)
+    supported = {name for name in REGISTRY if hash_of(name, seed) % 2}
+    with context_on(Partial("toy", lambda node: node.op in supported)) as context:
+        graph = built_from(context, case.graph)
+        case.assert_close(MLExecution(context).compute(graph, case.inputs))
+
+
+def hash_of(name: str, seed: int) -> int:
+    """The same in every process."""
+    return zlib.crc32(f"{name}{seed}".encode())
 
 
 def test_random_graphs_are_really_split() -> None:

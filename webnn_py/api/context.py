@@ -56,7 +56,7 @@ class MLContext(Suggesting):
 
     @property
     def engine(self) -> str:
-        """Name of the engine that runs the graphs."""
+        """Name of the engine that runs the graphs; on a CPU the reference runs what it does not."""
         return self._session.engine.name
 
     @property

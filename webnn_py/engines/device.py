@@ -54,11 +54,11 @@ class Commands(ABC):
 
     @abstractmethod
     def places(self, bound: BoundInputs) -> Mapping[str, Any]:
-        """The inputs of a graph that are constants for what is recorded here, and where."""
+        """Where the inputs lie that are constants for what is recorded here, by name."""
 
     @abstractmethod
     def carry(self, bound: BoundInputs) -> None:
-        """What is recorded here prepares a graph, if it is not prepared already."""
+        """Let these commands initialize a graph by being submitted, if nothing did before."""
 
     @abstractmethod
     def finish(self, label: str) -> Any:

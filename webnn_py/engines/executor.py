@@ -1,4 +1,8 @@
-"""Runs a graph's segments one after the other, each on its engine, on host memory."""
+"""Compiles each segment of a graph by its engine, and runs them one after the other.
+
+Engines get arrays that any library takes, whatever users gave; what engines raise becomes an
+OperationError.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Initialization:
-    """The preparation of a graph, recorded and not yet submitted.
+    """The initialization of a graph, as commands record it.
 
     Attributes:
         graph: The graph's bound inputs.
@@ -23,7 +23,7 @@ class Initialization:
     places: Mapping[str, Any]
 
     def take_effect(self) -> None:
-        """The commands were submitted: the graph is initialized, if it was not before."""
+        """The commands were submitted: its places are the graph's, if no others are."""
         self.graph.bind(self.places)
 
 
@@ -32,7 +32,7 @@ class BoundInputs:
 
     Attributes:
         places: Where they lie, by name.
-        initialized: Whether commands that prepare the graph were submitted.
+        initialized: Whether commands that initialize the graph were submitted.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class BoundInputs:
         self._lock = threading.Lock()
 
     def initialization(self, places: Mapping[str, Any]) -> Initialization:
-        """The preparation of the graph, which takes effect when its commands are submitted."""
+        """A new one, recorded; it takes effect when its commands are submitted."""
         made = Initialization(self, places)
         self._recorded.add(made)
         return made
 
     def bind(self, places: Mapping[str, Any]) -> None:
-        """The graph is initialized, if it was not before."""
+        """Take these places, if the graph was not initialized before."""
         with self._lock:
             if not self.initialized:
                 self.places = places
