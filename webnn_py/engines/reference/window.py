@@ -15,6 +15,9 @@ from webnn_py.ops.convolution import transposed_sizes, window_sizes
 from webnn_py.ops.windows import Windows, sliding
 
 Array = np.ndarray[Any, Any]
+MANY_TAPS = 64
+"""Elements of a window above which a reduction of each is faster than one step for each tap."""
+
 TILE_BYTES = 4 << 20
 """About what temporaries take: to free larger ones holds the interpreter for milliseconds."""
 
@@ -106,23 +109,24 @@ def conv2d(
     input_layout: str,
     filter_layout: str,
 ) -> Array:
-    """2-D convolution as one matrix product a group."""
+    """2-D convolution as one matrix product for each group, over windows laid out as columns."""
     x = _permuted(input, input_layout, "nchw").astype(np.float64)
     taps = _permuted(filter, filter_layout, "oihw").astype(np.float64)
     how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
     sizes = [math.floor(size) for size in window_sizes(*how)]
     windows = _windows(x, sliding(*how, sizes), 0.0)
-    result = np.empty((x.shape[0], *sizes, taps.shape[0]))
-    outs, ins = taps.shape[0] // groups, taps.shape[1]
-    for group in range(groups):
-        kernel = taps[group * outs : (group + 1) * outs]
-        part = windows[:, group * ins : (group + 1) * ins]
-        for rows in _tiles(part):
-            product = np.tensordot(part[:, :, rows], kernel, axes=((1, 4, 5), (1, 2, 3)))
-            result[:, rows, :, group * outs : (group + 1) * outs] = product
+    batch, outs, ins = x.shape[0], taps.shape[0], taps.shape[1]
+    kernels = taps.reshape(groups, outs // groups, -1)
+    result = np.empty((batch, groups, outs // groups, *sizes))
+    by_group = windows.reshape(batch, groups, ins, *windows.shape[2:])
+    for rows in _tiles(windows):
+        columns = by_group[:, :, :, rows].transpose(0, 1, 2, 5, 6, 3, 4)
+        product = np.matmul(kernels, columns.reshape(batch, groups, kernels.shape[2], -1))
+        result[:, :, :, rows] = product.reshape(*product.shape[:3], -1, sizes[1])
+    result = result.reshape(batch, outs, *sizes)
     if bias is not None:
-        result = result + bias.astype(np.float64)
-    return _permuted(result, "nhwc", input_layout)
+        result = result + bias.astype(np.float64).reshape(-1, 1, 1)
+    return _permuted(result, "nchw", input_layout)
 
 
 @_by_samples
@@ -195,20 +199,32 @@ def _pool(
     return _windows(x, along, fill), along
 
 
+def _over_taps(function: np.ufunc, windows: Array) -> Array:
+    """Every window reduced to one element: tap by tap, where windows are many and small."""
+    if windows.shape[4] * windows.shape[5] > MANY_TAPS:
+        return np.asarray(function.reduce(windows, axis=(4, 5)))
+    taps = (windows[..., row, column] for row, column in np.ndindex(*windows.shape[4:]))
+    result = next(taps).copy()
+    for tap in taps:
+        function(result, tap, out=result)
+    return result
+
+
 @_by_samples
 def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Mean of each window's elements inside the input."""
     windows, along = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
     inside = _windows(np.ones((1, 1, *(w.size for w in along))), along, 0.0)
-    mean = windows.sum(axis=(4, 5)) / inside.sum(axis=(4, 5))
+    mean = _over_taps(np.add, windows) / _over_taps(np.add, inside)
     return _permuted(mean, "nchw", layout)
 
 
 @_by_samples
 def l2_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Root of the sum of squares of each window."""
-    windows, _ = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
-    return _permuted(np.sqrt((windows * windows).sum(axis=(4, 5))), "nchw", layout)
+    wide = input.astype(np.float64)
+    windows, _ = _pool(wide * wide, layout=layout, fill=0.0, **options)
+    return _permuted(np.sqrt(_over_taps(np.add, windows)), "nchw", layout)
 
 
 @_by_samples
@@ -216,4 +232,4 @@ def max_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Greatest element of each window."""
     lowest = -np.inf if input.dtype.kind == "f" else np.iinfo(input.dtype).min
     windows, _ = _pool(input, layout=layout, fill=lowest, **options)
-    return _permuted(windows.max(axis=(4, 5)), "nchw", layout)
+    return _permuted(_over_taps(np.maximum, windows), "nchw", layout)
