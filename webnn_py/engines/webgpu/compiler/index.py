@@ -67,7 +67,7 @@ class Index:
     def named(self, text: str) -> Index:
         """A name that stands for it."""
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
-        return _alone(_Atom(text, low, high))
+        return _single(_Atom(text, low, high))
 
     def below(self, size: int) -> Index:
         """The same expression, of which it is known that it is from 0 to `size` - 1, unwrapped."""
@@ -75,7 +75,7 @@ class Index:
         if low > high or (low == self.low and high == self.high):
             return self
         if self.terms and self.is_atom:
-            return _alone(dataclasses.replace(self._atom, low=low, high=high))
+            return _single(dataclasses.replace(self._atom, low=low, high=high))
         return Index(self.terms, self.offset, low, high)
 
     def min(self, most: int) -> Index:
@@ -83,13 +83,13 @@ class Index:
         if self._fits and self.high <= most:
             return self
         low, high = (self.low, self.high) if self._fits else (0, LIMIT - 1)
-        return _alone(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most), "()"))
+        return _single(_Atom(f"min({self}, {most}u)", min(low, most), min(high, most), "()"))
 
     def clamp(self, low: int, high: int) -> Index:
         """The number within these bounds that is next to the expression."""
         if self._fits and self.low >= low:
             return self.min(high)
-        return _alone(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
+        return _single(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -196,7 +196,7 @@ class Index:
 
     def _divided(self, operator: str, divisor: int, low: int, high: int) -> Index:
         text = str(self) if self._is_operand else f"({self})"
-        return _alone(_Atom(f"{text} {operator} {divisor}u", low, high, operator, self, divisor))
+        return _single(_Atom(f"{text} {operator} {divisor}u", low, high, operator, self, divisor))
 
     @property
     def _is_operand(self) -> bool:
@@ -248,7 +248,7 @@ class _Atom:
 
 def symbol(text: str, size: int = LIMIT) -> Index:
     """A name of what is less than `size`."""
-    return _alone(_Atom(text, 0, size - 1))
+    return _single(_Atom(text, 0, size - 1))
 
 
 def constant(value: int) -> Index:
@@ -266,7 +266,7 @@ def total(indices: Iterable[Index]) -> Index:
     return _sum(terms, offset, low, high)
 
 
-def _alone(atom: _Atom) -> Index:
+def _single(atom: _Atom) -> Index:
     return Index(((atom, 1),), 0, atom.low, atom.high)
 
 

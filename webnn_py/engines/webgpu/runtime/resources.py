@@ -17,13 +17,13 @@ from webnn_py.engines.webgpu.runtime import public, textures
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.exact_copy import copy_exactly
 from webnn_py.engines.webgpu.runtime.loaded import (
     COPIES,
     STORAGE,
     LoadedGraph,
     padded_bytes,
 )
-from webnn_py.engines.webgpu.runtime.tails import copy_exactly
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import Span, Target, check_apart

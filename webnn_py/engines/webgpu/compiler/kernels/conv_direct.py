@@ -11,7 +11,7 @@ from webnn_py.core.shapes import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
-from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.ir import Node, Value
@@ -45,7 +45,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     builder.vector_out = (
         conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
     )
-    emit_tail(builder, node, conv.add_bias if conv.bias is not None else None)
+    emit_epilogue(builder, node, conv.add_bias if conv.bias is not None else None)
     main = _main(builder, conv)
     return builder.finish("conv2d", main, groups)
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
-from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
@@ -113,7 +113,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 def _vector_out(conv: Convolution, extent: int) -> bool:
     element = conv.builder.storage(conv.builder.root).element
     conv.builder.vector_out = extent % 4 == 0 and element in ("f32", "f16")
-    emit_tail(conv.builder, conv.node, conv.add_bias if conv.bias is not None else None)
+    emit_epilogue(conv.builder, conv.node, conv.add_bias if conv.bias is not None else None)
     return conv.builder.vector_out
 
 

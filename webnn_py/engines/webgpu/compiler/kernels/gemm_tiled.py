@@ -86,25 +86,25 @@ class SharedTile:
 
 def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
     """Emits the kernel that multiplies through shared tiles."""
-    emitter = _Emitter(problem, tile)
+    writer = _TileWriter(problem, tile)
     guards = Guards(
         bool(problem.m % tile.rows), bool(problem.n % tile.cols), bool(problem.k % tile.depth)
     )
     across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
     grid = fold_grid(across, down, problem.batch, limits)
     lines = [
-        *emitter.declarations(),
+        *writer.declarations(),
         *load_functions(problem, guards, a_wide=True, b_wide=True),
         *store_functions(problem, wide=True),
     ]
     body = [
         *grid.prologue,
         *name_batch(problem),
-        *emitter.place(),
-        *emitter.accumulators(),
-        *emitter.loop(),
-        *emitter.add_slices(),
-        *emitter.stores(guards),
+        *writer.place(),
+        *writer.accumulators(),
+        *writer.loop(),
+        *writer.add_slices(),
+        *writer.stores(guards),
     ]
     lines += entry_point(tile.invocations, body)
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)
@@ -160,7 +160,7 @@ class _Side:
         return divmod(index, self.unit)
 
 
-class _Emitter:
+class _TileWriter:
     """Writes the parts of one tiled kernel."""
 
     def __init__(self, problem: GemmProblem, tile: SharedTile) -> None:

@@ -7,10 +7,10 @@ from typing import Literal
 from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.operand_view import Strided, loader, resolve
-from webnn_py.engines.webgpu.compiler.kernels.tail import emit_tail
 from webnn_py.ir import Node, Value
 
 
@@ -105,7 +105,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     b = Operand(builder, b_value, "load_b", batch)
     a_vectors, b_vectors = a.vectors(), b.vectors()
     builder.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
-    emit_tail(builder, node)
+    emit_epilogue(builder, node)
 
     def place(batch: Index, row: Index, column: Index) -> Index:
         return (batch * m + row) * n + column

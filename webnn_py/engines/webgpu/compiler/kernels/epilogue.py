@@ -9,7 +9,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Node
 
 
-def emit_tail(
+def emit_epilogue(
     builder: KernelBuilder, node: Node, finish: Callable[[Body, Index, str], str] | None = None
 ) -> None:
     """Functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
