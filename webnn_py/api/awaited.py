@@ -13,10 +13,9 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import ordered_operation
 from webnn_py.api.signature import Arguments
 from webnn_py.core.completion import wait_or_cancel
-from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.ordering.schedule import Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint, points
 
 Points = tuple[TimelinePoint, ...]
@@ -109,6 +108,11 @@ class MLAwaitedExecution(Suggesting):
 
     async def _wait(self, run: AwaitedRun, given: Arguments, waits: Points) -> None:
         session = self._session
+        if not (waits or given.on_tensors):
+            begin = functools.partial(session.begin_on_worker, run.begin, run.done.set_exception)
+            run.when_there_is_room(begin)
+            await self._end(run, given)
+            return
         signalled: Timeline | None = None
         if any(point.signal is not None for point in waits):
             signalled = Timeline()
@@ -116,24 +120,16 @@ class MLAwaitedExecution(Suggesting):
         operation = ordered_operation(
             given, run.begin, run.done.set_exception, run.cancellation, waits
         )
-        withdraw: Run | None = None
-        if waits or given.on_tensors:
-            withdraw = session.queue.submit(operation, ordered=given.on_tensors)
-        else:
-            run.when_there_is_room(functools.partial(self._begin, operation))
+        await self._end(run, given, session.queue.submit(operation, ordered=given.on_tensors))
+        if signalled is not None:
+            await signalled.wait_async(1)
+
+    async def _end(self, run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -> None:
         try:
             # What nobody sees may be written after the await has ended.
             await wait_or_cancel(run.done, run.cancellation, withdraw, settle=given.writes_given)
         finally:
             run.release()
-        if signalled is not None:
-            await signalled.wait_async(1)
-
-    def _begin(self, operation: Operation) -> None:
-        try:
-            self._session.run_on_worker(operation.run).on_failure(operation.fail)
-        except ContextLostError as error:
-            operation.fail(error)
 
 
 async def _raised(error: Exception) -> Any:

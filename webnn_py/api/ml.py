@@ -110,7 +110,7 @@ class ML(Suggesting):
             engine_options=engine_options,
         )
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
-        completion = Completion(executor.submit(work))
+        completion = Completion.of(executor.submit(work))
         executor.shutdown(wait=False)  # the thread ends with its work; nobody waits for it
         return await completion
 

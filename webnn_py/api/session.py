@@ -6,12 +6,12 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core import cooperation, forks
-from webnn_py.core.completion import Completion
+from webnn_py.core.completion import Completion, tell_failure
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError
 from webnn_py.engines.base import Engine, EngineLimits, Executable
@@ -19,6 +19,7 @@ from webnn_py.engines.executor import Listing, compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand
+from webnn_py.ordering.schedule import Run
 from webnn_py.passes import Target, optimize, report
 
 T = TypeVar("T")
@@ -142,16 +143,25 @@ class Session:
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on the context's own thread, after what was given to it before."""
-        return self._run_on(self._worker, work)
+        return Completion.of(self._submit(self._worker, work))
 
     def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on the thread for builds: running graphs do not wait for it."""
-        return self._run_on(self._builder, work)
+        return Completion.of(self._submit(self._builder, work))
 
-    def _run_on(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Completion[T]:
+    def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
+        """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""
+        try:
+            future = self._submit(self._worker, work)
+        except ContextLostError as error:
+            fail(error)
+        else:
+            future.add_done_callback(functools.partial(tell_failure, fail))
+
+    def _submit(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
         self.check_alive()
         try:
-            return Completion(executor.submit(work))
+            return executor.submit(work)
         except RuntimeError as error:
             raise ContextLostError(f"this MLContext is lost: {error}") from None
 

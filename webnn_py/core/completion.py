@@ -5,54 +5,83 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import CancelledError, Future
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from webnn_py.core.errors import ContextLostError, InvalidStateError
 
+if TYPE_CHECKING:
+    import asyncio
+
 T = TypeVar("T")
 CANCELLED = "the context was destroyed before this work ran"
+
+
+def tell_failure(fail: Callable[[BaseException], None], future: Future[Any]) -> bool:
+    """Tell why work that an executor is done with has no result; False if it has one."""
+    error = ContextLostError(CANCELLED) if future.cancelled() else future.exception()
+    if error is not None:
+        fail(error)
+    return error is not None
 
 
 class Completion(Generic[T]):
     """One result that any thread may set, once, and any number may await.
 
     Awaiting can be cancelled at any moment; the work goes on and its result is not used.
+
+    Unlike a `concurrent.futures.Future` it costs next to nothing where nobody waits on a thread.
     """
 
-    def __init__(self, future: Future[T] | None = None) -> None:
-        self._future: Future[T] = Future() if future is None else future
+    __slots__ = ("_callbacks", "_lock", "_outcome")
+
+    def __init__(self) -> None:
+        self._outcome: tuple[BaseException | None, Any] | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.RLock()  # a finalizer may fail what its own thread just resolves
+
+    @classmethod
+    def of(cls, future: Future[T]) -> Completion[T]:
+        """The completion of work that was given to an executor."""
+        made = cls()
+
+        def arrived(future: Future[T]) -> None:
+            if not tell_failure(made.set_exception, future):
+                made.set_result(future.result())
+
+        future.add_done_callback(arrived)
+        return made
 
     def set_result(self, result: T) -> None:
         """Resolve; a second call changes nothing."""
-        with contextlib.suppress(Exception):
-            self._future.set_result(result)
+        self._resolve((None, result))
 
     def set_exception(self, error: BaseException) -> None:
         """Fail; a second call changes nothing."""
-        with contextlib.suppress(Exception):
-            self._future.set_exception(error)
+        self._resolve((error, None))
+
+    def _resolve(self, outcome: tuple[BaseException | None, Any]) -> None:
+        with self._lock:
+            if self._outcome is not None:
+                return
+            self._outcome = outcome
+        for callback in self._callbacks:
+            callback()
+        self._callbacks.clear()
 
     @property
     def done(self) -> bool:
         """Whether the result is there."""
-        return self._future.done()
+        return self._outcome is not None
 
     def on_done(self, callback: Callable[[], None]) -> None:
         """Call `callback` from the thread that resolves, or now."""
-        self._future.add_done_callback(lambda _: callback())
-
-    def on_failure(self, callback: Callable[[BaseException], None]) -> None:
-        """Call `callback` with the error if the work fails or is cancelled with its context."""
-
-        def arrived(future: Future[T]) -> None:
-            if future.cancelled():
-                callback(ContextLostError(CANCELLED))
-            elif (error := future.exception()) is not None:
-                callback(error)
-
-        self._future.add_done_callback(arrived)
+        with self._lock:
+            if self._outcome is None:
+                self._callbacks.append(callback)
+                return
+        callback()
 
     def wait(self, timeout: float | None = None) -> T:
         """Block this thread for the result.
@@ -60,42 +89,46 @@ class Completion(Generic[T]):
         Raises:
             TimeoutError: It did not come within `timeout` seconds.
         """
+        if self._outcome is None:
+            arrived = threading.Lock()
+            arrived.acquire()
+            self.on_done(arrived.release)
+            arrived.acquire(timeout=-1 if timeout is None else timeout)
+        if self._outcome is None:
+            raise TimeoutError
+        error, result = self._outcome
+        if error is None:
+            return cast(T, result)
         try:
-            return self._future.result(timeout)
-        except CancelledError:
-            raise ContextLostError(CANCELLED) from None
+            raise error
+        finally:
+            del self, error  # its traceback has this frame, which is not to keep it alive
 
     async def settled(self) -> None:
         """Wait until it is done, well or not."""
-        if not self._future.done():
-            await (_trio_wait(self._future) if _in_trio() else _asyncio_wait(self._future))
+        if self._outcome is None:
+            await _arrival(self)
 
     def __await__(self) -> Generator[Any, None, T]:
-        yield from self.settled().__await__()
+        if self._outcome is None:
+            yield from _arrival(self).__await__()
         return self.wait(0)
 
 
 class Cancellation:
     """Whether one piece of work is cancelled; sections of it run whole or not at all."""
 
+    __slots__ = ("_cancelled", "_ended", "_lock", "_running")
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._cancelled = False
-        self._current: Completion[None] = Completion()
-        self._current.set_result(None)
+        self._running = False
+        self._ended: Completion[None] | None = None
 
-    @contextlib.contextmanager
-    def section(self) -> Iterator[bool]:
-        """One section of the work; gives False if the work was cancelled before."""
-        section: Completion[None] = Completion()
-        with self._lock:
-            wanted = not self._cancelled
-            if wanted:
-                self._current = section
-        try:
-            yield wanted
-        finally:
-            section.set_result(None)
+    def section(self) -> Section:
+        """One section of the work, for `with`; gives False if the work was cancelled before."""
+        return Section(self)
 
     @property
     def cancelled(self) -> bool:
@@ -106,7 +139,38 @@ class Cancellation:
         """Let no section begin any more; the result is done when the one under way is."""
         with self._lock:
             self._cancelled = True
-            return self._current
+            ended = self._ended = self._ended or Completion()
+            running = self._running
+        if not running:
+            ended.set_result(None)
+        return ended
+
+    def _begin(self) -> bool:
+        with self._lock:
+            self._running = not self._cancelled
+            return self._running
+
+    def _end(self) -> None:
+        with self._lock:
+            self._running = False
+            ended = self._ended
+        if ended is not None:
+            ended.set_result(None)
+
+
+class Section:
+    """What `Cancellation.section` gives; a class, as generators cost more than a small graph."""
+
+    __slots__ = ("_cancellation",)
+
+    def __init__(self, cancellation: Cancellation) -> None:
+        self._cancellation = cancellation
+
+    def __enter__(self) -> bool:
+        return self._cancellation._begin()
+
+    def __exit__(self, *raised: object) -> None:
+        self._cancellation._end()
 
 
 async def wait_or_cancel(
@@ -155,40 +219,53 @@ def _in_trio() -> bool:
 
 def _in_asyncio() -> bool:
     asyncio: Any = sys.modules.get("asyncio")
-    with contextlib.suppress(RuntimeError):
-        return asyncio is not None and asyncio.get_running_loop() is not None
-    return False
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
-async def _asyncio_wait(future: Future[Any]) -> None:
+def _arrival(completion: Completion[Any]) -> Awaitable[Any]:
+    """What the running event loop awaits until it is done, well or not."""
+    return _trio_arrival(completion) if _in_trio() else _asyncio_arrival(completion)
+
+
+def _asyncio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     import asyncio  # late: a fifth of the package's import time, and a running loop has it already
 
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
 
-    def resolve() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def arrived() -> None:
+        try:
+            loop.call_soon_threadsafe(_resume, waiter)
+        except RuntimeError:  # the loop was closed meanwhile
+            return
 
-    def arrived(_: Future[Any]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(resolve)
-
-    future.add_done_callback(arrived)
-    await waiter
+    completion.on_done(arrived)
+    return waiter
 
 
-async def _trio_wait(future: Future[Any]) -> None:
+def _resume(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _trio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     trio: Any = sys.modules["trio"]
     event = trio.Event()
     token = trio.lowlevel.current_trio_token()
 
-    def arrived(_: Future[Any]) -> None:
+    def arrived() -> None:
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(event.set)
 
-    future.add_done_callback(arrived)
-    await event.wait()
+    completion.on_done(arrived)
+    arrival: Awaitable[None] = event.wait()
+    return arrival
 
 
 def check_may_block(what: str, instead: str) -> None:

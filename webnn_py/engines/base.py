@@ -102,19 +102,6 @@ class AwaitedRun(ABC):
         self.done: Completion[None] = Completion()
         self.cancellation = Cancellation()
 
-    @contextlib.contextmanager
-    def section(self) -> Iterator[None]:
-        """A section that runs whole or not at all.
-
-        A cancelled await lets the one under way come to its end.
-
-        Raises:
-            OperationError: The run was cancelled.
-        """
-        with self.cancellation.section():
-            self.check_not_cancelled()
-            yield
-
     def check_not_cancelled(self) -> None:
         """Raise an OperationError if the run was cancelled."""
         if self.cancellation.cancelled:
@@ -151,7 +138,8 @@ class _HostRun(AwaitedRun):
     def begin(self) -> None:
         """Compute."""
         inputs = self._inputs
-        with self.section():
+        with self.cancellation.section():
+            self.check_not_cancelled()
             self._executable.run(inputs, self._outputs)
         self.done.set_result(None)
 

@@ -72,7 +72,10 @@ class Run(AwaitedRun):
             commands = encoder.finish()
             # What is only read back is not written yet, and a cancelled await need not wait for the
             # driver, which may take as long as the work before.
-            with self.section() if self._dispatch.written else contextlib.nullcontext():
+            written = self._dispatch.written
+            with self.cancellation.section() if written else contextlib.nullcontext():
+                if written:
+                    self.check_not_cancelled()
                 self._dispatch.check_usable()
                 for buffer, contents in self._dispatch.uploads:
                     gpu.queue.write_buffer(buffer, 0, contents)
