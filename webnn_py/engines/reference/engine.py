@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.reference.functions import FUNCTIONS
-from webnn_py.ir import Array, Graph, Node, Value, titled
+from webnn_py.ir import Array, Graph, Node, titled
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
 from webnn_py.ops.declare import REGISTRY, Operator
 
+NodeFunction = Callable[[Node, Sequence[Any]], Any]
+
 
 @functools.cache
-def function_of(op: Operator) -> Callable[[Node, Sequence[Any]], Any]:
+def function_of(op: Operator) -> NodeFunction:
     """What computes a node of `op` from its operands' arrays, in declaration order."""
     if op.numpy is not None:
         numpy = op.numpy
@@ -50,14 +53,19 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     Raises:
         OperationError: It does not fit into memory, or has no result.
     """
+    with np.errstate(all="ignore"):
+        return tuple(_computed(function_of(REGISTRY[node.op]), node, arrays))
+
+
+def _computed(function: NodeFunction, node: Node, arrays: Sequence[Array | None]) -> list[Array]:
+    """As `evaluate`, with NumPy's warnings off already."""
     try:
-        with np.errstate(all="ignore"):
-            made = function_of(REGISTRY[node.op])(node, arrays)
-            results = made if isinstance(made, (list, tuple)) else (made,)
-            return tuple(
-                _as(value.data_type, np.asarray(result))
-                for result, value in zip(results, node.outputs, strict=True)
-            )
+        made = function(node, arrays)
+        results = made if isinstance(made, (list, tuple)) else (made,)
+        return [
+            _as(value.data_type, np.asarray(result))
+            for result, value in zip(results, node.outputs, strict=True)
+        ]
     except (MemoryError, ValueError, FloatingPointError) as error:
         raise OperationError(f"{titled(node.op, node.label)}: {error}") from error
 
@@ -67,33 +75,68 @@ def _as(data_type: str, array: Array) -> Array:
     return array if array.dtype == wanted else numeric.cast(array, data_type)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One node; values are numbers, their places in a run's list of arrays.
+
+    Attributes:
+        node: What is computed.
+        function: What computes it.
+        reads: Its operands; 0 for one that is not given.
+        writes: Its outputs.
+        drops: What nobody reads after it.
+    """
+
+    node: Node
+    function: NodeFunction
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    drops: tuple[int, ...]
+
+
 class ReferenceExecutable(HostExecutable):
-    """A graph and the steps after which each intermediate array is dropped."""
+    """A graph's nodes, and where a run has their arrays."""
 
     any_memory = True  # outputs are copied into when all is computed
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        steps = [(tuple(node.operands), node.outputs) for node in graph.nodes]
-        last = last_uses(steps)
-        kept = {value for _, value in graph.outputs} | set(graph.constants)
-        self._drops: list[list[Value]] = [[] for _ in graph.nodes]
-        for value, step in last.items():
-            if value not in kept:
-                self._drops[step].append(value)
+        made = [value for node in graph.nodes for value in node.outputs]
+        values = [None, *graph.inputs, *graph.constants, *made]
+        number = {value: place for place, value in enumerate(values)}
+        self._behind_inputs = [*graph.constants.values(), *[None] * len(made)]
+        self._outputs = [number[value] for _, value in graph.outputs]
+        drops: list[list[int]] = [[] for _ in graph.nodes]
+        for value, step in last_uses(
+            [(tuple(node.operands), node.outputs) for node in graph.nodes]
+        ).items():
+            if value not in graph.results and value not in graph.constants:
+                drops[step].append(number[value])
+        self._steps = [
+            _Step(
+                node,
+                function_of(REGISTRY[node.op]),
+                tuple(number[value] for value in node.inputs),
+                tuple(number[value] for value in node.outputs),
+                tuple(dropped),
+            )
+            for node, dropped in zip(graph.nodes, drops, strict=True)
+        ]
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Compute node by node; nothing is shared between calls."""
-        graph = self._graph
-        arrays: dict[Value, Array] = dict(graph.constants)
-        arrays.update(zip(graph.inputs, inputs, strict=True))
-        for node, drops in checkpoints(zip(graph.nodes, self._drops, strict=True)):
-            operands = [None if value is None else arrays[value] for value in node.inputs]
-            arrays.update(zip(node.outputs, evaluate(node, operands), strict=True))
-            for value in drops:
-                del arrays[value]
-        for target, (_, value) in zip(outputs, graph.outputs, strict=True):
-            np.copyto(target, arrays[value])
+        arrays: list[Any] = [None, *inputs, *self._behind_inputs]
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                checkpoint()
+                operands = [arrays[place] for place in step.reads]
+                results = _computed(step.function, step.node, operands)
+                for place, result in zip(step.writes, results, strict=True):
+                    arrays[place] = result
+                for place in step.drops:
+                    arrays[place] = None
+        for target, place in zip(outputs, self._outputs, strict=True):
+            np.copyto(target, arrays[place])
 
     def describe(self) -> str:
         """The graph's listing."""
