@@ -23,7 +23,7 @@ from webnn_py.core.errors import (
 )
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.initialization import BoundInputs
-from webnn_py.ir import Array, Descriptor, Graph
+from webnn_py.ir import Descriptor, Graph
 from webnn_py.memory import host
 from webnn_py.memory.overlap import check_apart
 
@@ -74,6 +74,8 @@ class Arguments:
 
     def results(self, written: Sequence[Any]) -> dict[str, Any]:
         """What a run returns: what was given where it can be, else what was written."""
+        if not self.writes_given:
+            return dict(zip(self.names, written, strict=True))
         return {
             name: array
             if given is None or (isinstance(array, np.ndarray) and not _is_result(given))
@@ -93,6 +95,11 @@ class Signature:
         self.inputs: Mapping[str, Descriptor] = {v.name: v for v in recipe.inputs}
         self.outputs: Mapping[str, Descriptor] = dict(recipe.outputs)
         self._output_names = tuple(self.outputs)
+        self._none = (None,) * len(self.outputs)
+        self._made = [
+            (name, descriptor, dtypes.DTYPES[descriptor.data_type].numpy)
+            for name, descriptor in self.outputs.items()
+        ]
 
     def public(self, kind: str) -> Mapping[str, MLOperandDescriptor]:
         """The "inputs" or "outputs" as users see them; read-only."""
@@ -118,14 +125,14 @@ class Signature:
         """
         read, write = _mappings(inputs, {} if outputs is None else outputs)
         self._check_names(read, write, None, DataError)
-        given = [write.get(name) for name in self.outputs]
         writes: list[TensorMemory] = []
         reads: list[TensorMemory] = []
+        given: Sequence[Any] = [write.get(name) for name in self.outputs] if write else self._none
         targets = [
-            _empty(descriptor)
+            np.empty(descriptor.shape, dtype)
             if value is None
             else self._target(session, value, descriptor, named("output", name), writes)
-            for value, (name, descriptor) in zip(given, self.outputs.items(), strict=True)
+            for value, (name, descriptor, dtype) in zip(given, self._made, strict=True)
         ]
         if write:
             _check_apart(self._output_names, given, targets)
@@ -254,18 +261,19 @@ class Signature:
         places: Mapping[str, Any] | None = None,
     ) -> None:
         """Every input is given (but those bound before), and every name is known."""
+        if places is None:
+            places = {} if bound is None else bound.places
+        complete = inputs.keys() == self.inputs.keys()
+        if complete and outputs.keys() <= self.outputs.keys() and not places:
+            return
         for kind, given, known in (
             ("input", inputs, self.inputs),
             ("output", outputs, self.outputs),
         ):
-            if not isinstance(given, Mapping):
-                raise error(f"{kind}s: got {type_name(given)}, expected a mapping by name")
             unknown = [name for name in given if name not in known]
             if unknown:
                 names = ", ".join(map(shown, list(known)[:32])) or "none"
                 raise error(f"unknown {kind} {shown(unknown[0])}; this graph has {names}")
-        if places is None:
-            places = {} if bound is None else bound.places
         again = [name for name in inputs if name in places]
         if again:
             raise error(f"input {shown(again[0])} was made a constant by initialize_graph")
@@ -304,6 +312,9 @@ class Signature:
         private: bool,
     ) -> Any:
         """An input: the memory of a tensor, a resource of the device, or an array."""
+        if type(value) is np.ndarray:  # mostly it is
+            array = host.input_array(value, descriptor, what)
+            return host.private(array, value) if private else array
         resource = host.split_dimensions(value, descriptor, what)
         if isinstance(resource, MLTensor):
             memory = _tensor(session, resource, descriptor, what)
@@ -401,7 +412,3 @@ def _check_apart(names: Sequence[str], given: Sequence[Any], targets: Sequence[A
         if value is not None and isinstance(target, np.ndarray)
     }
     check_apart(arrays)
-
-
-def _empty(descriptor: Descriptor) -> Array:
-    return np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)

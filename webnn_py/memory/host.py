@@ -139,6 +139,8 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     Raises:
         DataError: Names what was got and expected.
     """
+    if type(value) is np.ndarray and _is_just(value, descriptor):
+        return value
     resource = split_dimensions(value, descriptor, what)
     try:
         array = array_of(resource)
@@ -150,6 +152,15 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     return typed.reshape(descriptor.shape)
 
 
+def _is_just(array: Array, descriptor: Descriptor) -> bool:
+    """Whether an array is already as `input_array` makes it."""
+    if array.shape != descriptor.shape:
+        return False
+    flags = array.flags
+    wanted = dtypes.DTYPES[descriptor.data_type].numpy
+    return array.dtype == wanted and flags.c_contiguous and flags.aligned
+
+
 def private(array: Array, value: Any) -> Array:
     """The array that was made of `value`, or a copy where it lies in memory that may change.
 
@@ -157,9 +168,10 @@ def private(array: Array, value: Any) -> Array:
         array: From `input_array`, or made of that.
         value: What was given.
     """
-    resource = resource_of(value)
-    if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
-        return array
+    if array is not value:
+        resource = resource_of(value)
+        if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
+            return array
     # Not array.copy(), which lets other threads run meanwhile: they keep an event loop waiting.
     return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
 
