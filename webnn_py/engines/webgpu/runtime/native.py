@@ -8,11 +8,12 @@ capabilities do not depend on each other. WEBNN_NATIVE=0 turns all of them off.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +23,12 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 
-SHORTEST_PAUSE = 2e-5
+NO_PAUSE = 1e-4
+"""Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
 LONGEST_PAUSE = 2e-3
-"""Seconds between two looks at whether the device is done; a small part of the time waited."""
+"""Seconds between two looks later on; a small part of the time waited."""
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
+"""Between two looks: a driver that computes on the CPU may be about to, on this very core."""
 
 
 @dataclass(eq=False)
@@ -342,7 +346,10 @@ def _map(device: Any, buffer: Any) -> None:
             if now - looked > public.LIFE_SIGN:
                 public.check_alive(device)
                 looked = now
-            time.sleep(min(max((now - begun) / 16, SHORTEST_PAUSE), LONGEST_PAUSE))
+            if now - begun < NO_PAUSE:
+                _let_others_run()
+            else:
+                time.sleep(min((now - begun) / 16, LONGEST_PAUSE))
     finally:
         del _statuses[number]
     if status != lib.WGPUMapAsyncStatus_Success:
