@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,14 +231,25 @@ class Queue(ABC):
         """Fail what has not begun."""
         self._schedules.close(error)
 
-    @contextlib.contextmanager
-    def loss(self) -> Iterator[None]:
-        """A device that is found lost takes its context along."""
-        try:
-            yield
-        except ContextLostError as error:
-            self.lost(str(error))
-            raise
+    def loss(self) -> Loss:
+        """For `with`: a device that is found lost takes its context along."""
+        return Loss(self)
+
+
+class Loss:
+    """What `Queue.loss` gives; a class, as generators cost more in each awaited run."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ContextLostError):
+            self._queue.lost(str(error))
 
 
 class Engine(ABC):
