@@ -38,6 +38,7 @@ from webnn_py import (
 BACKENDS: dict[str, dict[str, Any]] = {
     "reference": {"device_type": "cpu", "engine": "reference"},
     "cpu": {"device_type": "cpu"},
+    "onnxruntime": {"device_type": "cpu", "engine": "onnxruntime"},
     "webgpu": {"device_type": "gpu"},
 }
 

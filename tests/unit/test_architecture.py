@@ -31,7 +31,7 @@ LAYERS = (
 LIBRARIES = {
     "wgpu": ("engines.webgpu.runtime",),
     "onnxruntime": ("engines.onnxruntime",),
-    "onnx": ("onnx", "engines.onnxruntime"),
+    "onnx": ("onnx", "engines.onnx_lowering", "engines.onnxruntime"),
 }
 MAX_LINES = 450
 

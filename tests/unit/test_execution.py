@@ -196,7 +196,7 @@ def test_a_destroyed_context_refuses_everything() -> None:
         ({"engine": "webgpu"}, "'webgpu' runs on GPUs: it needs device_type='gpu'"),
         ({"device_type": "cpu", "engine": "webgpu"}, "'webgpu' runs on GPUs"),
         (
-            {"device_type": "cpu", "engine": "onnxruntime"},
+            {"device_type": "cpu", "engine": "nothing"},
             "is not there; use one of 'auto', 'reference'",
         ),
     ],

@@ -41,21 +41,36 @@ class _Own:
         module: Imported when the engine is first used.
         name: Of its class.
         needs: The distribution that it runs on, which imports under the same name.
+        others: What it needs besides; the same.
     """
 
     module: str
     name: str
     needs: str
+    others: tuple[str, ...] = ()
 
     @property
     def installed(self) -> bool:
         """Whether it can be made here."""
-        return importlib.util.find_spec(self.needs) is not None
+        return not self.lacking
+
+    @property
+    def lacking(self) -> list[str]:
+        """What of it is not installed."""
+        needed = (self.needs, *self.others)
+        return [name for name in needed if not _can_import(name)]
 
     def load(self) -> Make:
         """The class."""
         made: Make = getattr(importlib.import_module(self.module), self.name)
         return made
+
+
+def _can_import(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:  # of a finder that refuses it
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,15 @@ class _Found:
     points: Mapping[str, EntryPoint]
 
 
-_OWN = {FALLBACK: _Own("webnn_py.engines.reference", "ReferenceEngine", needs="numpy")}
+_OWN = {
+    FALLBACK: _Own("webnn_py.engines.reference", "ReferenceEngine", needs="numpy"),
+    "onnxruntime": _Own(
+        "webnn_py.engines.onnxruntime",
+        "OnnxRuntimeEngine",
+        needs="onnxruntime",
+        others=("onnx",),
+    ),
+}
 _registered: dict[str, Make] = {}
 _found = _Found((), {})
 _lock = threading.Lock()
@@ -153,7 +176,7 @@ def _loaded(name: str) -> Make:
         raise NotSupportedError(f"engine {shown(name)} is not there; use one of {there}")
     if isinstance(source, _Own) and not source.installed:
         raise NotSupportedError(
-            f"engine {name!r} needs the package {source.needs}, which is not installed"
+            f"engine {name!r} needs the package {source.lacking[0]}, which is not installed"
         )
     try:
         make: Make = source.load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.ir import Graph, Node
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.operand import MLOperand
@@ -16,6 +17,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
         function = DECOMPOSITIONS.get(node.op)
         if function is None or target.has_kernel(node):
             return None
+        if any(v.data_type in PACKED_4BIT for v in (*node.operands, *node.outputs)):
+            return None  # nothing else takes them
         return as_list(function(rewriter, **rewriter.arguments(node)))
 
     while (made := Rewriter(graph).run(rule)) is not graph:

@@ -1,0 +1,172 @@
+"""Engines of CPU contexts give what the reference gives: operators, indices, random graphs.
+
+WEBNN_EXAMPLES=100 draws so many calls of each operator; WEBNN_RANDOM_CASES=500 so many graphs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.backend.compared import applied, assert_like_reference
+from tests.internals import built_from
+from tests.property.graphs import seeded_case
+from tests.property.strategies import calls
+from tests.property.test_valid_calls import frozen
+from webnn_py import MLContext, MLExecution, ml
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.ops.declare import REGISTRY
+
+ENGINES = ["onnxruntime"]
+EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
+SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "60")))
+INDICES = {
+    "int32": [0, 4, -1, -5, -6, 5, 2**31 - 1, -(2**31)],
+    "uint32": [0, 4, 5, 2**31, 2**32 - 1],
+    "int64": [0, 4, -1, -5, -6, 5, 2**31, -(2**31), 2**32 + 1, 2**63 - 1, -(2**63)],
+}
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[MLContext]:
+    """A context of each engine that is installed."""
+    if importlib.util.find_spec(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    with ml.create_context_sync(engine=request.param) as context:
+        yield context
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_an_operator(
+    engine: MLContext, reference: MLContext, name: str, data: st.DataObject
+) -> None:
+    call = data.draw(calls(name))
+    if data.draw(st.booleans()):
+        call = frozen(call, constant=False)
+    if name == "reduce_product":
+        # Orders differ in where a product leaves float32's range.
+        values = np.abs(call.operands["input"].array.astype(np.float64))  # type: ignore[union-attr]
+        assume(np.sum(np.log(np.maximum(values, 1))) < np.log(6e4))
+    if name == "gelu":
+        # Its far tail cancels: right to 1e-7, not to so many places.
+        assume(np.max(call.operands["input"].array) > -2)  # type: ignore[union-attr]
+    # An interpolation or quotient that lies between two integers may be rounded to either.
+    integers = 1 if name in ("resample2d", "quantize_linear") else 0
+    assert_like_reference(engine, reference, call, integers)
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_indices_outside_are_clamped(engine: MLContext, reference: MLContext, kind: str) -> None:
+    indices = np.array(INDICES[kind], DTYPES[kind].numpy)
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
+    columns = np.repeat(indices[:, np.newaxis], 3, axis=1)
+    for name, places in (
+        ("gather", indices),
+        ("gather_elements", columns),
+        ("gather_nd", indices[:, np.newaxis]),
+    ):
+        call = applied(name, {"input": table, "indices": places})
+        assert_like_reference(engine, reference, call)
+    for index in indices:
+        place = np.array([[index]], DTYPES[kind].numpy)
+        row = np.full((1, 3), 99, np.float32)
+        operands = {"input": table, "indices": place, "updates": row}
+        assert_like_reference(engine, reference, applied("scatter_nd", operands))
+        operands["indices"] = np.repeat(place, 3, axis=1)
+        assert_like_reference(engine, reference, applied("scatter_elements", operands))
+
+
+ENDS = [0, -0.0, 1, -1, 0.5, 1.5, 2.5, -2.5, 127.6, 128, -129, 255.6, 256, 2.0**31, -(2.0**31)]
+ENDS += [2.0**32, 2.0**63, -(2.0**63), 2.0**64, 1e30, -1e30, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("data_type", sorted(DTYPES.keys() - {"int4", "uint4"}))
+@pytest.mark.parametrize("source", ["float32", "float16"])
+def test_casts_saturate(
+    engine: MLContext, reference: MLContext, source: str, data_type: str
+) -> None:
+    with np.errstate(over="ignore"):
+        values = np.array(ENDS, np.float64).astype(source)
+    call = applied("cast", {"input": values}, data_type=data_type)
+    assert_like_reference(engine, reference, call)
+
+
+WHOLE = sorted(name for name, info in DTYPES.items() if info.kind in "iu" and info.bits > 4)
+APART = ("cast", "where")
+POINTWISE = sorted(
+    n
+    for n, op in REGISTRY.items()
+    if op.elementwise and op.family == "elementwise" and n not in APART
+)
+
+
+@pytest.mark.parametrize("data_type", WHOLE)
+@pytest.mark.parametrize("name", POINTWISE)
+def test_ends_of_integers(
+    engine: MLContext, reference: MLContext, name: str, data_type: str
+) -> None:
+    info, op = DTYPES[data_type], REGISTRY[name]
+    if any(data_type not in op.operand_types(operand) for operand in op.limits):
+        return  # another kind of operator
+    ends = [0, 1, 2, 3, int(info.max), int(info.max) - 1, int(info.min), int(info.min) + 1]
+    values = np.array(ends + [-1] * (info.kind == "i"), info.numpy)
+    one, other = np.meshgrid(values, np.tile(values, 4))
+    operands = dict(zip(op.limits, (one, other), strict=False))
+    assert_like_reference(engine, reference, applied(name, operands))
+    for value in values if len(operands) == 2 else ():
+        pair = dict(zip(operands, (np.tile(values, 4), np.array(value)), strict=True))
+        assert_like_reference(engine, reference, applied(name, pair))
+
+
+OVER_AXES = sorted(n for n, op in REGISTRY.items() if op.reduce is not None)
+
+
+@pytest.mark.parametrize("data_type", WHOLE)
+@pytest.mark.parametrize("name", [*OVER_AXES, "arg_max", "arg_min", "cumulative_sum"])
+def test_ends_of_integers_along_axes(
+    engine: MLContext, reference: MLContext, name: str, data_type: str
+) -> None:
+    info, op = DTYPES[data_type], REGISTRY[name]
+    if data_type not in op.operand_types("input"):
+        return  # another kind of operator
+    ends = [0, 1, 2, int(info.max), int(info.max) - 1, int(info.min), int(info.min) + 1, 3]
+    values = np.array([ends[i:] + ends[:i] for i in range(8)] * 3, info.numpy)
+    for axis in (0, 1):
+        options = {"axes": [axis]} if op.reduce is not None else {"axis": axis}
+        for array in (values, values[:5], values[:, 1:6]):
+            call = applied(name, {"input": array}, **options)
+            assert_like_reference(engine, reference, call)
+
+
+FLOATS = [0, -0.0, 1, -1, 0.5, -2.5, 3, 100, -100, 1e-30, 3e38, -3e38, np.inf, -np.inf, np.nan]
+OF_FLOATS = sorted(
+    n
+    for n, op in REGISTRY.items()
+    if op.elementwise
+    and op.family in ("elementwise", "activation")
+    and n not in APART
+    and all("float32" in op.operand_types(operand) for operand in op.limits)
+)
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str) -> None:
+    pairs = np.meshgrid(*[np.array(FLOATS, np.float32)] * 2)
+    operands = dict(zip(REGISTRY[name].limits, pairs, strict=False))
+    options = {"min_value": -1, "max_value": 2} if name == "clamp" else {}
+    assert_like_reference(engine, reference, applied(name, operands, **options))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graph(engine: MLContext, seed: int) -> None:
+    case = seeded_case(seed)
+    graph = built_from(engine, case.graph)
+    case.assert_close(MLExecution(engine).compute(graph, case.inputs))

@@ -1,0 +1,36 @@
+"""From a graph to an ONNX model: for the exporter, and for engines that run such models."""
+
+from __future__ import annotations
+
+from webnn_py.engines.onnx_lowering import (
+    elementwise,
+    indexing,
+    linalg,
+    movement,
+    recurrent,
+    reduction,
+    window,
+)
+from webnn_py.engines.onnx_lowering.emitter import CODES, IR_VERSION, OPSET, NotLowered
+from webnn_py.engines.onnx_lowering.model import (
+    Lowered,
+    Names,
+    lower_alone,
+    lower_graph,
+    why_not_lowered,
+)
+
+FAMILIES = (elementwise, indexing, linalg, movement, recurrent, reduction, window)
+"""Importing them registers their lowerings."""
+
+__all__ = [
+    "CODES",
+    "IR_VERSION",
+    "OPSET",
+    "Lowered",
+    "Names",
+    "NotLowered",
+    "lower_alone",
+    "lower_graph",
+    "why_not_lowered",
+]

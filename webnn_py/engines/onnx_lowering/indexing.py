@@ -1,0 +1,78 @@
+"""Gathering and scattering.
+
+ONNX leaves indices out of range open, WebNN clamps them: what is not known to be inside is held
+there first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
+from webnn_py.ir import Node, Value
+
+
+def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
+    """Indices as int64; negative ones counted from the end, then all of them clamped.
+
+    Args:
+        e: Writes it.
+        indices: Of any of their data types.
+        sizes: That of the dimension, or those of all that a coordinate counts in.
+    """
+    wide = e.cast(indices, "int64")
+    size = e.constant(sizes)
+    zero = e.constant(0)
+    if indices.data_type != "uint32":
+        negative = e.op("Less", wide, zero, to="bool")
+        wide = e.where(negative, e.op("Add", wide, size), wide)
+    return e.smaller(e.greater(wide, zero), e.constant(np.array(sizes) - 1))
+
+
+def _input(node: Node) -> Value:
+    value = node.inputs[0]
+    assert value is not None
+    return value
+
+
+def _along(e: Emitter, node: Node, indices: Tensor) -> Tensor:
+    return _inside(e, indices, _input(node).shape[node.attrs["axis"]])
+
+
+def _coordinates(e: Emitter, node: Node, indices: Tensor) -> Tensor:
+    value = node.inputs[1]
+    assert value is not None
+    return _inside(e, indices, _input(node).shape[: value.shape[-1]])
+
+
+@lowering
+def gather(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    """Slices along an axis."""
+    return e.op("Gather", x, _along(e, node, indices), axis=node.attrs["axis"])
+
+
+@lowering
+def gather_elements(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    """Elements along an axis."""
+    return e.op("GatherElements", x, _along(e, node, indices), axis=node.attrs["axis"])
+
+
+@lowering
+def gather_nd(e: Emitter, node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    """Slices at coordinates."""
+    return e.op("GatherND", x, _coordinates(e, node, indices))
+
+
+@lowering
+def scatter_elements(e: Emitter, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """Elements along an axis."""
+    places = _along(e, node, indices)
+    return e.op("ScatterElements", x, places, updates, axis=node.attrs["axis"])
+
+
+@lowering
+def scatter_nd(e: Emitter, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """Slices at coordinates."""
+    return e.op("ScatterND", x, _coordinates(e, node, indices), updates)

@@ -1,0 +1,107 @@
+"""gemm, normalizations and quantization, where ONNX has them; the rest is decomposed."""
+
+from __future__ import annotations
+
+import math
+
+from webnn_py.core.dtypes import PACKED_4BIT
+from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
+from webnn_py.ir import Node, Value
+
+
+def _shape(node: Node, number: int) -> tuple[int, ...]:
+    value = node.inputs[number]
+    assert value is not None
+    return value.shape
+
+
+@lowering
+def gemm(e: Emitter, node: Node, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    """ONNX has the same options; its beta says nothing without a summand."""
+    attrs = node.attrs
+    left, right = int(attrs["a_transpose"]), int(attrs["b_transpose"])
+    return e.op(
+        "Gemm", a, b, c, alpha=attrs["alpha"], beta=attrs["beta"], transA=left, transB=right
+    )
+
+
+def _filled(e: Emitter, x: Tensor | None, number: float, like: Tensor, size: int) -> Tensor:
+    return e.constant([number] * size, like.data_type) if x is None else x
+
+
+@lowering
+def batch_normalization(
+    e: Emitter,
+    node: Node,
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """Along the second dimension."""
+    if node.attrs["axis"] != 1:
+        raise NotLowered("ONNX normalizes batches along their second dimension alone")
+    (size,) = _shape(node, 1)
+    factor, summand = _filled(e, scale, 1, x, size), _filled(e, bias, 0, x, size)
+    operands = (x, factor, summand, mean, variance)
+    return e.op("BatchNormalization", *operands, epsilon=node.attrs["epsilon"])
+
+
+@lowering
+def instance_normalization(
+    e: Emitter, node: Node, x: Tensor, scale: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """By way of nchw."""
+    layout = node.attrs["layout"]
+    size = _shape(node, 0)[layout.index("c")]
+    factor, summand = _filled(e, scale, 1, x, size), _filled(e, bias, 0, x, size)
+    moved = e.reorder(x, layout, "nchw")
+    made = e.op("InstanceNormalization", moved, factor, summand, epsilon=node.attrs["epsilon"])
+    return e.reorder(made, "nchw", layout)
+
+
+@lowering
+def layer_normalization(
+    e: Emitter, node: Node, x: Tensor, scale: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Over the last dimensions."""
+    axes = node.attrs["axes"]
+    rank = node.output.rank
+    if not axes or list(axes) != list(range(rank - len(axes), rank)):
+        raise NotLowered("ONNX normalizes layers over their last dimensions alone")
+    if scale is None:
+        sizes = [node.output.shape[axis] for axis in axes]
+        scale = e.op("Expand", e.like(1, x), e.constant(sizes))
+    return e.op("LayerNormalization", x, scale, bias, axis=axes[0], epsilon=node.attrs["epsilon"])
+
+
+def _scales(
+    e: Emitter, node: Node, quantized: Value, scale: Tensor, zero: Tensor
+) -> tuple[Tensor, Tensor, int]:
+    """Scale and zero point as ONNX takes them, and the axis to which they belong."""
+    if quantized.data_type not in ("int8", "uint8", *PACKED_4BIT):
+        raise NotLowered(f"ONNX does not quantize to {quantized.data_type} so")
+    shape, blocks = node.output.shape, _shape(node, 1)
+    if math.prod(blocks) == 1:
+        return e.reshape(scale, []), e.reshape(zero, []), 1
+    (axis, *others) = [i for i, count in enumerate(blocks) if count != 1]
+    if others or blocks[axis] != shape[axis]:
+        raise NotLowered("ONNX has other blocks")
+    return e.reshape(scale, [-1]), e.reshape(zero, [-1]), axis
+
+
+@lowering
+def dequantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """With one scale, or one for each place of a dimension."""
+    value = node.inputs[0]
+    assert value is not None
+    factor, offset, axis = _scales(e, node, value, scale, zero)
+    return e.op("DequantizeLinear", x, factor, offset, to=scale.data_type, axis=axis)
+
+
+@lowering
+def quantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+    """With one scale, or one for each place of a dimension."""
+    factor, offset, axis = _scales(e, node, node.output, scale, zero)
+    return e.op("QuantizeLinear", x, factor, offset, to=zero.data_type, axis=axis)

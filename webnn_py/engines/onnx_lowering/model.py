@@ -1,0 +1,162 @@
+"""A whole graph as an ONNX model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+
+from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
+from webnn_py.engines.onnx_lowering.emitter import (
+    CODES,
+    IR_VERSION,
+    OPSET,
+    Emitter,
+    NotLowered,
+    Tensor,
+    lower,
+)
+from webnn_py.ir import Array, Graph, Node, Value
+
+LARGE = 1024
+"""Bytes from which on a constant may be kept out of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a model calls the tensors of a graph.
+
+    Attributes:
+        inputs: In the graph's order.
+        constants: The same.
+        outputs: The same.
+        title: Of a node.
+    """
+
+    inputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    outputs: tuple[str, ...]
+    title: Callable[[Node], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A model, and what is to be given along with it.
+
+    Attributes:
+        model: The model.
+        external: Arrays of initializers that it only names.
+    """
+
+    model: ModelProto
+    external: Mapping[str, Array]
+
+
+def why_not_lowered(node: Node) -> str | None:
+    """Why ONNX has no operators that compute a node, if so."""
+    try:
+        lower_alone(node)
+    except NotLowered as error:
+        return str(error)
+    return None
+
+
+def lower_alone(node: Node) -> Emitter:
+    """A node, of operands of any contents.
+
+    Raises:
+        NotLowered: ONNX has no operators that compute it.
+    """
+    e = Emitter()
+    lower(e, node, [None if v is None else Tensor(e.name("x"), v.data_type) for v in node.inputs])
+    return e
+
+
+def lower_graph(graph: Graph, names: Names, external: bool = False) -> Lowered:
+    """A graph whose nodes can all be lowered.
+
+    Args:
+        graph: What to write.
+        names: What its tensors are called.
+        external: Keep large constants out of the model.
+    """
+    e = Emitter({*names.inputs, *names.constants, *names.outputs})
+    tensors: dict[Value, Tensor] = {}
+    for value, name in zip(graph.inputs, names.inputs, strict=True):
+        tensors[value] = Tensor(name, value.data_type)
+    initializers, outside = [], {}
+    for (value, array), name in zip(graph.constants.items(), names.constants, strict=True):
+        tensors[value] = Tensor(name, value.data_type)
+        if external and array.nbytes >= LARGE and value.data_type not in PACKED_4BIT:
+            outside[name] = array
+            initializers.append(_outside(name, value.data_type, array))
+        else:
+            initializers.append(_inside(name, value.data_type, array))
+    for node in graph.nodes:
+        first = len(e.nodes)
+        operands = [None if value is None else tensors[value] for value in node.inputs]
+        tensors.update(zip(node.outputs, lower(e, node, operands), strict=True))
+        e.entitle(first, names.title(node))
+    results = (tensors[value] for _, value in graph.outputs)
+    _name_outputs(e, list(zip(names.outputs, results, strict=True)))
+    initializers += [
+        _inside(name, _type_of(array), array) for name, array in e.initializers.items()
+    ]
+    model = helper.make_model(
+        helper.make_graph(
+            e.nodes,
+            "graph",
+            [_info(name, v) for name, v in zip(names.inputs, graph.inputs, strict=True)],
+            [_info(name, v) for name, (_, v) in zip(names.outputs, graph.outputs, strict=True)],
+            initializers,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="webnn_py",
+    )
+    return Lowered(model, outside)
+
+
+def _name_outputs(e: Emitter, outputs: list[tuple[str, Tensor]]) -> None:
+    """Have results made under their names; by a copy where they have another one already."""
+    made = {name for node in e.nodes for name in node.output}
+    names: dict[str, str] = {}
+    for name, tensor in outputs:
+        if tensor.name in made and tensor.name not in names:
+            names[tensor.name] = name
+    for node in e.nodes:
+        for places in (node.input, node.output):
+            for i, old in enumerate(places):
+                if old in names:
+                    places[i] = names[old]
+    for name, tensor in outputs:
+        source = names.get(tensor.name, tensor.name)
+        if source != name:
+            e.nodes.append(helper.make_node("Identity", [source], [name]))
+
+
+def _type_of(array: Array) -> str:
+    return str(array.dtype)
+
+
+def _info(name: str, value: Value) -> ValueInfoProto:
+    return helper.make_tensor_value_info(name, CODES[value.data_type], list(value.shape))
+
+
+def _inside(name: str, data_type: str, array: Array) -> TensorProto:
+    raw = pack_4bit(array) if data_type in PACKED_4BIT else array
+    return TensorProto(
+        name=name, data_type=CODES[data_type], dims=array.shape, raw_data=raw.tobytes()
+    )
+
+
+def _outside(name: str, data_type: str, array: Array) -> TensorProto:
+    tensor = TensorProto(
+        name=name,
+        data_type=CODES[data_type],
+        dims=array.shape,
+        data_location=TensorProto.EXTERNAL,
+    )
+    tensor.external_data.add(key="location", value="memory")
+    return tensor

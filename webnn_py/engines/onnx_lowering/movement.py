@@ -1,0 +1,119 @@
+"""Operators that move elements, and resampling."""
+
+from __future__ import annotations
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
+from webnn_py.ir import Node
+from webnn_py.ops.movement import split_sizes
+
+_BEFORE_FIRST = -(2**63)
+_MODES = {"constant": "constant", "edge": "edge", "reflection": "reflect"}
+
+
+@lowering
+def concat(e: Emitter, node: Node, *inputs: Tensor) -> Tensor:
+    """One after the other."""
+    return e.op("Concat", *inputs, axis=node.attrs["axis"])
+
+
+@lowering
+def expand(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """To a shape."""
+    return e.op("Expand", x, e.constant(node.attrs["new_shape"]))
+
+
+@lowering
+def pad(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Around."""
+    if not node.output.rank:
+        return e.op("Identity", x)
+    mode = node.attrs["mode"]
+    widths = e.constant([*node.attrs["beginning_padding"], *node.attrs["ending_padding"]])
+    value = e.like(node.attrs["value"], x) if mode == "constant" else None
+    return e.op("Pad", x, widths, value, mode=_MODES[mode])
+
+
+@lowering
+def reshape(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """To a shape."""
+    return e.reshape(x, node.attrs["new_shape"])
+
+
+@lowering
+def reverse(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """A slice with negative steps."""
+    axes = sorted(node.attrs["axes"])
+    if not axes:
+        return e.op("Identity", x)
+    ends = [_BEFORE_FIRST] * len(axes)
+    backwards = [-1] * len(axes)
+    return e.op("Slice", x, *map(e.constant, (backwards, ends, axes, backwards)))
+
+
+@lowering
+def slice(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """A window."""
+    starts, sizes, steps = (node.attrs[name] for name in ("starts", "sizes", "strides"))
+    if not starts:
+        return e.op("Identity", x)
+    ends = [start + size for start, size in zip(starts, sizes, strict=True)]
+    return e.op("Slice", x, *map(e.constant, (starts, ends, range(len(starts)), steps)))
+
+
+@lowering
+def split(e: Emitter, node: Node, x: Tensor) -> list[Tensor]:
+    """Parts along an axis."""
+    (whole,), axis = node.inputs, node.attrs["axis"]
+    assert whole is not None
+    sizes = split_sizes(whole.shape[axis], node.attrs["splits"])
+    parts = e.ops("Split", [x, e.constant(sizes)], [x.data_type] * len(sizes), axis=axis)
+    return [part for part in parts if part is not None]
+
+
+@lowering
+def tile(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Repeated."""
+    if not node.output.rank:
+        return e.op("Identity", x)
+    return e.op("Tile", x, e.constant(node.attrs["repetitions"]))
+
+
+@lowering
+def transpose(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Permuted."""
+    return e.transpose(x, node.attrs["permutation"])
+
+
+@lowering
+def triangular(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """A triangle."""
+    return e.op("Trilu", x, e.constant(node.attrs["diagonal"]), upper=int(node.attrs["upper"]))
+
+
+@lowering
+def resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Linear by Resize, on the last two dimensions; the nearest by index, which has no rounding."""
+    (whole,), axes = node.inputs, node.attrs["axes"]
+    assert whole is not None
+    old, new = whole.shape, node.output.shape
+    if node.attrs["mode"] == "nearest-neighbor":
+        for axis in axes:
+            if old[axis] != new[axis]:
+                places = e.constant(_nearest(old[axis], new[axis]))
+                x = e.op("Gather", x, places, axis=axis)
+        return x if old != new else e.op("Identity", x)
+    last = [*(i for i in range(4) if i not in axes), *sorted(axes)]
+    moved = e.cast(e.transpose(x, last), "float32")
+    sizes = e.constant([new[axis] for axis in last])
+    options = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    made = e.op("Resize", moved, None, None, sizes, **options)
+    if DTYPES[x.data_type].kind != "f":
+        made = e.op("Round", made)
+    return e.transpose(e.cast(made, x.data_type), [last.index(axis) for axis in range(4)])
+
+
+def _nearest(old: int, new: int) -> list[int]:
+    """For each place of the new dimension the old one whose centre is nearest, the lower of two."""
+    places = (-((2 * i + 1) * -old // (2 * new)) - 1 for i in range(new))
+    return [min(max(place, 0), old - 1) for place in places]

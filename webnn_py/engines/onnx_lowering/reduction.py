@@ -1,0 +1,72 @@
+"""Reductions, positions of extremes, running sums, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
+from webnn_py.ir import Node
+
+REDUCED = {
+    "reduce_l1": "ReduceL1",
+    "reduce_l2": "ReduceL2",
+    "reduce_log_sum": "ReduceLogSum",
+    "reduce_log_sum_exp": "ReduceLogSumExp",
+    "reduce_max": "ReduceMax",
+    "reduce_mean": "ReduceMean",
+    "reduce_min": "ReduceMin",
+    "reduce_product": "ReduceProd",
+    "reduce_sum": "ReduceSum",
+    "reduce_sum_square": "ReduceSumSquare",
+}
+
+
+def _reduced(kind: str) -> Callable[..., Tensor]:
+    def function(e: Emitter, node: Node, x: Tensor) -> Tensor:
+        axes = sorted(node.attrs["axes"])
+        if axes:
+            keep = int(node.attrs["keep_dimensions"])
+            return e.op(kind, x, e.constant(axes), keepdims=keep)
+        # Over no axes each element is reduced by itself.
+        apart = e.op("Unsqueeze", x, e.constant([0]))
+        return e.op(kind, apart, e.constant([0]), keepdims=0)
+
+    return function
+
+
+for _name, _kind in REDUCED.items():
+    _function = _reduced(_kind)
+    _function.__name__ = _name
+    lowering(_function)
+
+
+def _position(e: Emitter, node: Node, kind: str, x: Tensor) -> Tensor:
+    keep = int(node.attrs["keep_dimensions"])
+    found = e.op(kind, x, to="int64", axis=node.attrs["axis"], keepdims=keep)
+    return e.cast(found, node.output.data_type)
+
+
+@lowering
+def arg_max(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """The first of the greatest."""
+    return _position(e, node, "ArgMax", x)
+
+
+@lowering
+def arg_min(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """The first of the least."""
+    return _position(e, node, "ArgMin", x)
+
+
+@lowering
+def cumulative_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """ONNX has the same options."""
+    exclusive, reverse = int(node.attrs["exclusive"]), int(node.attrs["reversed"])
+    axis = e.constant(node.attrs["axis"])
+    return e.op("CumSum", x, axis, exclusive=exclusive, reverse=reverse)
+
+
+@lowering
+def softmax(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Along an axis."""
+    return e.op("Softmax", x, axis=node.attrs["axis"])

@@ -1,0 +1,140 @@
+"""Convolution and pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
+from webnn_py.ir import Node
+from webnn_py.ops.convolution import dims, transposed_sizes
+
+
+def _shape(node: Node, number: int) -> tuple[int, ...]:
+    value = node.inputs[number]
+    assert value is not None
+    return value.shape
+
+
+def _window(attrs: Any) -> dict[str, Any]:
+    """The options that ONNX has under other names."""
+    top, bottom, left, right = attrs["padding"]
+    return {
+        "pads": [top, left, bottom, right],
+        "strides": list(attrs["strides"]),
+        "dilations": list(attrs["dilations"]),
+    }
+
+
+@lowering
+def conv2d(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None) -> Tensor:
+    """By way of nchw and oihw."""
+    attrs = node.attrs
+    layout, order = attrs["input_layout"], attrs["filter_layout"]
+    moved, taps = e.reorder(x, layout, "nchw"), e.reorder(filter, order, "oihw")
+    kernel = list(dims(_shape(node, 1), order, "hw"))
+    how = _window(attrs) | {"group": attrs["groups"], "kernel_shape": kernel}
+    return e.reorder(e.op("Conv", moved, taps, bias, **how), "nchw", layout)
+
+
+@lowering
+def conv_transpose2d(
+    e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None
+) -> Tensor:
+    """By way of nchw and iohw; what is added at the end follows from the output's size."""
+    attrs = node.attrs
+    layout, order = attrs["input_layout"], attrs["filter_layout"]
+    channels, *size = dims(_shape(node, 0), layout, "chw")
+    if channels % attrs["groups"]:
+        raise NotLowered(f"{channels} channels in {attrs['groups']} groups")
+    kernel = list(dims(_shape(node, 1), order, "hw"))
+    steps = attrs["strides"], attrs["dilations"]
+    least = transposed_sizes(size, kernel, attrs["padding"], *steps)
+    wanted = dims(node.output.shape, layout, "hw")
+    added = [got - low for got, low in zip(wanted, least, strict=True)]
+    how = _window(attrs) | {"group": attrs["groups"], "kernel_shape": kernel}
+    moved, taps = e.reorder(x, layout, "nchw"), e.reorder(filter, order, "iohw")
+    made = e.op("ConvTranspose", moved, taps, bias, output_padding=added, **how)
+    return e.reorder(made, "nchw", layout)
+
+
+def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
+    """ONNX's options, and whether its pooling takes them.
+
+    The padding at the end is what makes as many windows as the output has: so no rounding is
+    asked for, which ONNX does otherwise.
+    """
+    attrs = node.attrs
+    size = dims(_shape(node, 0), attrs["layout"], "hw")
+    wanted = dims(node.output.shape, attrs["layout"], "hw")
+    window, steps, spread = (attrs[n] for n in ("window_dimensions", "strides", "dilations"))
+    padding = attrs["padding"]
+    reach = [(n - 1) * d + 1 for n, d in zip(window, spread, strict=True)]
+    starts, ends = [padding[0], padding[2]], [padding[1], padding[3]]
+    for i in (0, 1):
+        least = (wanted[i] - 1) * steps[i] + reach[i] - size[i] - starts[i]
+        counted = (size[i] + starts[i] + ends[i] - reach[i]) // steps[i] + 1
+        if counted != wanted[i]:
+            ends[i] = max(least, 0)
+    fits = all(begin < n and end < n for begin, end, n in zip(starts, ends, window, strict=True))
+    how = {
+        "kernel_shape": list(window),
+        "pads": [*starts, *ends],
+        "strides": list(steps),
+        "dilations": list(spread),
+    }
+    return how, fits
+
+
+def _padded(e: Emitter, x: Tensor, how: dict[str, Any], fill: float) -> Tensor:
+    """Padded beforehand, where the padding is as large as the window."""
+    top, left, bottom, right = how.pop("pads")
+    widths = e.constant([0, 0, top, left, 0, 0, bottom, right])
+    return e.op("Pad", x, widths, e.like(fill, x), mode="constant")
+
+
+@lowering
+def average_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Padding left out of the count."""
+    layout = node.attrs["layout"]
+    moved = e.reorder(x, layout, "nchw")
+    how, fits = _pooling(node)
+    if fits:
+        made = e.op("AveragePool", moved, count_include_pad=0, **how)
+        return e.reorder(made, "nchw", layout)
+    size = dims(_shape(node, 0), layout, "hw")
+    ones = e.op("Expand", e.like(1, x), e.constant([1, 1, *size]))
+    inside = e.op("AveragePool", _padded(e, ones, dict(how), 0), **_unpadded(how))
+    made = e.op("AveragePool", _padded(e, moved, dict(how), 0), **_unpadded(how))
+    return e.reorder(e.op("Div", made, inside), "nchw", layout)
+
+
+def _unpadded(how: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in how.items() if name != "pads"}
+
+
+@lowering
+def l2_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """The second norm."""
+    layout = node.attrs["layout"]
+    moved = e.reorder(x, layout, "nchw")
+    how, fits = _pooling(node)
+    if not fits:
+        moved = _padded(e, moved, dict(how), 0)
+        how = _unpadded(how)
+    return e.reorder(e.op("LpPool", moved, p=2, **how), "nchw", layout)
+
+
+@lowering
+def max_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """Padding is lower than everything."""
+    layout = node.attrs["layout"]
+    moved = e.reorder(x, layout, "nchw")
+    how, fits = _pooling(node)
+    if not fits:
+        info = DTYPES[x.data_type]
+        moved = _padded(e, moved, dict(how), -np.inf if info.kind == "f" else info.min)
+        how = _unpadded(how)
+    return e.reorder(e.op("MaxPool", moved, **how), "nchw", layout)

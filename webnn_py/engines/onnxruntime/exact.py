@@ -1,0 +1,25 @@
+"""What ONNX Runtime's CPU kernels compute otherwise than WebNN says, though ONNX would do."""
+
+from __future__ import annotations
+
+from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
+from webnn_py.ir import Node
+
+INEXACT = {
+    # It multiplies x by scale / deviation and adds bias - mean * scale / deviation, which cancel.
+    "batch_normalization": FLOATS,
+    # Large numbers lose bits, and sums out of range saturate.
+    **dict.fromkeys(
+        ("reduce_l1", "reduce_product", "reduce_sum", "reduce_sum_square"), ("int32", "int64")
+    ),
+}
+"""By operator, for which data types of its first operand."""
+
+
+def is_exact(node: Node) -> bool:
+    """Whether ONNX Runtime can be trusted with a node.
+
+    What has 4 bits has one element a byte here, and two of them there.
+    """
+    types = [value.data_type for value in (*node.operands, *node.outputs)]
+    return types[0] not in INEXACT.get(node.op, ()) and not set(types) & set(PACKED_4BIT)

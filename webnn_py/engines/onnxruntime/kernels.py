@@ -1,0 +1,58 @@
+"""Which of ONNX's operators ONNX Runtime has kernels for on a CPU: asked of itself."""
+
+from __future__ import annotations
+
+import threading
+
+import onnxruntime
+from onnx import NodeProto, ValueInfoProto, helper
+
+from webnn_py.engines.onnx_lowering import CODES, IR_VERSION, OPSET
+
+PROVIDERS = ["CPUExecutionProvider"]
+SILENT = 4
+"""Log nothing but what ends the process."""
+
+Types = tuple[str, ...]
+_known: dict[tuple[str, Types, Types], bool] = {}
+_lock = threading.Lock()
+
+
+def has_kernel(node: NodeProto, inputs: Types, outputs: Types) -> bool:
+    """Whether there is a kernel for a node's operator and data types.
+
+    Args:
+        node: Asked of one for each operator and data types.
+        inputs: The data types, "" where there is no input.
+        outputs: The same.
+    """
+    key = (node.op_type, inputs, outputs)
+    with _lock:
+        if key not in _known:
+            _known[key] = _loads(node, inputs, outputs)
+        return _known[key]
+
+
+def _loads(node: NodeProto, inputs: Types, outputs: Types) -> bool:
+    """Whether a model of a node like this, its inputs of any shape, makes a session."""
+    alone = NodeProto()
+    alone.CopyFrom(node)
+    ends: list[list[ValueInfoProto]] = []
+    for places, types, letter in ((alone.input, inputs, "i"), (alone.output, outputs, "o")):
+        ends.append([])
+        for number, data_type in enumerate(types):
+            if data_type:
+                places[number] = f"{letter}{number}"
+                info = helper.make_tensor_value_info(places[number], CODES[data_type], None)
+                ends[-1].append(info)
+    graph = helper.make_graph([alone], "probe", *ends)
+    opset = helper.make_opsetid("", OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = SILENT
+    options.intra_op_num_threads = 1
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS)
+    except Exception:  # of ONNX Runtime's own kinds: there is no such kernel
+        return False
+    return True
