@@ -11,7 +11,14 @@ from webnn_py.engines.onnx_lowering import (
     reduction,
     window,
 )
-from webnn_py.engines.onnx_lowering.emitter import CODES, IR_VERSION, OPSET, NotLowered
+from webnn_py.engines.onnx_lowering.emitter import (
+    CODES,
+    IR_VERSION,
+    OPSET,
+    Emitter,
+    NotLowered,
+    Tensor,
+)
 from webnn_py.engines.onnx_lowering.model import (
     Lowered,
     Names,
@@ -27,9 +34,11 @@ __all__ = [
     "CODES",
     "IR_VERSION",
     "OPSET",
+    "Emitter",
     "Lowered",
     "Names",
     "NotLowered",
+    "Tensor",
     "lower_alone",
     "lower_graph",
     "why_not_lowered",

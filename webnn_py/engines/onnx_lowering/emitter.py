@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -52,12 +52,18 @@ class Tensor(NamedTuple):
     data_type: str
 
 
+Operands = Sequence[Tensor | None]
+Lowering = Callable[..., Tensor | list[Tensor]]
+"""Called with the emitter, the node and its operands."""
+
+
 @dataclass(eq=False)
 class Emitter:
     """A model in the making.
 
     Args:
         taken: Names that belong to inputs, outputs and constants of the graph.
+        instead: Lowerings of some operators for those that are registered.
 
     Attributes:
         nodes: What was written.
@@ -66,6 +72,7 @@ class Emitter:
     """
 
     taken: set[str] = field(default_factory=set)
+    instead: Mapping[str, Lowering] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
@@ -190,10 +197,6 @@ class Emitter:
         return self.transpose(x, [layout.index(letter) for letter in wanted])
 
 
-Operands = Sequence[Tensor | None]
-Lowering = Callable[..., Tensor | list[Tensor]]
-"""Called with the emitter, the node and its operands."""
-
 LOWERINGS: dict[str, Lowering] = {}
 """What writes an operator, by its name."""
 
@@ -212,7 +215,7 @@ def lower(e: Emitter, node: Node, operands: Operands) -> list[Tensor]:
     Raises:
         NotLowered: ONNX has no operators that compute it.
     """
-    function = LOWERINGS.get(node.op)
+    function = e.instead.get(node.op) or LOWERINGS.get(node.op)
     if function is None:
         raise NotLowered("ONNX has no operator for it")
     for value in node.outputs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
@@ -13,6 +14,7 @@ from webnn_py.engines.onnx_lowering.emitter import (
     IR_VERSION,
     OPSET,
     Emitter,
+    Lowering,
     NotLowered,
     Tensor,
     lower,
@@ -21,6 +23,7 @@ from webnn_py.ir import Array, Graph, Node, Value
 
 LARGE = 1024
 """Bytes from which on a constant may be kept out of the model."""
+NONE: Mapping[str, Lowering] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +65,30 @@ def why_not_lowered(node: Node) -> str | None:
     return None
 
 
-def lower_alone(node: Node) -> Emitter:
-    """A node, of operands of any contents.
+def lower_alone(node: Node, instead: Mapping[str, Lowering] = NONE) -> Emitter:
+    """A node, of operands of any contents; `instead` as for `lower_graph`.
 
     Raises:
         NotLowered: ONNX has no operators that compute it.
     """
-    e = Emitter()
+    e = Emitter(instead=instead)
     lower(e, node, [None if v is None else Tensor(e.name("x"), v.data_type) for v in node.inputs])
     return e
 
 
-def lower_graph(graph: Graph, names: Names, external: bool = False) -> Lowered:
+def lower_graph(
+    graph: Graph, names: Names, external: bool = False, instead: Mapping[str, Lowering] = NONE
+) -> Lowered:
     """A graph whose nodes can all be lowered.
 
     Args:
         graph: What to write.
         names: What its tensors are called.
         external: Keep large constants out of the model.
+        instead: Lowerings of some operators, for an engine that does not compute those of ONNX
+            well enough.
     """
-    e = Emitter({*names.inputs, *names.constants, *names.outputs})
+    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead)
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
         tensors[value] = Tensor(name, value.data_type)

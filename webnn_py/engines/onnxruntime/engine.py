@@ -14,7 +14,7 @@ from webnn_py.core.messages import said, shown
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.onnx_lowering import Names, NotLowered, lower_alone, lower_graph
-from webnn_py.engines.onnxruntime.exact import is_exact
+from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.ir import Array, Graph, Node, titled
 
@@ -37,7 +37,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             tuple(f"output{i}" for i in range(len(graph.outputs))),
             lambda node: titled(node.op, node.label),
         )
-        lowered = lower_graph(graph, names, external=True)
+        lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
         if threads is not None:
@@ -116,7 +116,7 @@ class OnnxRuntimeEngine(HostEngine):
         if not is_exact(node):
             return False
         try:
-            made = lower_alone(node)
+            made = lower_alone(node, INSTEAD)
         except NotLowered:
             return False
         asked = zip(made.nodes, made.types, strict=True)

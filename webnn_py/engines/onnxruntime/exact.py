@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
+from webnn_py.engines.onnx_lowering import Emitter, Tensor
 from webnn_py.ir import Node
 
 INEXACT = {
@@ -23,3 +24,12 @@ def is_exact(node: Node) -> bool:
     """
     types = [value.data_type for value in (*node.operands, *node.outputs)]
     return types[0] not in INEXACT.get(node.op, ()) and not set(types) & set(PACKED_4BIT)
+
+
+def _sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """ONNX Runtime's is right to 1e-7; far from 0 that is no digit at all."""
+    return e.op("Reciprocal", e.op("Add", e.op("Exp", e.op("Neg", x)), e.like(1, x)))
+
+
+INSTEAD = {"sigmoid": _sigmoid}
+"""What is composed, though ONNX has an operator for it."""
