@@ -11,6 +11,8 @@ from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, 
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims, transposed_sizes
 
+POOLED = ("float32", "float16", "int8", "uint8")
+
 
 def _shape(node: Node, number: int) -> tuple[int, ...]:
     value = node.inputs[number]
@@ -130,6 +132,8 @@ def l2_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
 @lowering
 def max_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """Padding is lower than everything."""
+    if x.data_type not in POOLED:
+        raise NotLowered(f"ONNX has no maximum pooling of {x.data_type}")
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
     how, fits = _pooling(node)

@@ -1,0 +1,173 @@
+"""Exported models are valid ONNX, and compute what the graph does.
+
+WEBNN_EXAMPLES=100 draws so many calls of each operator; WEBNN_RANDOM_CASES=500 so many graphs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.backend.compared import assert_close
+from tests.internals import built_from
+from tests.property.drawing import Array
+from tests.property.graphs import seeded_case
+from tests.property.strategies import calls
+from webnn_py import (
+    InvalidStateError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+    ml,
+)
+from webnn_py.core.dtypes import PACKED_4BIT
+from webnn_py.onnx.exporter import to_onnx
+from webnn_py.ops.declare import REGISTRY
+
+EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
+SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "40")))
+
+
+@pytest.fixture(scope="module")
+def context() -> MLContext:
+    return ml.create_context_sync(engine="reference")
+
+
+def session_of(model: onnx.ModelProto) -> Any:
+    """ONNX Runtime's session, or None where it has no kernel for some node."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception:
+        return None
+
+
+def run(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The results, by ONNX Runtime where it has all kernels, else by ONNX's reference."""
+    names = [output.name for output in model.graph.output]
+    session = session_of(model) or ReferenceEvaluator(model)
+    results = session.run(names, dict(inputs))
+    # ONNX's reference leaves sums of integers in NumPy's own data type.
+    types = [
+        helper.tensor_dtype_to_np_dtype(o.type.tensor_type.elem_type) for o in model.graph.output
+    ]
+    made = zip(names, results, types, strict=True)
+    return {name: np.asarray(array).astype(wanted) for name, array, wanted in made}
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_an_operator(context: MLContext, name: str, data: st.DataObject) -> None:
+    call = data.draw(calls(name))
+    if name in ("gelu", "sigmoid"):
+        # Far tails cancel in ONNX Runtime: right to 1e-7, not to so many places.
+        assume(np.max(call.operands["input"].array) > -2)  # type: ignore[union-attr]
+    if name == "reduce_product":
+        # Orders differ in where a product leaves float32's range.
+        values = np.abs(call.operands["input"].array.astype(np.float64))  # type: ignore[union-attr]
+        assume(np.sum(np.log(np.maximum(values, 1))) < np.log(6e4))
+    builder = MLGraphBuilder(context)
+    outputs = call(builder)
+    assume(all(output.data_type not in PACKED_4BIT for output in outputs))
+    graph = builder.build_sync({f"out{i}": output for i, output in enumerate(outputs)})
+    inputs = {key: call.inputs[key] for key in graph.inputs}
+    try:
+        model = to_onnx(graph)
+    except NotSupportedError:
+        assert any(t.data_type not in ("float32", "float16") for t in call.named().values())
+        return
+    wanted = MLExecution(context).compute(graph, inputs)
+    # An interpolation or quotient that lies between two integers may be rounded to either.
+    integers = 1 if name in ("resample2d", "quantize_linear") else 0
+    for key, result in run(model, inputs).items():
+        assert_close(result, wanted[key], integers)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_graph(context: MLContext, seed: int) -> None:
+    case = seeded_case(seed)
+    try:
+        model = to_onnx(built_from(context, case.graph))
+    except NotSupportedError as error:
+        assert "powers of integers" in str(error) or "max_pool2d" in str(error)  # noqa: PT017
+        return
+    if session_of(model) is not None:  # what ONNX's reference computes is no judge of whole graphs
+        case.assert_close(run(model, case.inputs))
+
+
+def test_names_and_labels_are_kept(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    image = builder.input("image", "float32", [1, 3, 8, 8])
+    filters = np.ones((4, 3, 3, 3), np.float32)
+    weights = builder.constant(filters, name="stem.weight")
+    maps = builder.relu(builder.conv2d(image, weights, label="stem"), label="bend")
+    turned = builder.conv2d(
+        maps,
+        builder.constant(np.ones((1, 1, 1, 4), np.float32)),
+        filter_layout="ohwi",
+        label="head",
+    )
+    graph = builder.build_sync({"maps": maps, "scores": turned, "again": turned, "image": maps})
+    model = to_onnx(graph)
+    assert [value.name for value in model.graph.input] == ["image"]
+    outputs = [value.name for value in model.graph.output]
+    assert outputs == ["maps", "scores", "again", "image_1"]
+    assert {"stem.weight", "constant"} <= {tensor.name for tensor in model.graph.initializer}
+    assert {"stem", "bend", "head", "head/Transpose"} <= {node.name for node in model.graph.node}
+    picture = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    wanted = MLExecution(context).compute(graph, {"image": picture})
+    results = run(model, {"image": picture})
+    for name, exported in zip(wanted, outputs, strict=True):
+        assert_close(results[exported], wanted[name])
+
+
+def test_constants_are_what_was_given_before_any_pass(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", [2])
+    two = builder.constant(np.full(2, 2, np.float32), name="two")
+    graph = builder.build_sync({"y": builder.add(x, builder.sqrt(two))})
+    model = to_onnx(graph)
+    assert [node.op_type for node in model.graph.node] == ["Sqrt", "Add"]
+    (tensor,) = model.graph.initializer
+    np.testing.assert_array_equal(numpy_helper.to_array(tensor), np.full(2, 2, np.float32))
+
+
+def test_all_that_has_no_onnx_is_said_at_once(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "int32", [1, 1, 2, 2])
+    y = builder.max_pool2d(builder.pow(x, x, label="square"), label="shrink")
+    graph = builder.build_sync({"y": y})
+    with pytest.raises(NotSupportedError) as caught:
+        to_onnx(graph)
+    assert str(caught.value).splitlines() == [
+        "to_onnx: 2 nodes have no ONNX:",
+        "  pow [square]: ONNX does not say what negative powers of integers are",
+        "  max_pool2d [shrink]: ONNX has no maximum pooling of int32",
+    ]
+
+
+def test_what_cannot_be_exported(context: MLContext) -> None:
+    with pytest.raises(ValidationError, match="graph: got 3, expected an MLGraph"):
+        to_onnx(3)  # type: ignore[arg-type]
+    builder = MLGraphBuilder(context)
+    graph = builder.build_sync({"y": builder.relu(builder.input("x", "float32", [2]))})
+    graph.destroy()
+    with pytest.raises(InvalidStateError, match="destroyed"):
+        to_onnx(graph)
