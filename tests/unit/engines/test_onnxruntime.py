@@ -1,0 +1,130 @@
+"""The engine that runs graphs by ONNX Runtime: what it is given, holds, and says."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.internals import executable_of, recipe_of
+from webnn_py import (
+    MLContext,
+    MLExecution,
+    MLGraph,
+    MLGraphBuilder,
+    OperationError,
+    ValidationError,
+    ml,
+)
+
+pytest.importorskip("onnxruntime")
+from webnn_py.engines.onnx_lowering import lower_graph
+from webnn_py.engines.onnxruntime.engine import names_of
+
+SIDE = 80
+"""So that results are no small ones."""
+
+
+@pytest.fixture(scope="module")
+def context() -> MLContext:
+    return ml.create_context_sync(engine="onnxruntime")
+
+
+def doubled(context: MLContext, size: int = SIDE) -> MLGraph:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", [size, size])
+    return builder.build_sync({"y": builder.add(x, x), "z": builder.neg(x)})
+
+
+def squares(value: float, size: int = SIDE) -> np.ndarray[Any, Any]:
+    return np.full((size, size), value, np.float32)
+
+
+@pytest.mark.parametrize("size", [2, SIDE])
+def test_results_lie_where_they_are_wanted(context: MLContext, size: int) -> None:
+    graph, execution = doubled(context, size), MLExecution(context)
+    given = {"y": squares(0, size), "z": squares(0, size)}
+    for value in (1, 2, 3):
+        made = execution.compute(graph, {"x": squares(value, size)}, given)
+        assert made["y"] is given["y"]
+        assert given["y"].tolist() == squares(2 * value, size).tolist()
+        assert given["z"].tolist() == squares(-value, size).tolist()
+
+
+def test_large_results_are_written_by_the_session_itself(context: MLContext) -> None:
+    executable = executable_of(doubled(context))._executable
+    x, y, z = squares(1), squares(0), squares(0)
+    executable.run([x], [y, z])
+    bound = executable._local.places
+    assert bound == [array.ctypes.data for array in (x, y, z)]
+    executable.run([x], [y, z])
+    assert executable._local.places is bound
+
+
+@pytest.mark.parametrize("size", [2, SIDE])
+def test_many_threads_run_one_graph(context: MLContext, size: int) -> None:
+    graph, execution = doubled(context, size), MLExecution(context)
+    wrong = []
+
+    def work(value: int) -> None:
+        for _ in range(50):
+            made = execution.compute(graph, {"x": squares(value, size)})
+            if not (made["y"] == 2 * value).all() or not (made["z"] == -value).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_the_session_computes_with_the_weights_themselves(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", [1, 64])
+    graph = builder.build_sync({"y": builder.matmul(x, builder.constant(np.eye(64, dtype="f4")))})
+    executable = executable_of(graph)._executable
+    (weight,) = executable._weights
+    (array,) = graph._compiled.recipe.constants.values()
+    assert weight.data_ptr() == array.ctypes.data
+
+
+def test_what_it_cannot_run_goes_to_the_reference(context: MLContext) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "int32", [3])
+    y = builder.pow(builder.add(x, x), x)
+    graph = builder.build_sync({"y": y})
+    assert "# engine onnxruntime" in str(graph)
+    assert "# engine reference" in str(graph)
+    made = MLExecution(context).compute(graph, {"x": np.array([1, 2, 3], np.int32)})
+    assert made["y"].tolist() == [2, 16, 216]
+
+
+def test_threads_are_an_option() -> None:
+    with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 1}) as context:
+        executable = executable_of(doubled(context))._executable
+        assert executable._session.get_session_options().intra_op_num_threads == 1
+    for wrong in (0, "2", True, 1.0):
+        with pytest.raises(ValidationError, match=r"'threads': got .*, expected an integer from 1"):
+            ml.create_context_sync(engine="onnxruntime", engine_options={"threads": wrong})
+
+
+def test_a_failure_names_the_engine(context: MLContext) -> None:
+    executable = executable_of(doubled(context, 2))
+    wrong = np.zeros(3, np.float32)
+    with pytest.raises(OperationError, match=r"engine 'onnxruntime': .*Invalid rank for input"):
+        executable.run([wrong], [squares(0, 2), squares(0, 2)])
+
+
+def test_nodes_are_called_by_operator_and_label(context: MLContext) -> None:
+    """So that ONNX Runtime's errors name them."""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "int32", [3])
+    graph = builder.build_sync({"y": builder.div(x, x, label="share"), "z": builder.add(x, x)})
+    lowered = lower_graph(recipe_of(graph), names_of(recipe_of(graph)))
+    names = [node.name for node in lowered.model.graph.node]
+    assert "div [share]/Div" in names
+    assert {"div [share]", "add"} <= set(names)
