@@ -1,0 +1,102 @@
+"""ONNX models as graphs, and graphs as ONNX models; needs the extra `onnx`.
+
+```python
+graph = webnn_py.onnx.load("model.onnx", context)
+```
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.context import MLContext
+from webnn_py.api.graph import MLGraph
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.ops.operand import MLOperand
+
+if TYPE_CHECKING:
+    from webnn_py.onnx.model import InputShapes
+
+__all__ = ["add_to", "load", "to_onnx"]
+
+
+def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = None) -> MLGraph:
+    """Build a graph of an ONNX model.
+
+    Bools are uint8 tensors of 0 and 1. Nodes are labelled by their names, weights named by their
+    initializers.
+
+    Args:
+        path_or_model: A path, the bytes of a file, or an onnx.ModelProto.
+        ctx: Where the graph will run.
+        input_shapes: Shapes by inputs' names, and sizes by the names of dimensions, for what the
+            model leaves open.
+
+    Raises:
+        NotSupportedError: Nodes that WebNN cannot express, all in one message; or the extra `onnx`
+            is not installed.
+        DataError: The model is damaged or contradicts itself, or its external data is not there.
+        ValidationError: An input has open dimensions.
+
+    Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
+    """
+    importing = _importer()
+    builder = MLGraphBuilder(ctx)
+    model = importing.Model(path_or_model)
+    found = importing.Importer(builder, model).run(shapes=input_shapes)
+    return builder.build_sync(importing.outputs(builder, found))
+
+
+def add_to(
+    builder: MLGraphBuilder, model: Any, inputs: Mapping[str, Any] | None = None
+) -> dict[str, MLOperand]:
+    """Put an ONNX model into a graph under construction.
+
+    Args:
+        builder: Where its nodes go.
+        model: A path, the bytes of a file, or an onnx.ModelProto.
+        inputs: Operands in the place of the model's inputs, by name; or arrays, for inputs whose
+            contents are constant. The others become inputs of the builder.
+
+    Returns:
+        The model's outputs by name.
+
+    Raises:
+        MLError: As `load`; a ValidationError for an operand or array of another data type.
+
+    Source: webnn_py.
+    """
+    importing = _importer()
+    found = importing.Importer(builder, importing.Model(model)).run(inputs)
+    return {name: tensor.operand for name, tensor in found.items()}
+
+
+def to_onnx(graph: MLGraph) -> Any:
+    """An onnx.ModelProto of a graph.
+
+    Args:
+        graph: What to export.
+
+    Raises:
+        NotSupportedError: ONNX cannot express it; or the extra `onnx` is not installed.
+
+    Source: webnn_py.
+    """
+    _importer()
+    exporter: Any = importlib.import_module("webnn_py.onnx.exporter")
+    return exporter.to_onnx(graph)
+
+
+def _importer() -> Any:
+    try:
+        from webnn_py.onnx import importing
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise NotSupportedError(
+            'webnn_py.onnx needs the package onnx: pip install "webnn-py[onnx]"'
+        ) from error
+    return importing

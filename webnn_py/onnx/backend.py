@@ -1,0 +1,166 @@
+"""ONNX's own interface to backends, for its backend test suite.
+
+Source: onnx, `onnx.backend.base.Backend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep
+
+from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.context import MLContext
+from webnn_py.api.execution import MLExecution
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.ml import ml
+from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.onnx.emitter import BOOL
+from webnn_py.onnx.importing import Importer, Model, outputs
+from webnn_py.onnx.tensor import Array
+
+DEVICES = {"CPU": "cpu"}
+
+
+class PreparedModel(BackendRep):  # type: ignore[misc]
+    """A model that is ready to run.
+
+    Inputs whose contents decide shapes, such as the new shape of a Reshape, are constants of the
+    graph that is built; with other contents another graph is built.
+
+    Args:
+        model: The model.
+        context: Where it runs.
+    """
+
+    def __init__(self, model: Any, context: MLContext) -> None:
+        self._model = Model(model)
+        self._context = context
+        given = {one.name for one in self._model.graph.initializer}
+        self._names = [v.name for v in self._model.graph.input if v.name not in given]
+        self._built: dict[Any, tuple[MLGraph, set[str]]] = {}
+        self._fixed: set[str] = set()
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs for a list, a dictionary, or one array, in the model's order.
+
+        Raises:
+            NotSupportedError: Nodes that WebNN cannot express.
+        """
+        if isinstance(inputs, dict):
+            given = dict(inputs)
+        elif isinstance(inputs, (list, tuple)):
+            given = dict(zip(self._names, inputs, strict=False))
+        else:
+            given = {self._names[0]: inputs}
+        for name, value in given.items():
+            if not isinstance(value, np.ndarray | np.generic):
+                raise NotSupportedError(
+                    f"onnx: input {name!r}: WebNN has no {type(value).__name__}; it has tensors"
+                )
+        arrays = {name: np.asarray(value) for name, value in given.items()}
+        graph, elements = self._graph(arrays)
+        feeds = {
+            name: np.ascontiguousarray(_as_uint8(arrays[name])).reshape(arrays[name].shape)
+            for name in graph.inputs
+        }
+        results = MLExecution(self._context, allow_blocking=True).compute(graph, feeds)
+        return tuple(
+            results[v.name].astype(np.bool_) if v.name in elements else results[v.name]
+            for v in self._model.graph.output
+        )
+
+    def _graph(self, arrays: dict[str, Array]) -> tuple[MLGraph, set[str]]:
+        while True:
+            fixed = {name: arrays[name] for name in self._fixed if name in arrays}
+            key = (
+                tuple((name, array.shape, array.dtype.str) for name, array in arrays.items()),
+                tuple((name, array.tobytes()) for name, array in sorted(fixed.items())),
+            )
+            if key in self._built:
+                return self._built[key]
+            builder = MLGraphBuilder(self._context)
+            importer = Importer(builder, self._model)
+            shapes = {name: list(a.shape) for name, a in arrays.items() if name not in fixed}
+            try:
+                found = importer.run(fixed, shapes)
+            except NotSupportedError:
+                more = (importer.needed & arrays.keys()) - self._fixed
+                if not more:
+                    raise
+                self._fixed |= more
+                continue
+            bools = {name for name, tensor in found.items() if tensor.elem == BOOL}
+            made = builder.build_sync(outputs(builder, found)), bools
+            self._built[key] = made
+            return made
+
+
+def _as_uint8(array: Array) -> Array:
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+class WebNNBackend(Backend):  # type: ignore[misc]
+    """Runs ONNX models on a context of webnn_py."""
+
+    context: MLContext | None = None
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether a device of ONNX's naming is there: "CPU", perhaps with a number."""
+        return device.partition(":")[0] in DEVICES
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """A model, ready to run.
+
+        Raises:
+            ValidationError: There is no such device.
+            MLError: The model is damaged.
+        """
+        if not cls.supports_device(device):
+            raise ValidationError(f"onnx: device {device!r} is not one of {', '.join(DEVICES)}")
+        if cls.context is None:
+            cls.context = ml.create_context_sync(device_type="cpu", engine="reference")
+        return PreparedModel(model, cls.context)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
+        """A model's outputs."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: Any,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The outputs of a single node."""
+        helper = onnx.helper
+        arrays = [np.asarray(one) for one in inputs]
+        values = [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in zip([n for n in node.input if n], arrays, strict=True)
+        ]
+        made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        version = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
+        model = helper.make_model(
+            helper.make_graph([node], "node", values, made),
+            opset_imports=[helper.make_opsetid("", version)],
+        )
+        return cls.run_model(model, arrays, device)
+
+
+is_compatible = WebNNBackend.is_compatible
+prepare = WebNNBackend.prepare
+run_model = WebNNBackend.run_model
+run_node = WebNNBackend.run_node
+supports_device = WebNNBackend.supports_device

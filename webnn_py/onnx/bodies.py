@@ -1,0 +1,90 @@
+"""Operators that ONNX defines by others: their bodies, bound to a node's attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from webnn_py.onnx.tensor import Tensor, UnmappableError
+
+
+def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
+    """The definition of a node's operator, or None where onnx has none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    try:
+        return onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def has_body(schema: Any) -> bool:
+    """Whether an operator is defined by others."""
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def _newest(versions: Sequence[int], most: int) -> int:
+    fitting = [version for version in versions if version <= most]
+    return max(fitting) if fitting else min(versions)
+
+
+def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, int]) -> Any:
+    """The function that defines an operator for a node, or None where there is none."""
+    if not has_body(schema):
+        return None
+    most = opsets.get(node.domain if node.domain != "ai.onnx" else "", 1)
+    most = max(most, schema.since_version)
+    function = onnx.FunctionProto()
+    if schema.has_context_dependent_function:
+        version = _newest(schema.context_dependent_function_opset_versions, most)
+        types = [_type(one).SerializeToString() for one in inputs]
+        contents = schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), types
+        )
+    else:
+        version = _newest(schema.function_opset_versions, most)
+        contents = schema.get_function_with_opset_version(version)
+    if not contents:
+        raise UnmappableError("ONNX defines it by no other operators for these inputs")
+    function.ParseFromString(contents)
+    if not any(one.domain in ("", "ai.onnx") for one in function.opset_import):
+        function.opset_import.append(onnx.helper.make_opsetid("", most))
+    return function
+
+
+def _type(tensor: Any) -> Any:
+    if not isinstance(tensor, Tensor):
+        return onnx.TypeProto()
+    return onnx.helper.make_tensor_type_proto(tensor.elem, tensor.shape)
+
+
+def bound(body: Any, node: Any, schema: Any) -> list[Any]:
+    """The nodes of a body, with a node's attributes, or their defaults, in their places."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.type:
+            given[name] = attribute.default_value
+    for default in body.attribute_proto:
+        given.setdefault(default.name, default)
+    return [_bound(inner, given) for inner in body.node]
+
+
+def _bound(node: Any, given: Mapping[str, Any]) -> Any:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                made = copy.attribute.add()
+                made.CopyFrom(given[attribute.ref_attr_name])
+                made.name = attribute.name
+            continue
+        made = copy.attribute.add()
+        made.CopyFrom(attribute)
+        if made.HasField("g"):
+            inner = [_bound(one, given) for one in attribute.g.node]
+            del made.g.node[:]
+            made.g.node.extend(inner)
+    return copy

@@ -1,0 +1,125 @@
+"""Control flow that is decided at import: branches, and loops that are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.onnx.tensor import Tensor, UnmappableError, of_array
+
+MAX_ROUNDS = 10_000
+
+
+def _graph(node: Any, name: str) -> Any:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return attribute.g
+    raise UnmappableError(f"it lacks its attribute {name!r}")
+
+
+def branch(
+    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+) -> Sequence[Any]:
+    """If: the branch that a known condition selects."""
+    condition = bool(inputs[0].known("its condition").reshape(-1)[0])
+    graph = _graph(node, "then_branch" if condition else "else_branch")
+    results: Sequence[Any] = importer.subgraph(graph, scope, opsets)
+    return results
+
+
+def loop(
+    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+) -> Sequence[Any]:
+    """Loop: its body once a round, while the condition is known to hold."""
+    body = _graph(node, "body")
+    trips, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
+    most = MAX_ROUNDS + 1 if trips is None else trips.integers("its trip count")[0]
+    goes_on = condition is None or bool(condition.known("its condition").reshape(-1)[0])
+    collected: list[list[Tensor]] = [[] for _ in body.output[1 + len(carried) :]]
+    count = 0
+    while goes_on and count < most:
+        if count >= MAX_ROUNDS:
+            raise UnmappableError(f"it goes round more than {MAX_ROUNDS} times")
+        given = [of_array(np.asarray(count, np.int64)), of_array(np.asarray(True)), *carried]
+        again, *made = importer.subgraph(body, scope, opsets, given)
+        if not isinstance(again, Tensor):
+            raise UnmappableError("its body cannot be mapped")
+        goes_on = bool(again.known("its condition").reshape(-1)[0])
+        carried, scanned = made[: len(carried)], made[len(carried) :]
+        for rows, one in zip(collected, scanned, strict=True):
+            rows.append(one)
+        count += 1
+    return [*carried, *(_stacked(importer, rows) for rows in collected)]
+
+
+def scan(
+    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+) -> Sequence[Any]:
+    """Scan: its body once for each slice of its inputs."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if opsets[""] < 9:
+        return _scan_8(importer, node, inputs, scope, opsets)
+    body, count = attributes["body"], attributes["num_scan_inputs"]
+    carried, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+    made = len(body.output) - len(carried)
+    input_axes = attributes.get("scan_input_axes") or [0] * count
+    backward = attributes.get("scan_input_directions") or [0] * count
+    output_axes = attributes.get("scan_output_axes") or [0] * made
+    output_backward = attributes.get("scan_output_directions") or [0] * made
+    axes = [axis % one.rank for axis, one in zip(input_axes, scanned, strict=True)]
+    rounds = scanned[0].shape[axes[0]]
+    collected: list[list[Tensor]] = [[] for _ in range(made)]
+    for i in range(rounds):
+        places = [rounds - 1 - i if b else i for b in backward]
+        slices = [
+            _taken(importer, one, axis, place)
+            for one, axis, place in zip(scanned, axes, places, strict=True)
+        ]
+        results = importer.subgraph(body, scope, opsets, [*carried, *slices])
+        carried = results[: len(carried)]
+        for rows, one, b in zip(collected, results[len(carried) :], output_backward, strict=True):
+            rows.insert(0 if b else len(rows), one)
+    return [
+        *carried,
+        *(
+            _stacked(importer, rows, axis)
+            for rows, axis in zip(collected, output_axes, strict=True)
+        ),
+    ]
+
+
+def _scan_8(
+    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+) -> Sequence[Any]:
+    raise UnmappableError("the form of opset 8, which scans each batch for itself")
+
+
+def _taken(importer: Any, tensor: Tensor, axis: int, place: int) -> Tensor:
+    if tensor.array is not None:
+        return of_array(np.take(tensor.array, place, axis))
+    starts = [place if i == axis else 0 for i in range(tensor.rank)]
+    sizes = [1 if i == axis else n for i, n in enumerate(tensor.shape)]
+    part = importer.emitter.slice(tensor, starts, sizes)
+    shape = [n for i, n in enumerate(tensor.shape) if i != axis]
+    taken: Tensor = importer.emitter.reshape(part, shape)
+    return taken
+
+
+def _stacked(importer: Any, rows: Sequence[Any], axis: int = 0) -> Tensor:
+    if not rows:
+        raise UnmappableError("it collects nothing: WebNN has no tensors without elements")
+    if not all(isinstance(row, Tensor) for row in rows):
+        raise UnmappableError("its body cannot be mapped")
+    if all(row.array is not None for row in rows):
+        return of_array(np.stack([row.array for row in rows], axis))
+    at = axis % (rows[0].rank + 1)
+    shape = [*rows[0].shape[:at], 1, *rows[0].shape[at:]]
+    parts = [importer.emitter.reshape(row, shape) for row in rows]
+    stacked: Tensor = importer.emitter.concat(parts, at) if len(parts) > 1 else parts[0]
+    return stacked
+
+
+CONTROL: dict[str, Callable[..., Sequence[Any]]] = {"If": branch, "Loop": loop, "Scan": scan}

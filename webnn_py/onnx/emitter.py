@@ -1,0 +1,142 @@
+"""The builder as handlers use it: tensors in, tensors out, each node labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.onnx.tensor import ELEMENT_TYPES, Array, Tensor, of_array, refuse
+from webnn_py.ops.operand import MLOperand
+
+BOOL = onnx.TensorProto.BOOL
+_FLAGS = {
+    *("equal", "not_equal", "greater", "greater_or_equal", "lesser", "lesser_or_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not", "is_nan", "is_infinite"),
+}
+"""Operators whose uint8 is a bool."""
+
+
+class Emitter:
+    """Every operator of the builder by its name, over tensors.
+
+    A number is a scalar constant of the data type of the first tensor. Constants become operands
+    when an operator takes them.
+
+    Args:
+        builder: Where nodes go.
+
+    Attributes:
+        label: The label of what is emitted.
+        outputs: Of each output of the node that is imported, whether it is wanted.
+    """
+
+    def __init__(self, builder: MLGraphBuilder) -> None:
+        self.builder = builder
+        self.label = ""
+        self.outputs: list[bool] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.builder, name)
+
+        def emit(*given: Any, **options: Any) -> Any:
+            tensors = [one for one in _flat([*given, *options.values()]) if type(one) is Tensor]
+            first = tensors[0]
+            args = [self._argument(one, first) for one in given]
+            options = {key: self._option(value) for key, value in options.items()}
+            made = method(*args, **options, label=self.label)
+            like = tensors[1] if name == "where" else first
+            inputs = frozenset[str]().union(*(one.inputs for one in tensors))
+            kind = _kind(name, like)
+            if isinstance(made, list):
+                return [wrap(one, kind, inputs) for one in made]
+            return wrap(made, kind, inputs)
+
+        return emit
+
+    def _argument(self, value: Any, first: Tensor) -> Any:
+        if isinstance(value, Tensor):
+            return self.operand(value)
+        if isinstance(value, list) and value and isinstance(value[0], Tensor):
+            return [self.operand(one) for one in value]
+        if isinstance(value, (float, np.floating)):
+            return self.builder.constant(float(value), first.data_type)  # type: ignore[arg-type]
+        return value
+
+    def _option(self, value: Any) -> Any:
+        return self.operand(value) if isinstance(value, Tensor) else value
+
+    def operand(self, tensor: Tensor) -> MLOperand:
+        """The operand of a tensor; of one that is known, a constant made once."""
+        if tensor.operand is None:
+            data_type = tensor.data_type
+            assert tensor.array is not None
+            if not tensor.array.size:
+                refuse("WebNN has no tensors without elements")
+            array = tensor.array.astype(np.uint8) if tensor.elem == BOOL else tensor.array
+            tensor.operand = self.builder.constant(
+                np.ascontiguousarray(array).reshape(tensor.shape),
+                data_type,  # type: ignore[arg-type]
+                name=tensor.name,
+            )
+        return tensor.operand
+
+    def constant(self, value: Any, like: Tensor) -> Tensor:
+        """A constant with the element type of another tensor."""
+        dtype = np.dtype(like.data_type)
+        made = of_array(np.asarray(value).astype(dtype))
+        return made
+
+    def array(self, value: Array) -> Tensor:
+        """A constant."""
+        return of_array(value)
+
+    def to(self, tensor: Tensor, data_type: str) -> Tensor:
+        """Cast, where it is not of the type already; to "bool", not 0."""
+        if data_type == "bool":
+            if tensor.elem == BOOL:
+                return tensor
+            zero = self.constant(0, tensor)
+            made: Tensor = self.not_equal(tensor, zero)
+            return made
+        if tensor.data_type == data_type:
+            return Tensor(
+                ELEMENT_TYPES[data_type],
+                tensor.shape,
+                None if tensor.array is None else tensor.array.astype(data_type),
+                tensor.operand,
+                tensor.inputs,
+            )
+        cast: Tensor = self.cast(tensor, data_type)
+        return cast
+
+    def moved(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+        """Reshaped, where it has another shape."""
+        if tensor.shape == tuple(shape):
+            return tensor
+        made: Tensor = self.reshape(tensor, list(shape))
+        return made
+
+
+def _kind(name: str, like: Tensor) -> int | None:
+    """The element type BOOL where a result of an operator is one."""
+    if name in _FLAGS or (like.elem == BOOL and name != "cast"):
+        return int(BOOL)
+    return None
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found += value if isinstance(value, list) else [value]
+    return found
+
+
+def wrap(operand: MLOperand, kind: int | None, inputs: frozenset[str]) -> Tensor:
+    """A tensor for an operand; a uint8 that is a bool has the kind BOOL."""
+    is_bool = kind == BOOL and operand.data_type == "uint8"
+    elem = int(BOOL) if is_bool else ELEMENT_TYPES[operand.data_type]
+    return Tensor(elem, operand.shape, None, operand, inputs)

@@ -1,0 +1,101 @@
+"""What can be computed at import, above all arithmetic on shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from webnn_py.onnx.tensor import Array
+
+MAX_ELEMENTS = 1 << 16
+"""Nodes with larger operands are left to the graph, whose passes fold what is worth it."""
+MAX_MADE = 1 << 22
+"""Elements of what a node may make of a few numbers."""
+
+
+def _broadcast(arrays: Sequence[Array]) -> int:
+    target = [int(n) for n in arrays[1].reshape(-1)]
+    rank = max(len(target), arrays[0].ndim)
+    shapes = [[1] * (rank - len(s)) + list(s) for s in (target, arrays[0].shape)]
+    return math.prod(max(pair) for pair in zip(*shapes, strict=True))
+
+
+def _range(arrays: Sequence[Array]) -> int:
+    start, limit, delta = (array.reshape(-1)[0].item() for array in arrays)
+    return max(0, math.ceil((limit - start) / delta)) if delta else MAX_MADE + 1
+
+
+MADE: dict[str, Callable[[Sequence[Array]], int]] = {
+    "ConstantOfShape": lambda arrays: math.prod(int(n) for n in arrays[0].reshape(-1)),
+    "Expand": _broadcast,
+    "Range": _range,
+    "Tile": lambda arrays: arrays[0].size * math.prod(int(n) for n in arrays[1].reshape(-1)),
+}
+"""How many elements a node makes that can make more than it has."""
+
+# fmt: off
+FOLDED = frozenset(
+    [
+        "Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan",
+        "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast",
+        "CastLike", "Ceil", "Clip", "Compress", "Concat", "ConstantOfShape", "Cos", "Cosh",
+        "CumSum", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather",
+        "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN",
+        "Less", "LessOrEqual", "Log", "Max", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul",
+        "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Shape", "Sign", "Sin",
+        "Sinh", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile",
+        "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+    ]
+)
+# fmt: on
+
+
+def can_fold(node: Any, arrays: Sequence[Array | None]) -> bool:
+    """Whether a node is one to compute at import: its inputs are known, and it is small."""
+    if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
+        return False
+    given = [array for array in arrays if array is not None]
+    if sum(array.size for array in given) > MAX_ELEMENTS:
+        return False
+    try:
+        made = MADE[node.op_type](given) if node.op_type in MADE else 0
+    except (ValueError, IndexError, OverflowError):
+        return False
+    return made <= MAX_MADE
+
+
+def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array]:
+    """Compute a node by ONNX's reference implementation.
+
+    Raises:
+        Exception: Whatever that raises for a node that is not valid.
+    """
+    feeds = {
+        name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
+    }
+    bare = onnx.NodeProto()
+    bare.CopyFrom(node)
+    graph = onnx.helper.make_graph(
+        [bare],
+        "folded",
+        [
+            onnx.helper.make_tensor_value_info(name, _element(a), a.shape)
+            for name, a in feeds.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+    )
+    ids = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    model = onnx.helper.make_model(graph, opset_imports=ids)
+    with np.errstate(all="ignore"):
+        results = ReferenceEvaluator(model).run(None, feeds)
+    return [np.asarray(result) for result in results]
+
+
+def _element(array: Array) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))

@@ -1,0 +1,227 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+Old = list[int] | None
+"""`consumed_inputs`, a hint of the first opset that says nothing about results."""
+
+
+def _register(operator: str, method: str) -> None:
+    def simple(g: Emitter, x: Tensor, *, consumed_inputs: Old = None) -> Any:
+        return getattr(g, method)(x)
+
+    handles(operator)(simple)
+
+
+for _operator, _method in {
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "HardSwish": "hard_swish",
+}.items():
+    _register(_operator, _method)
+
+
+@handles("Relu")
+def relu(g: Emitter, x: Tensor, *, consumed_inputs: Old = None) -> Any:
+    """The greater one of x and 0."""
+    return g.identity(x) if x.data_type.startswith("u") else g.relu(x)
+
+
+@handles("LeakyRelu")
+def leaky_relu(g: Emitter, x: Tensor, *, alpha: float = 0.01, consumed_inputs: Old = None) -> Any:
+    """X where it is not negative, else alpha * x."""
+    return g.leaky_relu(x, alpha=alpha)
+
+
+@handles("Elu")
+def elu(g: Emitter, x: Tensor, *, alpha: float = 1.0, consumed_inputs: Old = None) -> Any:
+    """X where it is not negative, else alpha * (exp(x) - 1)."""
+    return g.elu(x, alpha=alpha)
+
+
+@handles("Celu")
+def celu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
+    """An Elu of x / alpha, times alpha."""
+    return g.mul(g.elu(g.div(x, float(alpha))), float(alpha))
+
+
+@handles("Selu")
+def selu(
+    g: Emitter,
+    x: Tensor,
+    *,
+    alpha: float = 1.67326,
+    gamma: float = 1.0507,
+    consumed_inputs: Old = None,
+) -> Any:
+    """An Elu, times gamma; the defaults are those of opset 6."""
+    return g.mul(g.elu(x, alpha=alpha), float(gamma))
+
+
+@handles("HardSigmoid")
+def hard_sigmoid(
+    g: Emitter, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Old = None
+) -> Any:
+    """Alpha * x + beta, held between 0 and 1."""
+    return g.hard_sigmoid(x, alpha=alpha, beta=beta)
+
+
+@handles("PRelu", since=7)
+def prelu(g: Emitter, x: Tensor, slope: Tensor) -> Any:
+    """X where it is not negative, else slope * x."""
+    if x.data_type.startswith("u"):
+        return g.identity(x)
+    return g.prelu(x, slope)
+
+
+@handles("PRelu")
+def prelu_1(g: Emitter, x: Tensor, slope: Tensor, *, consumed_inputs: Old = None) -> Any:
+    """Before opset 7: one slope, or one for each channel."""
+    shape = [1, slope.shape[0], *[1] * (x.rank - 2)] if slope.rank == 1 and x.rank > 2 else [1]
+    return g.prelu(x, g.moved(slope, shape) if slope.rank == 1 else slope)
+
+
+@handles("ThresholdedRelu")
+def thresholded_relu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
+    """X where it is above alpha, else 0."""
+    return g.where(g.greater(x, float(alpha)), x, g.constant(0, x))
+
+
+@handles("Shrink")
+def shrink(g: Emitter, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
+    """X moved towards 0 by `bias` where it is further than `lambd` from it, else 0."""
+    below = g.lesser(x, g.constant(-lambd, x))
+    above = g.greater(x, g.constant(lambd, x))
+    amount = g.constant(bias, x)
+    upper = g.where(above, g.sub(x, amount), g.constant(0, x))
+    return g.where(below, g.add(x, amount), upper)
+
+
+@handles("Mish")
+def mish(g: Emitter, x: Tensor) -> Any:
+    """X * tanh(softplus(x))."""
+    return g.mul(x, g.tanh(g.softplus(x)))
+
+
+@handles("Swish")
+def swish(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
+    """X * sigmoid(alpha * x)."""
+    return g.mul(x, g.sigmoid(g.mul(x, float(alpha))))
+
+
+@handles("Gelu")
+def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
+    """Gaussian error linear unit, or its approximation by tanh."""
+    if approximate == "none":
+        return g.gelu(x)
+    cubic = g.mul(g.mul(g.mul(x, x), x), 0.044715)
+    inner = g.mul(g.add(x, cubic), math.sqrt(2 / math.pi))
+    return g.mul(g.mul(x, 0.5), g.add(g.tanh(inner), 1.0))
+
+
+@handles("Clip", since=11)
+def clip(g: Emitter, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Any:
+    """Held between two numbers, which may be computed."""
+    made = g.identity(x) if low is None else g.max(x, low)
+    return made if high is None else g.min(made, high)
+
+
+@handles("Clip")
+def clip_1(
+    g: Emitter,
+    x: Tensor,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+    consumed_inputs: Old = None,
+) -> Any:
+    """Before opset 11, between two attributes."""
+    return g.clamp(x, min_value=min, max_value=max)
+
+
+@handles("Softmax", since=13)
+def softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
+    """exp(x) / sum(exp(x)) along an axis."""
+    return g.softmax(x, axis % x.rank)
+
+
+@handles("LogSoftmax", since=13)
+def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
+    """Logarithm of the softmax, without a logarithm of 0."""
+    axes = [axis % x.rank]
+    moved = g.sub(x, g.reduce_max(x, axes=axes, keep_dimensions=True))
+    return g.sub(moved, g.reduce_log_sum_exp(moved, axes=axes, keep_dimensions=True))
+
+
+@handles("Hardmax", since=13)
+def hardmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
+    """1 at the first greatest element along an axis, else 0."""
+    at = axis % x.rank
+    best = g.arg_max(x, at, keep_dimensions=True)
+    shape = [n if i == at else 1 for i, n in enumerate(x.shape)]
+    places = g.array(np.arange(x.shape[at], dtype=np.int32).reshape(shape))
+    return g.cast(g.equal(places, best), x.data_type)
+
+
+def _flattened(operator: str, function: Any) -> None:
+    def old(g: Emitter, x: Tensor, *, axis: int = 1) -> Any:
+        at = axis % x.rank
+        rows = math.prod(x.shape[:at])
+        flat = g.moved(x, [rows, math.prod(x.shape[at:])])
+        return g.moved(function(g, flat, axis=1), x.shape)
+
+    handles(operator)(old)
+
+
+for _operator, _function in {
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "Hardmax": hardmax,
+}.items():
+    _flattened(_operator, _function)
+
+
+def _dropped(g: Emitter, x: Tensor) -> list[Any]:
+    return [g.identity(x), g.array(np.ones(x.shape, np.bool_))]
+
+
+@handles("Dropout", since=12)
+def dropout(
+    g: Emitter,
+    x: Tensor,
+    ratio: Tensor | None = None,
+    training_mode: Tensor | None = None,
+    *,
+    seed: int | None = None,
+) -> Any:
+    """Nothing is dropped at inference, nor with a ratio of 0."""
+    training = training_mode is not None and bool(training_mode.known("training_mode").item())
+    if training and (ratio is None or float(ratio.known("ratio").item())):
+        refuse("WebNN has no random numbers, which training needs")
+    return _dropped(g, x)
+
+
+@handles("Dropout")
+def dropout_1(
+    g: Emitter,
+    x: Tensor,
+    *,
+    ratio: float = 0.5,
+    is_test: int = 1,
+    consumed_inputs: Old = None,
+) -> Any:
+    """Before opset 12."""
+    if not is_test:
+        refuse("WebNN has no random numbers, which training needs")
+    return _dropped(g, x)

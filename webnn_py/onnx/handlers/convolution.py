@@ -1,0 +1,180 @@
+"""Convolutions of one, two and three dimensions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers import windows
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+def convolved(
+    g: Emitter,
+    x: Any,
+    w: Any,
+    b: Any,
+    pads: windows.Pads,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> Any:
+    """A convolution of 1 to 3 dimensions by those of two."""
+    rank = x.rank - 2
+    if rank == 1:
+        wide_x, wide_w = (g.reshape(one, [*one.shape[:2], 1, one.shape[2]]) for one in (x, w))
+        made = convolved(
+            g, wide_x, wide_w, b, [(0, 0), *pads], [1, *strides], [1, *dilations], group
+        )
+        return g.reshape(made, [*made.shape[:2], made.shape[3]])
+    if rank == 2:
+        options = {} if b is None else {"bias": b}
+        return g.conv2d(
+            x,
+            w,
+            padding=[*pads[0], *pads[1]],
+            strides=list(strides),
+            dilations=list(dilations),
+            groups=group,
+            **options,
+        )
+    if rank != 3:
+        refuse(f"a convolution of {rank} dimensions")
+    if any(pads[0]):
+        none = [0] * x.rank
+        before, after = list(none), list(none)
+        before[2], after[2] = pads[0]
+        x = g.pad(x, before, after)
+    depth = (x.shape[2] - (w.shape[2] - 1) * dilations[0] - 1) // strides[0] + 1
+    n, c, _, h, width = x.shape
+    terms = []
+    for tap in range(w.shape[2]):
+        span = (depth - 1) * strides[0] + 1
+        part = g.slice(
+            x,
+            [0, 0, tap * dilations[0], 0, 0],
+            [n, c, span, h, width],
+            strides=[1, 1, strides[0], 1, 1],
+        )
+        flat = g.reshape(g.transpose(part, permutation=[0, 2, 1, 3, 4]), [n * depth, c, h, width])
+        one = g.slice(w, [0, 0, tap, 0, 0], [*w.shape[:2], 1, *w.shape[3:]])
+        filter = g.reshape(one, [*w.shape[:2], *w.shape[3:]])
+        bias = b if tap == 0 else None
+        terms.append(convolved(g, flat, filter, bias, pads[1:], strides[1:], dilations[1:], group))
+    total = functools.reduce(g.add, terms)
+    parted = g.reshape(total, [n, depth, *total.shape[1:]])
+    return g.transpose(parted, permutation=[0, 2, 1, 3, 4])
+
+
+@handles("Conv")
+def conv(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """A convolution."""
+    rank = x.rank - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    window = list(w.shape[2:])
+    around = windows.padding(auto_pad, pads, x.shape[2:], window, steps, spread)
+    return convolved(g, x, w, b, around, steps, spread, group)
+
+
+@handles("ConvTranspose")
+def conv_transpose(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    output_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """A transposed convolution, computed whole and then cut to its padding."""
+    rank = x.rank - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    more = output_padding or [0] * rank
+    size, window = x.shape[2:], w.shape[2:]
+    whole = [
+        (size[i] - 1) * steps[i] + (window[i] - 1) * spread[i] + 1 + more[i] for i in range(rank)
+    ]
+    target = output_shape[-rank:] if output_shape else None
+    if target is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        target = [size[i] * steps[i] for i in range(rank)]
+    if target is not None:
+        total = [whole[i] - target[i] for i in range(rank)]
+        lower = auto_pad == "SAME_LOWER"
+        begin = [t - t // 2 if lower else t // 2 for t in total]
+        around = list(zip(begin, [t - x for t, x in zip(total, begin, strict=True)], strict=True))
+    else:
+        kind = "VALID" if auto_pad == "VALID" else "NOTSET"
+        around = windows.padding(kind, pads, size, window, steps, spread)
+    full = _spread(g, x, w, steps, spread, group)
+    cut = [max(0, low) for low, _ in around]
+    sizes = [whole[i] - sum(around[i]) for i in range(rank)]
+    lead = list(full.shape[:2])
+    # What lies beyond the taps' reach is zero: output padding, and negative padding.
+    short = [max(0, cut[i] + sizes[i] - full.shape[2 + i]) for i in range(rank)]
+    if any(low < 0 for low, _ in around):
+        refuse("negative padding")
+    if any(short):
+        full = g.pad(full, [0] * x.rank, [0, 0, *short])
+    made = full
+    if sizes != list(full.shape[2:]):
+        made = g.slice(full, [0, 0, *cut], [*lead, *sizes])
+    if b is None:
+        return made
+    return g.add(made, g.reshape(b, [1, b.shape[0], *[1] * rank]))
+
+
+def _spread(
+    g: Emitter, x: Any, w: Any, strides: Sequence[int], dilations: Sequence[int], group: int
+) -> Any:
+    """A transposed convolution without padding."""
+    rank = x.rank - 2
+    if rank == 1:
+        wide_x, wide_w = (g.reshape(one, [*one.shape[:2], 1, one.shape[2]]) for one in (x, w))
+        made = _spread(g, wide_x, wide_w, [1, *strides], [1, *dilations], group)
+        return g.reshape(made, [*made.shape[:2], made.shape[3]])
+    if rank == 2:
+        return g.conv_transpose2d(
+            x, w, strides=list(strides), dilations=list(dilations), groups=group
+        )
+    if rank != 3:
+        refuse(f"a transposed convolution of {rank} dimensions")
+    n, c, depth, h, width = x.shape
+    total = (depth - 1) * strides[0] + (w.shape[2] - 1) * dilations[0] + 1
+    flat = g.reshape(g.transpose(x, permutation=[0, 2, 1, 3, 4]), [n * depth, c, h, width])
+    result = None
+    for tap in range(w.shape[2]):
+        one = g.slice(w, [0, 0, tap, 0, 0], [*w.shape[:2], 1, *w.shape[3:]])
+        filter = g.reshape(one, [*w.shape[:2], *w.shape[3:]])
+        made = _spread(g, flat, filter, strides[1:], dilations[1:], group)
+        rows = g.reshape(made, [n, depth, *made.shape[1:]])
+        # Rows to their places in the output's depth, by a product with a matrix of zeros and ones.
+        places = np.zeros((total, depth), np.float32)
+        places[np.arange(depth) * strides[0] + tap * dilations[0], np.arange(depth)] = 1
+        wide = g.reshape(rows, [n, depth, made.shape[1] * made.shape[2] * made.shape[3]])
+        put = g.matmul(g.constant(np.broadcast_to(places, (n, total, depth)), x), wide)
+        term = g.reshape(put, [n, total, *made.shape[1:]])
+        result = term if result is None else g.add(result, term)
+    return g.transpose(result, permutation=[0, 2, 1, 3, 4])

@@ -1,0 +1,362 @@
+"""Elementwise operators: arithmetic, comparisons, logic, casts."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, webnn_type
+
+BINARY = {
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_or_equal",
+    "Less": "lesser",
+    "LessOrEqual": "lesser_or_equal",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+}
+UNARY = {
+    "Abs": "abs",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Erf": "erf",
+    "Exp": "exp",
+    "Floor": "floor",
+    "IsNaN": "is_nan",
+    "Log": "log",
+    "Neg": "neg",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Round": "round_even",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+}
+
+
+def aligned(g: Emitter, a: Tensor, b: Tensor, axis: int | None, broadcast: int) -> Tensor:
+    """The second operand as operators before opset 7 broadcast it: along `axis` of the first."""
+    if not broadcast or axis is None:
+        return b
+    at = axis % a.rank
+    return g.moved(b, [*b.shape, *[1] * (a.rank - at - b.rank)])
+
+
+def _register_binary(operator: str, method: str) -> None:
+    def binary(g: Emitter, a: Tensor, b: Tensor) -> Any:
+        return getattr(g, method)(a, b)
+
+    def old(
+        g: Emitter,
+        a: Tensor,
+        b: Tensor,
+        *,
+        axis: int | None = None,
+        broadcast: int = 0,
+        consumed_inputs: list[int] | None = None,
+    ) -> Any:
+        return getattr(g, method)(a, aligned(g, a, b, axis, broadcast))
+
+    if operator not in ("GreaterOrEqual", "LessOrEqual"):
+        handles(operator)(old)
+    handles(operator, since=7)(binary)
+
+
+def _register_unary(operator: str, method: str) -> None:
+    def unary(g: Emitter, x: Tensor, *, consumed_inputs: list[int] | None = None) -> Any:
+        data_type = x.data_type
+        if method in ("abs", "sign") and DTYPES[data_type].kind == "u":
+            return (
+                g.identity(x) if method == "abs" else g.cast(g.not_equal(x, zero(g, x)), data_type)
+            )
+        return getattr(g, method)(x)
+
+    handles(operator)(unary)
+
+
+def zero(g: Emitter, like: Tensor) -> Tensor:
+    """A scalar 0."""
+    return g.constant(0, like)
+
+
+for _operator, _method in BINARY.items():
+    _register_binary(_operator, _method)
+for _operator, _method in UNARY.items():
+    _register_unary(_operator, _method)
+
+
+@handles("Identity")
+def identity(g: Emitter, x: Tensor) -> Tensor:
+    """The same tensor; one that is known stays so."""
+    return x
+
+
+@handles("Pow", since=7)
+def power(g: Emitter, x: Tensor, y: Tensor) -> Any:
+    """X to the power of y, in x's data type; float exponents are computed as floats."""
+    if y.elem == x.elem:
+        return g.pow(x, y)
+    if x.is_float:
+        return g.pow(x, g.to(y, x.data_type))
+    if y.is_float:
+        return g.cast(g.pow(g.to(x, y.data_type), y), x.data_type)
+    return g.pow(x, g.to(y, x.data_type))
+
+
+@handles("Pow")
+def power_1(
+    g: Emitter, x: Tensor, y: Tensor, *, axis: int | None = None, broadcast: int = 0
+) -> Any:
+    """Before opset 7, with its own broadcasting."""
+    return g.pow(x, aligned(g, x, y, axis, broadcast))
+
+
+def _variadic(method: str) -> Callable[..., Any]:
+    def combine(g: Emitter, *data: Tensor, consumed_inputs: list[int] | None = None) -> Any:
+        if len(data) == 1:
+            return g.identity(data[0])
+        return functools.reduce(getattr(g, method), data)
+
+    return combine
+
+
+for _operator, _method in {"Max": "max", "Min": "min", "Sum": "add"}.items():
+    handles(_operator)(_variadic(_method))
+
+
+@handles("Mean")
+def mean(g: Emitter, *data: Tensor, consumed_inputs: list[int] | None = None) -> Any:
+    """Sum of all, divided by their number."""
+    total = functools.reduce(g.add, data) if len(data) > 1 else g.identity(data[0])
+    return g.div(total, float(len(data)))
+
+
+@handles("Where")
+def where(g: Emitter, condition: Tensor, x: Tensor, y: Tensor) -> Any:
+    """X where the condition holds, else y."""
+    return g.where(condition, x, y)
+
+
+@handles("Mod")
+def mod(g: Emitter, a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
+    """Remainder with the sign of the divisor; with `fmod` that of the dividend."""
+    if a.is_float:
+        quotient = g.div(a, b)
+        if fmod:
+            whole = g.mul(g.sign(quotient), g.floor(g.abs(quotient)))
+            return g.sub(a, g.mul(whole, b))
+        return g.sub(a, g.mul(g.floor(quotient), b))
+    rest = g.sub(a, g.mul(g.div(a, b), b))
+    if fmod or DTYPES[a.data_type].kind == "u":
+        return rest
+    nothing = zero(g, a)
+    differ = g.logical_xor(g.lesser(rest, nothing), g.lesser(b, nothing))
+    shifted = g.logical_and(differ, g.not_equal(rest, nothing))
+    return g.where(shifted, g.add(rest, b), rest)
+
+
+@handles("BitShift")
+def bit_shift(g: Emitter, x: Tensor, y: Tensor, *, direction: str) -> Any:
+    """Shift by a table of powers of two: times one, or divided by it and rounded down."""
+    info = DTYPES[x.data_type]
+    bits = info.bits - (info.kind == "i")
+    powers = np.array([1 << i for i in range(bits)], info.numpy)
+    if direction == "LEFT":
+        powers = np.append(powers, info.numpy.type(info.min if info.kind == "i" else 0))
+    last = g.constant(len(powers) - 1, y)
+    places = g.cast(g.min(y, last), "int64" if y.data_type == "uint64" else "int32")
+    factor = g.gather(g.array(powers), places)
+    if direction == "LEFT":
+        result = g.mul(x, factor)
+        too_far = g.greater_or_equal(y, g.constant(info.bits, y))
+        return g.where(too_far, zero(g, result), result)
+    quotient = g.div(x, factor)
+    far = g.greater_or_equal(y, g.constant(bits, y))
+    if info.kind == "u":
+        return g.where(far, zero(g, quotient), quotient)
+    nothing = zero(g, x)
+    rest = g.sub(x, g.mul(quotient, factor))
+    down = g.where(g.lesser(rest, nothing), g.sub(quotient, g.constant(1, x)), quotient)
+    ends = g.where(g.lesser(x, nothing), g.constant(-1, x), nothing)
+    return g.where(far, ends, down)
+
+
+def _bits(
+    g: Emitter, a: Tensor, b: Tensor, combine: Callable[[Any, Any], Any], data_type: str
+) -> Any:
+    """Bit by bit: the sum of powers of two where two bits combine to one."""
+    info = DTYPES[data_type]
+    if info.kind == "i":
+        unsigned = f"u{data_type}"
+        made = _bits(g, g.cast(a, unsigned), g.cast(b, unsigned), combine, unsigned)
+        return g.cast(made, data_type)
+    total = None
+    two = g.constant(2, a)
+    for i in range(info.bits):
+        power_of = g.constant(1 << i, a)
+        one_a, one_b = (_modulo(g, g.div(x, power_of), two) for x in (a, b))
+        term = g.mul(combine(one_a, one_b), power_of)
+        total = term if total is None else g.add(total, term)
+    return total
+
+
+def _modulo(g: Emitter, x: Any, by: Any) -> Any:
+    return g.sub(x, g.mul(g.div(x, by), by))
+
+
+@handles("BitwiseAnd")
+def bitwise_and(g: Emitter, a: Tensor, b: Tensor) -> Any:
+    """The bits that both have."""
+    return _bits(g, a, b, lambda p, q: g.mul(p, q), a.data_type)
+
+
+@handles("BitwiseOr")
+def bitwise_or(g: Emitter, a: Tensor, b: Tensor) -> Any:
+    """The bits that one has."""
+    return _bits(g, a, b, lambda p, q: g.max(p, q), a.data_type)
+
+
+@handles("BitwiseXor")
+def bitwise_xor(g: Emitter, a: Tensor, b: Tensor) -> Any:
+    """The bits that just one has."""
+    return _bits(g, a, b, lambda p, q: g.sub(g.max(p, q), g.min(p, q)), a.data_type)
+
+
+@handles("BitwiseNot")
+def bitwise_not(g: Emitter, x: Tensor) -> Any:
+    """All bits turned: what is left of the number with all of them."""
+    info = DTYPES[x.data_type]
+    return g.sub(g.constant(-1 if info.kind == "i" else int(info.max), x), x)
+
+
+@handles("IsInf")
+def is_inf(g: Emitter, x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
+    """Infinities, of both signs or one."""
+    if detect_negative and detect_positive:
+        return g.is_infinite(x)
+    if not detect_negative and not detect_positive:
+        return g.not_equal(g.is_nan(x), g.is_nan(x))
+    return g.equal(x, -math.inf if detect_negative else math.inf)
+
+
+@handles("Cast")
+def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    """To another data type; a bool is whether the element is not 0."""
+    if to == BOOL:
+        return x if x.elem == BOOL else g.to(x, "bool")
+    target = webnn_type(to)
+    webnn_type(x.elem)
+    if x.elem == to:
+        return g.identity(x)
+    return g.to(x, target) if x.data_type == target else g.cast(x, target)
+
+
+@handles("Cast")
+def cast_1(g: Emitter, x: Tensor, *, to: Any) -> Any:
+    """Before opset 6, with the name of the type."""
+    number = onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to
+    return cast(g, x, to=number)
+
+
+handles("Cast", since=6)(cast)
+
+
+@handles("CastLike")
+def cast_like(
+    g: Emitter, x: Tensor, target: Tensor, *, saturate: int = 1, round_mode: str = "up"
+) -> Any:
+    """To the data type of another tensor."""
+    return cast(g, x, to=target.elem)
+
+
+def _sinh(g: Emitter, x: Tensor, sign: float) -> Any:
+    return g.mul(g.add(g.exp(x), g.mul(g.exp(g.neg(x)), sign)), 0.5)
+
+
+@handles("Sinh")
+def sinh(g: Emitter, x: Tensor) -> Any:
+    """(exp(x) - exp(-x)) / 2."""
+    return _sinh(g, x, -1.0)
+
+
+@handles("Cosh")
+def cosh(g: Emitter, x: Tensor) -> Any:
+    """(exp(x) + exp(-x)) / 2."""
+    return _sinh(g, x, 1.0)
+
+
+@handles("Asinh")
+def asinh(g: Emitter, x: Tensor) -> Any:
+    """log(|x| + sqrt(x^2 + 1)) with the sign of x."""
+    size = g.abs(x)
+    return g.mul(g.sign(x), g.log(g.add(size, g.sqrt(g.add(g.mul(x, x), 1.0)))))
+
+
+@handles("Acosh")
+def acosh(g: Emitter, x: Tensor) -> Any:
+    """log(x + sqrt(x^2 - 1))."""
+    return g.log(g.add(x, g.sqrt(g.sub(g.mul(x, x), 1.0))))
+
+
+@handles("Atanh")
+def atanh(g: Emitter, x: Tensor) -> Any:
+    """log((1 + x) / (1 - x)) / 2."""
+    return g.mul(g.log(g.div(g.add(x, 1.0), g.add(g.neg(x), 1.0))), 0.5)
+
+
+def _atan(g: Emitter, x: Any) -> Any:
+    """By Cephes' atanf: three ranges, then a polynomial; within 2 ulp of float32."""
+    size = g.abs(x)
+    far = g.greater(size, 2.414213562373095)
+    middle = g.greater(size, 0.4142135623730950)
+    reduced = g.where(
+        far,
+        g.neg(g.reciprocal(g.max(size, 0.1))),
+        g.where(middle, g.div(g.add(size, -1.0), g.add(size, 1.0)), size),
+    )
+    scalar = g.constant
+    start = g.where(
+        far,
+        scalar(math.pi / 2, x),
+        g.where(middle, scalar(math.pi / 4, x), scalar(0, x)),
+    )
+    z = g.mul(reduced, reduced)
+    total: Any = g.mul(z, 8.05374449538e-2)
+    for term in (-1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1):
+        total = g.mul(g.add(total, term), z)
+    made = g.add(start, g.add(g.mul(total, reduced), reduced))
+    return g.where(g.lesser(x, zero(g, x)), g.neg(made), made)
+
+
+@handles("Atan")
+def atan(g: Emitter, x: Tensor) -> Any:
+    """Arc tangent; WebNN has none, so by a polynomial."""
+    return _atan(g, x)
+
+
+@handles("Asin")
+def asin(g: Emitter, x: Tensor) -> Any:
+    """Arc sine: 2 atan(x / (1 + sqrt(1 - x^2)))."""
+    below = g.add(g.sqrt(g.add(g.neg(g.mul(x, x)), 1.0)), 1.0)
+    return g.mul(_atan(g, g.div(x, below)), 2.0)
+
+
+@handles("Acos")
+def acos(g: Emitter, x: Tensor) -> Any:
+    """Arc cosine: pi / 2 less the arc sine."""
+    return g.add(g.neg(asin(g, x)), math.pi / 2)

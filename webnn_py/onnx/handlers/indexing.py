@@ -1,0 +1,231 @@
+"""Gathering, scattering, and what picks by contents."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.reduction import lowest
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+def _indices(g: Emitter, tensor: Tensor) -> Tensor:
+    if tensor.data_type in ("int32", "uint32", "int64"):
+        return tensor
+    return g.to(tensor, "int64" if tensor.data_type == "uint64" else "int32")
+
+
+@handles("Gather")
+def gather(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
+    """Slices at indices along an axis."""
+    return g.gather(x, _indices(g, indices), axis=axis % x.rank)
+
+
+@handles("GatherElements")
+def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
+    """For each index, the element at the same place but at that index along an axis."""
+    at = axis % x.rank
+    if any(i != at and a != b for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))):
+        sizes = [n if i == at else indices.shape[i] for i, n in enumerate(x.shape)]
+        x = g.slice(x, [0] * x.rank, sizes)
+    return g.gather_elements(x, _indices(g, indices), axis=at)
+
+
+@handles("GatherND")
+def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
+    """Slices at coordinates; batches get their own number as the first coordinates."""
+    if batch_dims:
+        outer = x.shape[:batch_dims]
+        middle = indices.shape[batch_dims:-1]
+        grid = np.stack(list(np.indices(outer)), -1).astype(np.int64)
+        grid = grid.reshape([*outer, *[1] * len(middle), batch_dims])
+        grid = np.broadcast_to(grid, [*outer, *middle, batch_dims])
+        numbers = g.constant(grid, indices)
+        indices = g.concat([numbers, indices], indices.rank - 1)
+    return g.gather_nd(x, _indices(g, indices))
+
+
+_COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _scattered_by_parts(
+    g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
+) -> Any:
+    """One index along the axis after the other, so that repeated ones are combined."""
+    combine = getattr(g, _COMBINE[reduction])
+    made = x
+    for i in range(indices.shape[axis]):
+        starts = [i if k == axis else 0 for k in range(indices.rank)]
+        sizes = [1 if k == axis else n for k, n in enumerate(indices.shape)]
+        places, part = g.slice(indices, starts, sizes), g.slice(updates, starts, sizes)
+        old = g.gather_elements(_narrowed(g, made, sizes, axis), places, axis=axis)
+        made = _put(g, made, places, combine(old, part), axis)
+    return made
+
+
+def _narrowed(g: Emitter, x: Any, sizes: list[int], axis: int) -> Any:
+    wanted = [n if i == axis else sizes[i] for i, n in enumerate(x.shape)]
+    return x if wanted == list(x.shape) else g.slice(x, [0] * x.rank, wanted)
+
+
+def _put(g: Emitter, x: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Scatter where the indices cover less than the input in the other dimensions."""
+    narrow = _narrowed(g, x, list(indices.shape), axis)
+    if narrow is x:
+        return g.scatter_elements(x, indices, updates, axis=axis)
+    places = [
+        np.arange(n).reshape([n if k == i else 1 for k in range(x.rank)])
+        for i, n in enumerate(indices.shape)
+    ]
+    columns = [
+        g.expand(
+            g.to(indices, "int64") if i == axis else g.array(part.astype(np.int64)),
+            list(indices.shape),
+        )
+        for i, part in enumerate(places)
+    ]
+    coordinates = g.concat([g.reshape(c, [*indices.shape, 1]) for c in columns], x.rank)
+    return g.scatter_nd(x, coordinates, updates)
+
+
+@handles("ScatterElements", "Scatter")
+def scatter_elements(
+    g: Emitter,
+    x: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    *,
+    axis: int = 0,
+    reduction: str = "none",
+) -> Any:
+    """Elements put, or combined with what is there, at indices along an axis."""
+    at = axis % x.rank
+    places = _indices(g, indices)
+    if reduction == "none":
+        return _put(g, x, places, updates, at)
+    return _scattered_by_parts(g, x, places, updates, at, reduction)
+
+
+@handles("ScatterND")
+def scatter_nd(
+    g: Emitter, x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
+) -> Any:
+    """Slices put, or combined with what is there, at coordinates."""
+    if reduction == "none":
+        return g.scatter_nd(x, indices, updates)
+    combine = getattr(g, _COMBINE[reduction])
+    depth = indices.shape[-1]
+    count = math.prod(indices.shape[:-1])
+    places = g.reshape(indices, [count, depth])
+    parts = g.reshape(updates, [count, *x.shape[depth:]])
+    made: Any = x
+    for i in range(count):
+        place = g.slice(places, [i, 0], [1, depth])
+        part = g.slice(parts, [i, *[0] * (parts.rank - 1)], [1, *parts.shape[1:]])
+        made = g.scatter_nd(made, place, combine(g.gather_nd(made, place), part))
+    return made
+
+
+@handles("OneHot")
+def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
+    """One value at each index along a new axis, another one elsewhere."""
+    count = depth.integers("depth")[0]
+    at = axis % (indices.rank + 1)
+    shape = [*indices.shape[:at], 1, *indices.shape[at:]]
+    kind = "float32" if indices.is_float else "int64"
+    numbers = g.reshape(g.to(indices, kind), shape)
+    size = g.constant(count, numbers)
+    nothing = g.constant(0, numbers)
+    numbers = g.where(g.lesser(numbers, nothing), g.add(numbers, size), numbers)
+    row = np.arange(count).reshape([count if i == at else 1 for i in range(len(shape))])
+    off = g.reshape(g.slice(values, [0], [1]), [])
+    on = g.reshape(g.slice(values, [1], [1]), [])
+    return g.where(g.equal(numbers, g.constant(row, numbers)), on, off)
+
+
+@handles("Compress")
+def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = None) -> Any:
+    """What a known condition selects."""
+    places = np.flatnonzero(condition.known("condition"))
+    if not len(places):
+        refuse("WebNN has no tensors without elements")
+    if axis is None:
+        x, axis = g.reshape(x, [math.prod(x.shape)]), 0
+    return g.gather(x, g.array(places.astype(np.int64)), axis=axis % x.rank)
+
+
+def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
+    """The k extremes, one after the other: each one found is put out of the way."""
+    if count > 256:
+        refuse(f"WebNN has no sorting; k = {count} is too many to find one by one")
+    at = axis % x.rank
+    info = DTYPES[x.data_type]
+    find = "arg_max" if largest else "arg_min"
+    worst = lowest(x) if largest else (np.inf if info.kind == "f" else info.max)
+    shape = [n if i == at else 1 for i, n in enumerate(x.shape)]
+    places = g.array(np.arange(x.shape[at], dtype=np.int64).reshape(shape))
+    taken: Any = None
+    values, indices = [], []
+    left: Any = x
+    big = g.array(np.asarray(x.shape[at], np.int64))
+    for _ in range(count):
+        if taken is None:
+            best = getattr(g, find)(left, at, keep_dimensions=True, output_data_type="int64")
+        else:
+            # Of what is not taken: the extreme value, and the first free place that has it.
+            reduce = g.reduce_max if largest else g.reduce_min
+            extreme = reduce(left, axes=[at], keep_dimensions=True)
+            fits = g.logical_and(g.equal(left, extreme), g.logical_not(taken))
+            best = g.reduce_min(g.where(fits, places, big), axes=[at], keep_dimensions=True)
+        values.append(g.gather_elements(x, best, axis=at))
+        indices.append(best)
+        here = g.equal(places, best)
+        taken = here if taken is None else g.logical_or(taken, here)
+        left = g.where(here, g.constant(worst, x), left)
+    if count == 1:
+        return [values[0], indices[0]]
+    return [g.concat(values, at), g.concat(indices, at)]
+
+
+@handles("TopK", since=10)
+def top_k(
+    g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> Any:
+    """The k greatest or least elements along an axis, in order, and their places."""
+    return _top(g, x, k.integers("k")[0], axis, largest)
+
+
+@handles("TopK")
+def top_k_1(g: Emitter, x: Tensor, *, k: int, axis: int = -1) -> Any:
+    """Before opset 10."""
+    return _top(g, x, k, axis, 1)
+
+
+@handles("TensorScatter")
+def tensor_scatter(
+    g: Emitter,
+    past: Tensor,
+    update: Tensor,
+    write_indices: Tensor | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Any:
+    """A cache with new rows in it, from an index of each batch on."""
+    at = axis % past.rank
+    length, count = past.shape[at], update.shape[at]
+    steps = [1] * past.rank
+    steps[at] = count
+    rows = g.array(np.arange(count, dtype=np.int64).reshape(steps))
+    if write_indices is not None:
+        first = g.reshape(write_indices, [past.shape[0], *[1] * (past.rank - 1)])
+        rows = g.add(first, rows)
+    if mode == "circular":
+        size = g.array(np.asarray(length, np.int64))
+        rows = g.sub(rows, g.mul(g.div(rows, size), size))
+    return g.scatter_elements(past, g.expand(rows, list(update.shape)), update, axis=at)

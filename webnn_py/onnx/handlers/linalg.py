@@ -1,0 +1,194 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+def product(g: Emitter, a: Any, b: Any) -> Any:
+    """NumPy's matmul of floats: vectors count as matrices of a row or a column."""
+    row, column = a.rank == 1, b.rank == 1
+    if row:
+        a = g.reshape(a, [1, a.shape[0]])
+    if column:
+        b = g.reshape(b, [b.shape[0], 1])
+    made = g.matmul(a, b)
+    shape = list(made.shape)
+    if row:
+        del shape[-2]
+    if column:
+        del shape[-1]
+    return g.moved(made, shape)
+
+
+def integer_product(g: Emitter, a: Any, b: Any, data_type: str) -> Any:
+    """A product of integers: each element times each, and a sum of integers."""
+    row, column = a.rank == 1, b.rank == 1
+    a = g.reshape(a, [1, a.shape[0]]) if row else a
+    b = g.reshape(b, [b.shape[0], 1]) if column else b
+    left = g.reshape(g.to(a, data_type), [*a.shape, 1])
+    right = g.reshape(g.to(b, data_type), [*b.shape[:-2], 1, *b.shape[-2:]])
+    made = g.reduce_sum(g.mul(left, right), axes=[max(left.rank, right.rank) - 2])
+    shape = list(made.shape)
+    if row:
+        del shape[-2]
+    if column:
+        del shape[-1]
+    return g.moved(made, shape)
+
+
+@handles("MatMul")
+def matmul(g: Emitter, a: Tensor, b: Tensor) -> Any:
+    """A product of matrices, or of many."""
+    if a.is_float:
+        return product(g, a, b)
+    return integer_product(g, a, b, a.data_type)
+
+
+@handles("Gemm", since=7)
+def gemm(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803 - ONNX's name
+    transB: int = 0,  # noqa: N803
+) -> Any:
+    """Alpha * A x B + beta * C."""
+    if not a.is_float:
+        refuse(f"WebNN has no products of {a.data_type}")
+    options = {} if c is None else {"c": c}
+    return g.gemm(
+        a,
+        b,
+        alpha=alpha,
+        beta=beta,
+        a_transpose=bool(transA),
+        b_transpose=bool(transB),
+        **options,
+    )
+
+
+@handles("Gemm")
+def gemm_1(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    broadcast: int = 0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Any:
+    """Before opset 7."""
+    return gemm(g, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@handles("Einsum")
+def einsum(g: Emitter, *inputs: Tensor, equation: str) -> Any:
+    """Sums of products over named indices: aligned, multiplied, summed."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    letters = [_letters(term, one.rank) for term, one in zip(terms, inputs, strict=True)]
+    dots = max(([c for c in names if c.isdigit()] for names in letters), key=len, default=[])
+    if arrow:
+        at = right.partition("...")
+        result = [*at[0], *(sorted(dots, reverse=True) if at[1] else []), *at[2]]
+    else:
+        flat = [c for names in letters for c in names]
+        result = [*sorted(dots, reverse=True), *sorted(c for c in set(flat) if flat.count(c) == 1)]
+        result = [*dict.fromkeys(result)]
+    prepared = [_diagonal(g, one, names) for one, names in zip(inputs, letters, strict=True)]
+    summed = [
+        c for c in dict.fromkeys(c for _, names in prepared for c in names) if c not in result
+    ]
+    order = [*result, *summed]
+    if len(order) > 8:
+        refuse(f"{len(order)} indices, more than WebNN has dimensions")
+    if len(prepared) == 2 and inputs[0].is_float:
+        made = _contracted(g, prepared[0], prepared[1], result, summed)
+        if made is not None:
+            return made
+    factors = [_spread(g, one, names, order) for one, names in prepared]
+    total = functools.reduce(g.mul, factors)
+    if summed:
+        total = g.reduce_sum(total, axes=list(range(len(result), len(order))))
+    elif len(factors) == 1:
+        total = g.identity(total)
+    return total
+
+
+def _letters(term: str, rank: int) -> list[str]:
+    head, dots, tail = term.partition("...")
+    if not dots:
+        return list(term)
+    count = rank - len(head) - len(tail)
+    return [*head, *(str(i) for i in reversed(range(count))), *tail]
+
+
+def _diagonal(g: Emitter, x: Any, names: list[str]) -> tuple[Any, list[str]]:
+    """An index that stands twice is a diagonal: masked, and summed away."""
+    while len(set(names)) < len(names):
+        twice = next(c for c in names if names.count(c) > 1)
+        i, j = [k for k, c in enumerate(names) if c == twice][:2]
+        n = x.shape[i]
+        shape = [n if k in (i, j) else 1 for k in range(x.rank)]
+        x = g.where(g.array(np.eye(n, dtype=np.bool_).reshape(shape)), x, g.constant(0, x))
+        x = g.reduce_sum(x, axes=[j])
+        names = [c for k, c in enumerate(names) if k != j]
+    return x, names
+
+
+def _spread(g: Emitter, x: Any, names: Sequence[str], order: Sequence[str]) -> Any:
+    present = [c for c in order if c in names]
+    moved = x
+    if present != list(names):
+        moved = g.transpose(x, permutation=[names.index(c) for c in present])
+    sizes = dict(zip(names, x.shape, strict=True))
+    return g.moved(moved, [sizes.get(c, 1) for c in order])
+
+
+def _contracted(
+    g: Emitter,
+    a: tuple[Any, list[str]],
+    b: tuple[Any, list[str]],
+    result: Sequence[str],
+    summed: Sequence[str],
+) -> Any:
+    """Two factors as one product of matrices, or None where an index is in one factor alone."""
+    sizes: dict[str, int] = {}
+    for x, names in (a, b):
+        for c, n in zip(names, x.shape, strict=True):
+            if sizes.setdefault(c, n) != n:
+                return None
+    if not summed or any(c not in a[1] or c not in b[1] for c in summed):
+        return None
+    batch = [c for c in result if c in a[1] and c in b[1]]
+    rows = [c for c in result if c in a[1] and c not in b[1]]
+    columns = [c for c in result if c not in a[1]]
+
+    def matrix(side: tuple[Any, list[str]], first: Sequence[str], last: Sequence[str]) -> Any:
+        order = [*batch, *first, *last]
+        moved = g.transpose(side[0], permutation=[side[1].index(c) for c in order])
+        outer = [sizes[c] for c in batch]
+        ends = [math.prod(sizes[c] for c in names) for names in (first, last)]
+        return g.reshape(moved, [*outer, *ends])
+
+    made = g.matmul(matrix(a, rows, summed), matrix(b, summed, columns))
+    named = [*batch, *rows, *columns]
+    parted = g.reshape(made, [sizes[c] for c in named])
+    return g.transpose(parted, permutation=[named.index(c) for c in result])

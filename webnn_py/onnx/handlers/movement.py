@@ -1,0 +1,386 @@
+"""Operators that move elements, or make them of shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, of_array, refuse, webnn_type
+
+Old = list[int] | None
+
+
+def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> list[int]:
+    new = [
+        shape[i] if size == 0 and not allowzero and i < len(shape) else size
+        for i, size in enumerate(target)
+    ]
+    if -1 in new:
+        rest = -math.prod(new)
+        new[new.index(-1)] = math.prod(shape) // rest if rest else 0
+    return new
+
+
+@handles("Reshape", since=5)
+def reshape(g: Emitter, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Any:
+    """Another shape for the same elements."""
+    return g.reshape(x, _reshaped(x.shape, shape.integers("shape"), allowzero))
+
+
+@handles("Reshape")
+def reshape_1(
+    g: Emitter, x: Tensor, *, shape: list[int] | None = None, consumed_inputs: Old = None
+) -> Any:
+    """Before opset 5."""
+    return g.reshape(x, _reshaped(x.shape, shape or [], 0))
+
+
+@handles("Flatten")
+def flatten(g: Emitter, x: Tensor, *, axis: int = 1) -> Any:
+    """To a matrix, split before an axis."""
+    at = axis if axis >= 0 else axis + x.rank
+    return g.reshape(x, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
+
+
+@handles("Transpose")
+def transpose(g: Emitter, x: Tensor, *, perm: list[int] | None = None) -> Any:
+    """Dimensions in another order, by default turned round."""
+    return g.transpose(x, permutation=perm if perm is not None else [*range(x.rank)][::-1])
+
+
+def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
+    if axes is None:
+        axes = [i for i, n in enumerate(x.shape) if n == 1]
+    used = {axis % x.rank for axis in axes}
+    if any(x.shape[axis] != 1 for axis in used):
+        refuse(f"its axes {sorted(used)} of shape {list(x.shape)} are not all 1")
+    return g.reshape(x, [n for i, n in enumerate(x.shape) if i not in used])
+
+
+@handles("Squeeze", since=13)
+def squeeze(g: Emitter, x: Tensor, axes: Tensor | None = None) -> Any:
+    """Without dimensions of 1."""
+    return _squeezed(g, x, None if axes is None else axes.integers("axes"))
+
+
+@handles("Squeeze")
+def squeeze_1(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
+    """Before opset 13."""
+    return _squeezed(g, x, axes)
+
+
+def _unsqueezed(g: Emitter, x: Tensor, axes: Sequence[int]) -> Any:
+    rank = x.rank + len(axes)
+    used = {axis % rank for axis in axes}
+    sizes = iter(x.shape)
+    return g.reshape(x, [1 if i in used else next(sizes) for i in range(rank)])
+
+
+@handles("Unsqueeze", since=13)
+def unsqueeze(g: Emitter, x: Tensor, axes: Tensor) -> Any:
+    """With dimensions of 1 put in."""
+    return _unsqueezed(g, x, axes.integers("axes"))
+
+
+@handles("Unsqueeze")
+def unsqueeze_1(g: Emitter, x: Tensor, *, axes: list[int]) -> Any:
+    """Before opset 13."""
+    return _unsqueezed(g, x, axes)
+
+
+@handles("Concat")
+def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
+    """One after the other along an axis; what has no elements is left out."""
+    full = [one for one in inputs if math.prod(one.shape)]
+    if not full:
+        return inputs[0]
+    return g.concat(full, axis % full[0].rank) if len(full) > 1 else g.identity(full[0])
+
+
+def _parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
+    if len(sizes) == 1:
+        return [g.identity(x)]
+    return g.split(x, list(sizes), axis=axis)
+
+
+@handles("Split", since=13)
+def split(
+    g: Emitter,
+    x: Tensor,
+    split: Tensor | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> Any:
+    """Into parts of given or equal sizes; the last equal one may be smaller."""
+    at = axis % x.rank
+    if split is not None:
+        return _parts(g, x, split.integers("split"), at)
+    count = num_outputs or len(g.outputs)
+    size = -(-x.shape[at] // count)
+    sizes = [size] * (count - 1)
+    return _parts(g, x, [*sizes, x.shape[at] - sum(sizes)], at)
+
+
+@handles("Split")
+def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = None) -> Any:
+    """Before opset 13."""
+    at = axis % x.rank
+    count = len(g.outputs)
+    return _parts(g, x, split or [x.shape[at] // count] * count, at)
+
+
+def _sliced(
+    g: Emitter,
+    x: Tensor,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> Any:
+    begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
+    turned = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = axis % x.rank
+        first, last, _ = slice(start, end, step).indices(x.shape[at])
+        if step < 0 and end < -x.shape[at]:
+            last = -1
+        places = range(first, last, step)
+        if not places:
+            refuse("WebNN has no tensors without elements")
+        low, high = min(places[0], places[-1]), max(places[0], places[-1])
+        begin[at], sizes[at], strides[at] = low, high - low + 1, abs(step)
+        if step < 0:
+            turned.append(at)
+    whole = begin == [0] * x.rank and sizes == list(x.shape) and set(strides) <= {1}
+    made = x if whole else g.slice(x, begin, sizes, strides=strides)
+    if turned:
+        return g.reverse(made, axes=turned)
+    return g.identity(x) if whole else made
+
+
+@handles("Slice", since=10)
+def slice_10(
+    g: Emitter,
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Any:
+    """A part, with steps, as NumPy slices."""
+    first = starts.integers("starts")
+    return _sliced(
+        g,
+        x,
+        first,
+        ends.integers("ends"),
+        range(len(first)) if axes is None else axes.integers("axes"),
+        [1] * len(first) if steps is None else steps.integers("steps"),
+    )
+
+
+@handles("Slice")
+def slice_1(
+    g: Emitter, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
+) -> Any:
+    """Before opset 10."""
+    used = list(range(len(starts))) if axes is None else axes
+    return _sliced(g, x, starts, ends, used, [1] * len(starts))
+
+
+@handles("Expand")
+def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
+    """Broadcast with a shape."""
+    target = shape.integers("shape")
+    return g.expand(x, list(np.broadcast_shapes(x.shape, tuple(target))))
+
+
+@handles("Tile", since=6)
+def tile(g: Emitter, x: Tensor, repeats: Tensor) -> Any:
+    """Repeated along each axis."""
+    return g.tile(x, repeats.integers("repeats"))
+
+
+@handles("Tile")
+def tile_1(g: Emitter, x: Tensor, tiles: Tensor, axis: Tensor) -> Any:
+    """Before opset 6, along one axis."""
+    counts = [1] * x.rank
+    counts[axis.integers("axis")[0]] = tiles.integers("tiles")[0]
+    return g.tile(x, counts)
+
+
+def _padded(
+    g: Emitter, x: Tensor, pads: Sequence[int], mode: str, value: Any, axes: Sequence[int]
+) -> Any:
+    count = len(axes)
+    before, after = [0] * x.rank, [0] * x.rank
+    for i, axis in enumerate(axes):
+        before[axis % x.rank], after[axis % x.rank] = pads[i], pads[i + count]
+    cut = [max(0, -p) for p in before], [max(0, -p) for p in after]
+    if any(cut[0]) or any(cut[1]):
+        sizes = [n - a - b for n, a, b in zip(x.shape, *cut, strict=True)]
+        x = g.slice(x, cut[0], sizes)
+    before, after = [max(0, p) for p in before], [max(0, p) for p in after]
+    if mode == "wrap":
+        return _wrapped(g, x, before, after)
+    kind = {"constant": "constant", "reflect": "reflection", "edge": "edge"}[mode]
+    return g.pad(x, before, after, mode=kind, value=value)
+
+
+def _wrapped(g: Emitter, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+    for axis, (low, high) in enumerate(zip(before, after, strict=True)):
+        if low or high:
+            places = np.arange(-low, x.shape[axis] + high, dtype=np.int32) % x.shape[axis]
+            x = g.gather(x, g.array(places.astype(np.int32)), axis=axis)
+    return x
+
+
+@handles("Pad", since=11)
+def pad(
+    g: Emitter,
+    x: Tensor,
+    pads: Tensor,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+    *,
+    mode: str = "constant",
+) -> Any:
+    """More elements at the ends, or fewer where the padding is negative."""
+    used = range(x.rank) if axes is None else axes.integers("axes")
+    number = 0 if value is None else value.known("constant_value").reshape(-1)[0].item()
+    return _padded(g, x, pads.integers("pads"), mode, number, list(used))
+
+
+@handles("Pad", since=2)
+def pad_2(
+    g: Emitter, x: Tensor, *, pads: list[int], mode: str = "constant", value: float = 0.0
+) -> Any:
+    """Before opset 11."""
+    return _padded(g, x, pads, mode, value, range(x.rank))
+
+
+@handles("Pad")
+def pad_1(
+    g: Emitter, x: Tensor, *, paddings: list[int], mode: str = "constant", value: float = 0.0
+) -> Any:
+    """Before opset 2."""
+    return _padded(g, x, paddings, mode, value, range(x.rank))
+
+
+@handles("DepthToSpace")
+def depth_to_space(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
+    """Channels to blocks of rows and columns."""
+    n, c, h, w = x.shape
+    b, rest = blocksize, c // (blocksize * blocksize)
+    if mode == "DCR":
+        parts, order = [n, b, b, rest, h, w], [0, 3, 4, 1, 5, 2]
+    else:
+        parts, order = [n, rest, b, b, h, w], [0, 1, 4, 2, 5, 3]
+    moved = g.transpose(g.reshape(x, parts), permutation=order)
+    return g.reshape(moved, [n, rest, h * b, w * b])
+
+
+@handles("SpaceToDepth")
+def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
+    """Blocks of rows and columns to channels."""
+    n, c, h, w = x.shape
+    b = blocksize
+    parts = g.reshape(x, [n, c, h // b, b, w // b, b])
+    order = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
+    moved = g.transpose(parts, permutation=order)
+    return g.reshape(moved, [n, c * b * b, h // b, w // b])
+
+
+@handles("Trilu")
+def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
+    """The upper or lower triangle, else 0."""
+    diagonal = 0 if k is None else k.integers("k")[0]
+    reach = x.shape[-1] + x.shape[-2]
+    return g.triangular(x, upper=bool(upper), diagonal=max(-reach, min(diagonal, reach)))
+
+
+@handles("EyeLike")
+def eye_like(g: Emitter, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Any:
+    """1 on a diagonal, of another tensor's shape."""
+    rows, columns = x.shape
+    webnn_type(x.elem if dtype is None else dtype)
+    made = of_array(np.eye(rows, columns, k=k, dtype=_numpy(x.elem if dtype is None else dtype)))
+    return made
+
+
+def _numpy(elem: int) -> Any:
+
+    return onnx.helper.tensor_dtype_to_np_dtype(elem)
+
+
+@handles("ReverseSequence")
+def reverse_sequence(
+    g: Emitter, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
+) -> Any:
+    """The first elements of each batch turned round, as many as its length says."""
+    shape = [1] * x.rank
+    shape[batch_axis] = x.shape[batch_axis]
+    steps = [1] * x.rank
+    steps[time_axis] = x.shape[time_axis]
+    length = g.reshape(lengths, shape)
+    place = g.array(np.arange(x.shape[time_axis], dtype=np.int64).reshape(steps))
+    turned = g.sub(g.sub(length, place), g.array(np.asarray(1, np.int64)))
+    places = g.where(g.lesser(place, length), turned, place)
+    return g.gather_elements(x, g.expand(places, list(x.shape)), axis=time_axis)
+
+
+@handles("AffineGrid")
+def affine_grid(g: Emitter, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Any:
+    """The places that an affine map gives the elements of an output of a known size."""
+    batch, _, *sizes = size.integers("size")
+    axes = []
+    for count in sizes[::-1]:
+        ends = np.linspace(-1, 1, count) if align_corners and count > 1 else None
+        middle = (2 * np.arange(count) + 1) / count - 1
+        axes.append(middle if ends is None else ends)
+    grid = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
+    ones = np.ones(sizes)
+    flat = np.stack([*(part for part in grid), ones], -1).reshape(-1, len(sizes) + 1)
+    points = g.constant(flat[None], theta)
+    made = g.matmul(points, g.transpose(theta, permutation=[0, 2, 1]))
+    return g.reshape(made, [batch, *sizes, len(sizes)])
+
+
+@handles("Col2Im")
+def col_to_im(
+    g: Emitter,
+    x: Tensor,
+    image_shape: Tensor,
+    block_shape: Tensor,
+    *,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """Columns of blocks summed into the image that they were taken from, by one product."""
+    image, block = image_shape.integers("image_shape"), block_shape.integers("block_shape")
+    rank = len(image)
+    dilations, strides = dilations or [1] * rank, strides or [1] * rank
+    pads = pads or [0] * (2 * rank)
+    counts = [
+        (image[i] + pads[i] + pads[i + rank] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
+        for i in range(rank)
+    ]
+    taps, places = math.prod(block), math.prod(counts)
+    matrix = np.zeros((taps * places, math.prod(image)), np.float32)
+    for t, tap in enumerate(np.ndindex(*block)):
+        for p, place in enumerate(np.ndindex(*counts)):
+            at = [place[i] * strides[i] + tap[i] * dilations[i] - pads[i] for i in range(rank)]
+            if all(0 <= at[i] < image[i] for i in range(rank)):
+                matrix[t * places + p, np.ravel_multi_index(at, image)] += 1
+    n, c = x.shape[0], x.shape[1] // taps
+    flat = g.reshape(x, [n, c, taps * places])
+    made = g.matmul(flat, g.constant(matrix, x)) if x.is_float else refuse("it is not of floats")
+    return g.reshape(made, [n, c, *image])

@@ -1,0 +1,127 @@
+"""Normalization."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+@handles("BatchNormalization")
+def batch_normalization(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+    is_test: int = 0,
+    consumed_inputs: list[int] | None = None,
+) -> Any:
+    """By given means and variances; in training by the batch's own, which are averaged in."""
+    if not spatial:
+        refuse("statistics of each element (spatial = 0)")
+    scale, bias = _as(g, scale, x), _as(g, bias, x)
+    if not training_mode:
+        return g.batch_normalization(
+            x, _as(g, mean, x), _as(g, variance, x), scale=scale, bias=bias, epsilon=epsilon
+        )
+    axes = [i for i in range(x.rank) if i != 1]
+    shape = [1, x.shape[1], *[1] * (x.rank - 2)]
+    own = g.reduce_mean(x, axes=axes)
+    apart = g.sub(x, g.reshape(own, shape))
+    spread = g.reduce_mean(g.mul(apart, apart), axes=axes)
+    made = g.batch_normalization(x, own, spread, scale=scale, bias=bias, epsilon=epsilon)
+    kept = [
+        g.add(g.mul(old, float(momentum)), g.mul(_as(g, new, old), 1.0 - momentum))
+        for old, new in ((mean, own), (variance, spread))
+    ]
+    return [made, *kept]
+
+
+def _as(g: Emitter, tensor: Any, like: Any) -> Any:
+    return g.to(tensor, like.data_type)
+
+
+@handles("InstanceNormalization")
+def instance_normalization(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    consumed_inputs: list[int] | None = None,
+) -> Any:
+    """Each channel of each sample by its own mean and variance."""
+    flat = g.reshape(x, [x.shape[0], x.shape[1], 1, math.prod(x.shape[2:])])
+    made = g.instance_normalization(flat, scale=scale, bias=bias, epsilon=epsilon)
+    return g.reshape(made, list(x.shape))
+
+
+@handles("LayerNormalization")
+def layer_normalization(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Any:
+    """Over the axes from `axis` on; also the mean, and one over the standard deviation."""
+    axes = list(range(axis % x.rank, x.rank))
+    shape = [x.shape[i] for i in axes]
+    wide = g.to(x, "float32") if stash_type == 1 and x.data_type == "float16" else x
+    options = {"scale": scale} | ({} if bias is None else {"bias": bias})
+    if any(list(one.shape) != shape for one in options.values()):
+        made = g.layer_normalization(x, axes=axes, epsilon=epsilon)
+        made = g.mul(made, scale)
+        made = made if bias is None else g.add(made, bias)
+    else:
+        made = g.layer_normalization(x, axes=axes, epsilon=epsilon, **options)
+    if len(g.outputs) < 2:
+        return made
+    mean = g.reduce_mean(wide, axes=axes, keep_dimensions=True)
+    apart = g.sub(wide, mean)
+    spread = g.reduce_mean(g.mul(apart, apart), axes=axes, keep_dimensions=True)
+    return [made, mean, g.reciprocal(g.sqrt(g.add(spread, float(epsilon))))]
+
+
+@handles("LRN")
+def local_response_normalization(
+    g: Emitter,
+    x: Tensor,
+    *,
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+) -> Any:
+    """Divided by a power of the squares of the channels around."""
+    before = (size - 1) // 2
+    rest = [0] * (x.rank - 2)
+    squares = g.pad(g.mul(x, x), [0, before, *rest], [0, size - 1 - before, *rest])
+    shape = [x.shape[0], 1, x.shape[1] + size - 1, math.prod(x.shape[2:])]
+    means = g.average_pool2d(g.reshape(squares, shape), window_dimensions=[size, 1])
+    below = g.add(g.mul(g.reshape(means, list(x.shape)), float(alpha)), float(bias))
+    return g.div(x, g.pow(below, float(beta)))
+
+
+@handles("LpNormalization")
+def lp_normalization(g: Emitter, x: Tensor, *, axis: int = -1, p: int = 2) -> Any:
+    """Divided by the p-norm along an axis; where that is 0, 0."""
+    method = "reduce_l1" if p == 1 else "reduce_l2"
+    norm = getattr(g, method)(x, axes=[axis % x.rank], keep_dimensions=True)
+    nothing = g.constant(0, x)
+    is_zero = g.equal(norm, nothing)
+    return g.where(is_zero, nothing, g.div(x, g.where(is_zero, g.constant(1, x), norm)))

@@ -1,0 +1,259 @@
+"""Pooling in any number of dimensions, by pooling of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers import windows
+from webnn_py.onnx.handlers.reduction import lowest
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+def _slid(
+    g: Emitter,
+    x: Any,
+    method: str,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Any:
+    """Pooling without padding, two dimensions at a time."""
+    rank = x.rank - 2
+    if rank == 1:
+        wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
+        made = _slid(g, wide, method, [1, *window], [1, *strides], [1, *dilations])
+        return g.reshape(made, [*made.shape[:2], made.shape[3]])
+    if rank == 2:
+        return getattr(g, method)(
+            x, window_dimensions=list(window), strides=list(strides), dilations=list(dilations)
+        )
+    n, c, *size = x.shape
+    outer = math.prod(size[:-2])
+    flat = g.reshape(x, [n, c * outer, *size[-2:]])
+    inner = _slid(g, flat, method, window[-2:], strides[-2:], dilations[-2:])
+    h, w = inner.shape[2:]
+    rows = g.reshape(inner, [n * c, *size[:-2], h * w])
+    rows = g.reshape(rows, [n, c, *size[:-2], h * w])
+    last = [1], [1], [1]
+    made = _slid(
+        g,
+        rows,
+        method,
+        [*window[:-2], *last[0]],
+        [*strides[:-2], *last[1]],
+        [*dilations[:-2], *last[2]],
+    )
+    return g.reshape(made, [n, c, *made.shape[2:-1], h, w])
+
+
+def _surrounded(
+    g: Emitter,
+    x: Any,
+    pads: windows.Pads,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    counts: Sequence[int],
+    value: float,
+) -> Any:
+    """The input padded to just what the windows cover."""
+    after = []
+    cut = list(x.shape)
+    for i, count in enumerate(counts):
+        reach = (count - 1) * strides[i] + (window[i] - 1) * dilations[i] + 1
+        rest = reach - x.shape[2 + i] - pads[i][0]
+        after.append(max(0, rest))
+        cut[2 + i] = min(x.shape[2 + i], reach - pads[i][0])
+    if cut != list(x.shape):
+        x = g.slice(x, [0] * x.rank, cut)
+    before = [low for low, _ in pads]
+    if any(before) or any(after):
+        return g.pad(x, [0, 0, *before], [0, 0, *after], value=value)
+    return x
+
+
+@handles("MaxPool")
+def max_pool(
+    g: Emitter,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    storage_order: int = 0,
+    strides: list[int] | None = None,
+) -> Any:
+    """The greatest element of each window, and where it stood."""
+    rank = x.rank - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
+    args = (around, kernel_shape, steps, spread, counts)
+    padded = _surrounded(g, x, *args, lowest(x))
+    made = _slid(g, padded, "max_pool2d", kernel_shape, steps, spread)
+    if len(g.outputs) < 2 or not g.outputs[1]:
+        return made
+    return [made, _places(g, x, padded, kernel_shape, steps, spread, around, counts, storage_order)]
+
+
+def _places(
+    g: Emitter,
+    x: Tensor,
+    padded: Any,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: windows.Pads,
+    counts: Sequence[int],
+    storage_order: int,
+) -> Any:
+    """Positions of the greatest elements: each window's elements side by side, and arg_max."""
+    rank = x.rank - 2
+    size = padded.shape[2:]
+    taps = math.prod(window)
+    at = np.zeros((math.prod(counts), taps), np.int64)
+    own = np.zeros_like(at)
+    planes = x.shape[0] * x.shape[1]
+    for p, place in enumerate(np.ndindex(*counts)):
+        for t, tap in enumerate(np.ndindex(*window)):
+            where = [place[i] * strides[i] + tap[i] * dilations[i] for i in range(rank)]
+            at[p, t] = np.ravel_multi_index(where, size)
+            inside = [where[i] - pads[i][0] for i in range(rank)]
+            if all(0 <= inside[i] < x.shape[2 + i] for i in range(rank)):
+                order = "F" if storage_order else "C"
+                own[p, t] = np.ravel_multi_index(inside, x.shape[2:], order=order)  # type: ignore[call-overload]
+    flat = g.reshape(padded, [planes, math.prod(size)])
+    rows = g.gather(flat, g.array(at), axis=1)
+    best = g.arg_max(rows, 2, output_data_type="int64")
+    # The place of the winner in a table of all windows.
+    base = np.arange(len(at), dtype=np.int64) * taps
+    inner = g.gather(g.array(own.reshape(-1)), g.add(best, g.array(base[None])))
+    offset = np.arange(planes, dtype=np.int64)[:, None] * math.prod(x.shape[2:])
+    return g.reshape(g.add(inner, g.array(offset)), [*x.shape[:2], *counts])
+
+
+@handles("AveragePool")
+def average_pool(
+    g: Emitter,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """The mean of each window, of the input alone or with its padding."""
+    rank = x.rank - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
+    padded = _surrounded(g, x, around, kernel_shape, steps, spread, counts, 0)
+    made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
+    factor = np.ones((), np.float64)
+    for i in range(rank):
+        low, high = around[i] if count_include_pad else (0, 0)
+        starts = np.arange(counts[i])[:, None] * steps[i] - around[i][0]
+        taps = starts + np.arange(kernel_shape[i]) * spread[i]
+        inside = (taps >= -low) & (taps < x.shape[2 + i] + high)
+        factor = np.multiply.outer(factor, kernel_shape[i] / np.maximum(inside.sum(1), 1))
+    return made if np.all(factor == 1) else g.mul(made, g.constant(factor, x))
+
+
+@handles("LpPool")
+def lp_pool(
+    g: Emitter,
+    x: Tensor,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: list[int] | None = None,
+    p: float = 2,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """The p-norm of each window."""
+    rank = x.rank - 2
+    steps, spread = strides or [1] * rank, dilations or [1] * rank
+    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
+    powers = g.pow(g.abs(x), float(p))
+    padded = _surrounded(g, powers, around, kernel_shape, steps, spread, counts, 0)
+    made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
+    return g.pow(g.mul(made, float(math.prod(kernel_shape))), 1.0 / p)
+
+
+def _all(g: Emitter, x: Tensor, method: str) -> Any:
+    return getattr(g, method)(x, axes=list(range(2, x.rank)), keep_dimensions=True)
+
+
+@handles("GlobalAveragePool")
+def global_average_pool(g: Emitter, x: Tensor) -> Any:
+    """The mean of each channel."""
+    return _all(g, x, "reduce_mean")
+
+
+@handles("GlobalMaxPool")
+def global_max_pool(g: Emitter, x: Tensor) -> Any:
+    """The greatest element of each channel."""
+    return _all(g, x, "reduce_max")
+
+
+@handles("GlobalLpPool")
+def global_lp_pool(g: Emitter, x: Tensor, *, p: float = 2) -> Any:
+    """The p-norm of each channel."""
+    total = _all(g, g.pow(g.abs(x), float(p)), "reduce_sum")
+    return g.pow(total, 1.0 / p)
+
+
+@handles("MaxUnpool")
+def max_unpool(
+    g: Emitter,
+    x: Tensor,
+    indices: Tensor,
+    output_shape: Tensor | None = None,
+    *,
+    kernel_shape: list[int],
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """Elements put where they stood before pooling, zeros elsewhere."""
+    rank = x.rank - 2
+    steps, around = strides or [1] * rank, pads or [0] * (2 * rank)
+    own = [
+        (x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - around[i] - around[i + rank]
+        for i in range(rank)
+    ]
+    shape = [*x.shape[:2], *own]
+    if output_shape is not None:
+        wanted = output_shape.integers("output_shape")
+        if math.prod(wanted) != math.prod(shape):
+            return _unpooled(g, x, indices, shape, wanted)
+        shape = wanted
+    count = math.prod(x.shape)
+    empty = g.constant(np.zeros(math.prod(shape)), x)
+    put = g.scatter_elements(empty, g.reshape(indices, [count]), g.reshape(x, [count]))
+    return g.reshape(put, shape)
+
+
+def _unpooled(
+    g: Emitter, x: Tensor, indices: Tensor, own: Sequence[int], wanted: Sequence[int]
+) -> Any:
+    count = math.prod(x.shape)
+    empty = g.constant(np.zeros(math.prod(own)), x)
+    put = g.scatter_elements(empty, g.reshape(indices, [count]), g.reshape(x, [count]))
+    after = [b - a for a, b in zip(own, wanted, strict=True)]
+    if min(after) < 0:
+        refuse("an output smaller than the windows")
+    return g.pad(g.reshape(put, list(own)), [0] * len(own), after)

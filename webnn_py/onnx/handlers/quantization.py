@@ -1,0 +1,248 @@
+"""Quantized operators: numbers taken back to floats or integers, exactly, and quantized again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers import windows
+from webnn_py.onnx.handlers.convolution import convolved
+from webnn_py.onnx.handlers.linalg import integer_product, product
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse, webnn_type
+
+EXACT = 1 << 24
+"""Integers up to here are exact in float32."""
+
+
+def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
+    """A scale or zero point as WebNN wants it: of the input's rank, each dimension dividing it."""
+    if block_size and part.rank == x.rank:
+        at = axis % x.rank
+        if part.shape[at] * block_size != x.shape[at]:
+            return _repeated(g, part, x, at, block_size)
+        return part
+    if part.rank == 0 or (part.rank == 1 and part.shape[0] == 1):
+        return g.moved(part, [1] * x.rank)
+    if part.rank == 1:
+        return g.moved(part, [n if i == axis % x.rank else 1 for i, n in enumerate(x.shape)])
+    return part
+
+
+def _repeated(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
+    places = np.arange(x.shape[axis], dtype=np.int32) // block_size
+    return g.gather(part, g.array(places), axis=axis)
+
+
+def _zero_point(g: Emitter, like: Any, elem: int) -> Tensor:
+    dtype = np.dtype(webnn_type(elem))
+    return g.array(np.zeros(like.shape, dtype))
+
+
+@handles("QuantizeLinear")
+def quantize_linear(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Any:
+    """round(x / scale) + zero point, in the range of the type."""
+    target = zero_point.elem if zero_point is not None else output_dtype or onnx.TensorProto.UINT8
+    webnn_type(target)
+    if not x.is_float:
+        x = g.to(x, scale.data_type)
+    scales = _blocked(g, g.to(scale, x.data_type), x, axis, block_size)
+    zeros = (
+        _zero_point(g, scales, target)
+        if zero_point is None
+        else _blocked(g, zero_point, x, axis, block_size)
+    )
+    return g.quantize_linear(x, scales, zeros)
+
+
+@handles("DequantizeLinear")
+def dequantize_linear(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Any:
+    """(x - zero point) * scale."""
+    scales = _blocked(g, scale, x, axis, block_size)
+    zeros = (
+        _zero_point(g, scales, x.elem)
+        if zero_point is None
+        else _blocked(g, zero_point, x, axis, block_size)
+    )
+    made = g.dequantize_linear(x, scales, zeros)
+    return g.to(made, webnn_type(output_dtype)) if output_dtype else made
+
+
+def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int | None) -> Any:
+    """X less its zero point, which is one number or one for each place along an axis."""
+    wide = g.cast(x, data_type)
+    if zero_point is None:
+        return wide
+    if zero_point.rank == 1 and axis is not None and zero_point.shape[0] > 1:
+        shape = [-1 if i == axis % x.rank else 1 for i in range(x.rank)]
+        shape[axis % x.rank] = zero_point.shape[0]
+        zero_point = g.reshape(zero_point, shape)
+    elif zero_point.rank == 1:
+        zero_point = g.reshape(zero_point, [1] * x.rank)
+    return g.sub(wide, g.cast(zero_point, data_type))
+
+
+def _int_matmul(g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
+    depth = a.shape[-1]
+    rows = -2 if a.rank > 1 else None
+    if depth * (1 << 18) <= EXACT * 4 and depth <= 256:
+        left = _without_zero(g, a, a_zero, "float32", rows)
+        right = _without_zero(g, b, b_zero, "float32", -1)
+        return g.cast(product(g, left, right), "int32")
+    left = _without_zero(g, a, a_zero, "int32", rows)
+    right = _without_zero(g, b, b_zero, "int32", -1)
+    return integer_product(g, left, right, "int32")
+
+
+@handles("MatMulInteger")
+def matmul_integer(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    a_zero_point: Tensor | None = None,
+    b_zero_point: Tensor | None = None,
+) -> Any:
+    """A product of 8-bit integers, in int32."""
+    return _int_matmul(g, a, b, a_zero_point, b_zero_point)
+
+
+def _requantized(g: Emitter, total: Any, factor: Any, scale: Any, zero_point: Tensor) -> Any:
+    """An int32 sum times a factor, quantized to the zero point's type."""
+    info = DTYPES[zero_point.data_type]
+    wide = g.mul(g.cast(total, "float32"), factor)
+    rounded = g.round_even(g.div(wide, scale))
+    moved = g.add(rounded, g.cast(zero_point, "float32"))
+    return g.cast(g.clamp(moved, min_value=info.min, max_value=info.max), info.name)
+
+
+@handles("QLinearMatMul")
+def qlinear_matmul(
+    g: Emitter,
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+) -> Any:
+    """A product of quantized matrices, quantized."""
+    total = _int_matmul(g, a, b, a_zero_point, b_zero_point)
+    scales = [g.to(one, "float32") for one in (a_scale, b_scale, y_scale)]
+    column = scales[0]
+    if column.rank == 1 and column.shape[0] > 1:
+        column = g.reshape(column, [column.shape[0], 1])
+    return _requantized(g, total, g.mul(column, scales[1]), scales[2], y_zero_point)
+
+
+def _int_conv(
+    g: Emitter, x: Any, w: Any, x_zero: Any, w_zero: Any, options: dict[str, Any], group: int
+) -> Any:
+    rank = x.rank - 2
+    steps = options["strides"] or [1] * rank
+    spread = options["dilations"] or [1] * rank
+    window = list(w.shape[2:])
+    around = windows.padding(
+        options["auto_pad"], options["pads"], x.shape[2:], window, steps, spread
+    )
+    left = _without_zero(g, x, x_zero, "float32", 1)
+    right = _without_zero(g, w, w_zero, "float32", 0)
+    return convolved(g, left, right, None, around, steps, spread, group)
+
+
+@handles("ConvInteger")
+def conv_integer(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """A convolution of 8-bit integers, in int32."""
+    _check_exact(w)
+    options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
+    return g.cast(_int_conv(g, x, w, x_zero_point, w_zero_point, options, group), "int32")
+
+
+def _check_exact(w: Tensor) -> None:
+    taps = int(np.prod(w.shape[1:]))
+    if taps > 4608:
+        refuse(f"sums of {taps} products of 8-bit integers may not be exact in float32")
+
+
+@handles("QLinearConv")
+def qlinear_conv(
+    g: Emitter,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """A convolution of quantized numbers, quantized."""
+    _check_exact(w)
+    options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
+    total = _int_conv(g, x, w, x_zero_point, w_zero_point, options, group)
+    channels = [1, w.shape[0], *[1] * (x.rank - 2)]
+    if b is not None:
+        total = g.add(total, g.reshape(g.cast(b, "float32"), channels))
+    scale = w_scale
+    if w_scale.rank == 1 and w_scale.shape[0] > 1:
+        scale = g.reshape(w_scale, channels)
+    return _requantized(g, total, g.mul(x_scale, scale), y_scale, y_zero_point)
+
+
+@handles("DynamicQuantizeLinear")
+def dynamic_quantize_linear(g: Emitter, x: Tensor) -> Any:
+    """Quantized to uint8 by the input's own range, which is stretched to 0."""
+    low = g.min(g.reduce_min(x), 0.0)
+    high = g.max(g.reduce_max(x), 0.0)
+    scale = g.div(g.sub(high, low), 255.0)
+    start = g.clamp(g.div(g.neg(low), scale), min_value=0, max_value=255)
+    zero_point = g.cast(g.round_even(start), "uint8")
+    shape = [1] * x.rank
+    made = g.quantize_linear(x, g.moved(scale, shape), g.moved(zero_point, shape))
+    return [made, scale, zero_point]

@@ -1,0 +1,197 @@
+"""Recurrent networks: those that WebNN has, and simple ones step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
+
+
+def _activations(given: list[str] | None, count: int, alpha: Any, beta: Any) -> list[str] | None:
+    if not given:
+        return None
+    names = [name.lower() for name in given]
+    if set(names) - {"relu", "sigmoid", "tanh"} or alpha or beta:
+        refuse(f"WebNN has no recurrent networks with the activations {given}")
+    if len(names) > count and names[:count] != names[count:]:
+        refuse("WebNN has the same activations for both directions")
+    return names[:count]
+
+
+def _check(x: Tensor, lengths: Tensor | None, clip: float | None) -> None:
+    if clip is not None:
+        refuse("WebNN has no recurrent networks that clip")
+    if lengths is None:
+        return
+    if any(length != x.shape[0] for length in lengths.integers("sequence_lens")):
+        refuse("sequences of different lengths")
+
+
+def _laid(g: Emitter, x: Any, layout: int) -> Any:
+    return g.transpose(x, permutation=[1, 0, 2]) if layout and x is not None else x
+
+
+def _ordered(g: Emitter, sequence: Any, lasts: list[Any], layout: int) -> list[Any]:
+    if not layout:
+        return [sequence, *lasts]
+    return [g.transpose(sequence, permutation=[2, 0, 1, 3]), *(_laid(g, x, 1) for x in lasts)]
+
+
+def _biases(g: Emitter, b: Any, size: int) -> list[Any]:
+    rows = b.shape[0]
+    return [g.slice(b, [0, start], [rows, size]) for start in (0, size)]
+
+
+@handles("LSTM")
+def lstm(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+    output_sequence: int = 0,
+) -> Any:
+    """Long short-term memory."""
+    x = _laid(g, x, layout)
+    _check(x, sequence_lens, clip)
+    if input_forget:
+        refuse("WebNN has no LSTM whose input and forget gates are coupled")
+    size = r.shape[2]
+    options: dict[str, Any] = {}
+    if b is not None:
+        options["bias"], options["recurrent_bias"] = _biases(g, b, 4 * size)
+    if p is not None:
+        options["peephole_weight"] = p
+    if initial_h is not None:
+        options["initial_hidden_state"] = _laid(g, initial_h, layout)
+    if initial_c is not None:
+        options["initial_cell_state"] = _laid(g, initial_c, layout)
+    names = _activations(activations, 3, activation_alpha, activation_beta)
+    if names:
+        options["activations"] = names
+    last, cell, sequence = g.lstm(
+        x, w, r, x.shape[0], size, return_sequence=True, direction=DIRECTIONS[direction], **options
+    )
+    return _ordered(g, sequence, [last, cell], layout)
+
+
+@handles("GRU")
+def gru(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    output_sequence: int = 0,
+) -> Any:
+    """Gated recurrent units."""
+    x = _laid(g, x, layout)
+    _check(x, sequence_lens, clip)
+    size = r.shape[2]
+    options: dict[str, Any] = {}
+    if b is not None:
+        options["bias"], options["recurrent_bias"] = _biases(g, b, 3 * size)
+    if initial_h is not None:
+        options["initial_hidden_state"] = _laid(g, initial_h, layout)
+    names = _activations(activations, 2, activation_alpha, activation_beta)
+    if names:
+        options["activations"] = names
+    last, sequence = g.gru(
+        x,
+        w,
+        r,
+        x.shape[0],
+        size,
+        return_sequence=True,
+        reset_after=bool(linear_before_reset),
+        direction=DIRECTIONS[direction],
+        **options,
+    )
+    return _ordered(g, sequence, [last], layout)
+
+
+@handles("RNN")
+def rnn(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    output: int = 0,
+    output_sequence: int = 0,
+) -> Any:
+    """A simple recurrent network, step by step."""
+    x = _laid(g, x, layout)
+    _check(x, sequence_lens, clip)
+    names = _activations(activations, len(activations or []), activation_alpha, activation_beta)
+    first = None if initial_h is None else _laid(g, initial_h, layout)
+    size = r.shape[2]
+    steps, batch, _ = x.shape
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    sequences, lasts = [], []
+    for i, backward in enumerate(ways):
+        apply = getattr(g, (names or ["tanh"] * 2)[i])
+        weight, recurrent = (
+            g.transpose(g.reshape(g.slice(m, [i, 0, 0], [1, *m.shape[1:]]), m.shape[1:]))
+            for m in (w, r)
+        )
+        if first is None:
+            state = g.constant(np.zeros((batch, size)), x)
+        else:
+            state = g.reshape(g.slice(first, [i, 0, 0], [1, batch, size]), [batch, size])
+        bias = None
+        if b is not None:
+            parts = [g.reshape(p, [len(ways), size]) for p in _biases(g, b, size)]
+            bias = g.slice(g.add(*parts), [i, 0], [1, size])
+        made: list[Any] = [None] * steps
+        for t in reversed(range(steps)) if backward else range(steps):
+            now = g.reshape(g.slice(x, [t, 0, 0], [1, *x.shape[1:]]), list(x.shape[1:]))
+            total = g.add(g.matmul(now, weight), g.matmul(state, recurrent))
+            state = apply(total if bias is None else g.add(total, bias))
+            made[t] = g.reshape(state, [1, 1, batch, size])
+        sequences.append(g.concat(made, 0) if steps > 1 else made[0])
+        lasts.append(g.reshape(state, [1, batch, size]))
+    both = len(ways) > 1
+    sequence = g.concat(sequences, 1) if both else sequences[0]
+    last = g.concat(lasts, 0) if both else lasts[0]
+    return _ordered(g, sequence, [last], layout)

@@ -1,0 +1,204 @@
+"""Resizing: along each axis a product with a matrix of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Array, Tensor, refuse
+
+
+def _places(
+    kind: str, new: int, old: int, scale: float, roi: tuple[float, float], length: float
+) -> Array:
+    """Where each new element stands among the old ones."""
+    x = np.arange(new, dtype=np.float64)
+    if kind == "half_pixel":
+        return (x + 0.5) / scale - 0.5
+    if kind == "half_pixel_symmetric":
+        adjustment = new / length
+        center = old / 2
+        return center * (1 - adjustment) + (x + 0.5) / scale - 0.5
+    if kind == "pytorch_half_pixel":
+        return (x + 0.5) / scale - 0.5 if length > 1 else np.full(new, -0.5)
+    if kind == "align_corners":
+        return x * (old - 1) / (length - 1) if length > 1 else np.zeros(new)
+    if kind == "asymmetric":
+        return x / scale
+    if kind == "tf_half_pixel_for_nn":
+        return (x + 0.5) / scale
+    if kind == "tf_crop_and_resize":
+        start, end = roi
+        if length > 1:
+            return start * (old - 1) + x * (end - start) * (old - 1) / (length - 1)
+        return np.full(new, 0.5 * (start + end) * (old - 1))
+    refuse(f"coordinate_transformation_mode {kind!r}")
+
+
+def _nearest(places: Array, mode: str) -> Array:
+    if mode == "floor":
+        return np.floor(places)
+    if mode == "ceil":
+        return np.ceil(places)
+    if mode == "round_prefer_ceil":
+        return np.floor(places + 0.5)
+    return np.ceil(places - 0.5)
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def _weights(
+    places: Array,
+    old: int,
+    scale: float,
+    mode: str,
+    nearest_mode: str,
+    cubic_a: float,
+    antialias: bool,
+    exclude_outside: bool,
+) -> Array:
+    """How much each old element counts in each new one."""
+    matrix = np.zeros((len(places), old))
+    rows = np.arange(len(places))
+    if mode == "nearest":
+        near = np.clip(_nearest(places, nearest_mode), 0, old - 1).astype(int)
+        matrix[rows, near] = 1
+        return matrix
+    narrow = min(scale, 1.0) if antialias else 1.0
+    reach = (1 if mode == "linear" else 2) / narrow
+    taps = np.arange(-math.ceil(reach) - 1, math.ceil(reach) + 2)
+    at = np.floor(places)[:, None] + taps
+    distance = (at - places[:, None]) * narrow
+    if mode == "linear":
+        weight = np.maximum(0.0, 1 - np.abs(distance))
+    else:
+        weight = _cubic(distance, cubic_a)
+    if exclude_outside:
+        weight = np.where((at >= 0) & (at < old), weight, 0.0)
+    weight /= weight.sum(1, keepdims=True)
+    columns = np.clip(at, 0, old - 1).astype(int)
+    np.add.at(matrix, (rows[:, None], columns), weight)
+    return matrix
+
+
+def _applied(g: Emitter, x: Any, axis: int, matrix: Array) -> Any:
+    count, old = matrix.shape
+    picked = matrix.argmax(1)
+    if np.array_equal(matrix, np.eye(old)[picked]):
+        return g.gather(x, g.array(picked.astype(np.int32)), axis=axis)
+    order = [i for i in range(x.rank) if i != axis] + [axis]
+    moved = g.transpose(x, permutation=order)
+    lead = list(moved.shape[:-1])
+    made = g.matmul(g.reshape(moved, [math.prod(lead), old]), g.constant(matrix.T, x))
+    back = list(range(x.rank - 1))
+    back.insert(axis, x.rank - 1)
+    return g.transpose(g.reshape(made, [*lead, count]), permutation=back)
+
+
+def _fitted(
+    shape: Sequence[int], sizes: Sequence[int], axes: Sequence[int], policy: str
+) -> tuple[list[int], list[float]]:
+    if policy == "stretch":
+        return list(sizes), [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    choose = min if policy == "not_larger" else max
+    scale = choose(size / shape[axis] for axis, size in zip(axes, sizes, strict=True))
+    return [math.floor(scale * shape[axis] + 0.5) for axis in axes], [scale] * len(axes)
+
+
+@handles("Resize", since=11)
+def resize(
+    g: Emitter,
+    x: Tensor,
+    roi: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+    *,
+    antialias: int = 0,
+    axes: list[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Any:
+    """To other sizes, which must be known at import."""
+    used = [axis % x.rank for axis in axes] if axes else list(range(x.rank))
+    if sizes is not None and sizes.shape != (0,):
+        new, factors = _fitted(x.shape, sizes.integers("sizes"), used, keep_aspect_ratio_policy)
+    elif scales is not None:
+        factors = [float(value) for value in scales.known("scales").reshape(-1)]
+        new = [math.floor(x.shape[axis] * f) for axis, f in zip(used, factors, strict=True)]
+    else:
+        refuse("it has neither scales nor sizes")
+    kind = coordinate_transformation_mode
+    region: list[float] = []
+    if kind == "tf_crop_and_resize" and roi is not None:
+        region = [float(value) for value in roi.known("roi").reshape(-1)]
+    made: Any = x
+    outside: Any = None
+    for i, axis in enumerate(used):
+        old = x.shape[axis]
+        span = (region[i], region[i + len(used)]) if region else (0.0, 1.0)
+        length = old * factors[i]
+        places = _places(kind, new[i], old, factors[i], span, length)
+        same = new[i] == old and np.array_equal(places, np.arange(old))
+        if same:
+            continue
+        if not x.is_float and mode != "nearest":
+            refuse(f"WebNN has no products of {x.data_type}")
+        matrix = _weights(
+            places,
+            old,
+            factors[i],
+            mode,
+            nearest_mode,
+            cubic_coeff_a,
+            bool(antialias),
+            bool(exclude_outside),
+        )
+        made = _applied(g, made, axis, matrix)
+        if kind == "tf_crop_and_resize":
+            shape = [new[i] if k == axis else 1 for k in range(x.rank)]
+            beyond = ((places < 0) | (places > old - 1)).reshape(shape)
+            outside = beyond if outside is None else outside | beyond
+    if outside is not None and outside.any():
+        return g.where(g.array(outside), g.constant(extrapolation_value, x), made)
+    return g.identity(x) if made is x else made
+
+
+@handles("Resize")
+def resize_10(g: Emitter, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Any:
+    """Before opset 11, by scales alone."""
+    return resize(
+        g,
+        x,
+        None,
+        scales,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+@handles("Upsample", since=9)
+def upsample(g: Emitter, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Any:
+    """As Resize before opset 11."""
+    return resize_10(g, x, scales, mode="linear" if mode == "bilinear" else mode)
+
+
+@handles("Upsample", since=7)
+def upsample_7(g: Emitter, x: Tensor, *, scales: list[float], mode: str = "nearest") -> Any:
+    """Before opset 9."""
+    return upsample(g, x, g.array(np.asarray(scales, np.float32)), mode=mode)

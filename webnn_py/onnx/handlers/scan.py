@@ -1,0 +1,111 @@
+"""What runs along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+@handles("CumSum")
+def cumulative_sum(
+    g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
+) -> Any:
+    """Sums of all elements up to each one."""
+    at = axis.integers("axis")[0] % x.rank
+    return g.cumulative_sum(x, at, exclusive=bool(exclusive), reversed=bool(reverse))
+
+
+@handles("CumProd")
+def cumulative_product(
+    g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
+) -> Any:
+    """Products of all elements up to each one, in a round for each doubling of the reach."""
+    at = axis.integers("axis")[0] % x.rank
+    made = g.reverse(x, axes=[at]) if reverse else x
+    if exclusive:
+        made = _shifted(g, made, at, 1)
+    reach = 1
+    while reach < x.shape[at]:
+        made = g.mul(made, _shifted(g, made, at, reach))
+        reach *= 2
+    if reverse:
+        return g.reverse(made, axes=[at])
+    return g.identity(made) if made is x else made
+
+
+def _shifted(g: Emitter, x: Any, axis: int, by: int) -> Any:
+    """Moved along an axis, ones put in before."""
+    ones = g.constant(np.ones([by if i == axis else n for i, n in enumerate(x.shape)]), x)
+    if by >= x.shape[axis]:
+        return g.constant(np.ones(x.shape), x)
+    rest = [n - by if i == axis else n for i, n in enumerate(x.shape)]
+    return g.concat([ones, g.slice(x, [0] * x.rank, rest)], axis)
+
+
+@handles("DFT", since=20)
+def dft(
+    g: Emitter,
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    axis: Tensor | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Any:
+    """The discrete Fourier transform, by products with matrices of sines and cosines."""
+    at = -2 if axis is None else axis.integers("axis")[0]
+    length = None if dft_length is None else dft_length.integers("dft_length")[0]
+    return _transformed(g, x, length, at, inverse, onesided)
+
+
+@handles("DFT")
+def dft_17(
+    g: Emitter,
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Any:
+    """Before opset 20."""
+    length = None if dft_length is None else dft_length.integers("dft_length")[0]
+    return _transformed(g, x, length, axis, inverse, onesided)
+
+
+def _transformed(
+    g: Emitter, x: Any, length: int | None, axis: int, inverse: int, onesided: int
+) -> Any:
+    at = axis % x.rank
+    size = x.shape[at]
+    count = size if length is None else length
+    used = min(size, count)
+    if used < size:
+        x = g.slice(x, [0] * x.rank, [used if i == at else n for i, n in enumerate(x.shape)])
+    is_complex = x.shape[-1] == 2
+    back_to_real = bool(inverse and onesided)
+    if back_to_real:
+        refuse("an inverse transform of one side")
+    results = count // 2 + 1 if onesided else count
+    angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(results)) % count) / count
+    sign = 1 if inverse else -1
+    scale = 1 / count if inverse else 1
+    cosines, sines = np.cos(angles) * scale, sign * np.sin(angles) * scale
+    order = [i for i in range(x.rank - 1) if i != at] + [x.rank - 1, at]
+    rows = g.transpose(x, permutation=order)
+    lead = list(rows.shape[:-2])
+    flat = g.reshape(rows, [-(-int(np.prod(lead)) // 1), rows.shape[-2] * used])
+    if is_complex:
+        matrix = np.block([[cosines, sines], [-sines, cosines]])
+    else:
+        matrix = np.hstack([cosines, sines])
+    made = g.matmul(flat, g.constant(matrix, x))
+    parted = g.reshape(made, [*lead, 2, results])
+    back = list(range(len(lead)))
+    back.insert(at, len(lead) + 1)
+    return g.transpose(parted, permutation=[*back, len(lead)])

@@ -1,0 +1,345 @@
+"""The importer: goes through a model's nodes in order, and has each one's handler emit it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
+from webnn_py.onnx import bodies, control, folding
+from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.onnx.handlers import handler_of
+from webnn_py.onnx.model import InputShapes, Model, input_shape, opsets_of
+from webnn_py.onnx.tensor import (
+    ELEMENT_TYPES,
+    BrokenModelError,
+    Tensor,
+    UnknownValueError,
+    UnmappableError,
+    element_name,
+    of_array,
+    webnn_type,
+)
+from webnn_py.ops.operand import MLOperand
+
+MAX_NODES = 200_000
+"""Nodes after unrolling and expansion: a damaged loop count must not fill the memory."""
+
+Scope = MutableMapping[str, Any]
+FAILED = object()
+"""In a scope: the result of a node that cannot be mapped."""
+
+
+class Importer:
+    """Puts a model into a builder.
+
+    Args:
+        builder: Where its nodes go.
+        model: What to import.
+
+    Attributes:
+        needed: Inputs whose contents a node needs at import.
+    """
+
+    def __init__(self, builder: MLGraphBuilder, model: Model) -> None:
+        self.emitter = Emitter(builder)
+        self.model = model
+        self.needed: set[str] = set()
+        self._failures: list[tuple[str, str, str]] = []
+        self._count = 0
+
+    def run(
+        self, inputs: Mapping[str, Any] | None = None, shapes: InputShapes | None = None
+    ) -> dict[str, Tensor]:
+        """Import the model's graph.
+
+        Args:
+            inputs: Operands and arrays in the place of inputs; the others become the builder's.
+            shapes: Shapes of inputs and sizes of dimensions, where the model leaves them open.
+
+        Returns:
+            The model's outputs by name.
+
+        Raises:
+            NotSupportedError: Nodes that cannot be mapped, all of them, with the reasons.
+            DataError: The model contradicts itself.
+        """
+        graph = self.model.graph
+        scope: Scope = {}
+        for tensor in graph.initializer:
+            scope[tensor.name] = of_array(self.model.contents(tensor), tensor.name)
+        for sparse in graph.sparse_initializer:
+            scope[sparse.values.name] = FAILED
+            self._failures.append(("sparse initializer", sparse.values.name, "WebNN has none"))
+        self._inputs(scope, inputs or {}, shapes or {})
+        self.nodes(graph.node, scope, self.model.opsets)
+        outputs = {}
+        for value in graph.output:
+            found = self.lookup(scope, value.name, "the graph's outputs")
+            if isinstance(found, Tensor):
+                outputs[value.name] = found
+                self._check_output(value.name, found)
+            elif found is not FAILED:
+                self._failures.append(("output", value.name, "it is no tensor"))
+        self._raise_failures()
+        return outputs
+
+    def _check_output(self, name: str, found: Tensor) -> None:
+        try:
+            self.emitter.operand(found)
+        except UnmappableError as error:
+            self._failures.append(("output", name, str(error)))
+
+    def _inputs(self, scope: Scope, given: Mapping[str, Any], shapes: InputShapes) -> None:
+        values = self.model.graph.input
+        names = {value.name for value in values}
+        for name in given:
+            if name not in names:
+                raise ValidationError(f"onnx: the model has no input {name!r}; it has {names}")
+        for value in values:
+            kind = value.type.tensor_type.elem_type
+            if value.name in given:
+                scope[value.name] = _given(value.name, given[value.name], kind)
+            elif value.name in scope:
+                continue  # an initializer is its default
+            elif not value.type.HasField("tensor_type"):
+                which = value.type.WhichOneof("value") or "no type"
+                self._failures.append(("input", value.name, f"WebNN has no {which}"))
+                scope[value.name] = FAILED
+            else:
+                try:
+                    data_type: Any = webnn_type(kind)
+                except UnmappableError as error:
+                    self._failures.append(("input", value.name, str(error)))
+                    scope[value.name] = FAILED
+                    continue
+                shape = input_shape(value, shapes)
+                if 0 in shape:  # without elements there is nothing to wait for
+                    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+                    scope[value.name] = of_array(np.empty(shape, dtype))
+                    continue
+                operand = self.emitter.builder.input(value.name, data_type, shape)
+                names_of = frozenset([value.name])
+                scope[value.name] = Tensor(kind, shape, None, operand, names_of, is_input=True)
+
+    def lookup(self, scope: Scope, name: str, where: str) -> Any:
+        """What a name stands for.
+
+        Raises:
+            DataError: Nothing before has made it.
+        """
+        if name not in scope:
+            raise DataError(
+                f"onnx: {where}: nothing before makes {name!r}; the model is cyclic, not in order,"
+                " or lacks an input"
+            )
+        return scope[name]
+
+    def nodes(self, nodes: Any, scope: Scope, opsets: Mapping[str, int]) -> None:
+        """Import nodes in order; what they make goes into the scope."""
+        for node in nodes:
+            self._count += 1
+            if self._count > MAX_NODES:
+                raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after unrolling its loops")
+            title = f"node {node.name or (node.output[0] if node.output else '')!r}"
+            title = f"{title} ({node.op_type})"
+            inputs = [self.lookup(scope, n, title) if n else None for n in node.input]
+            results = self._results(node, inputs, scope, opsets, title)
+            for name, result in zip(node.output, results, strict=False):
+                if name:
+                    scope[name] = result
+
+    def _results(
+        self,
+        node: Any,
+        inputs: Sequence[Any],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        title: str,
+    ) -> Sequence[Any]:
+        outer = self.emitter.label
+        lost = [FAILED] * len(node.output)
+        name = node.name or (node.output[0] if node.output else node.op_type)
+        self.emitter.label = outer or name
+        try:
+            if any(one is FAILED for one in inputs):
+                if not self._is_known(node, opsets):
+                    self._fail(node, "there is no such operator here")
+                return lost
+            results = self._import(node, inputs, scope, opsets)
+            wanted = [i for i, output in enumerate(node.output) if output]
+            if wanted and (wanted[-1] >= len(results) or results[wanted[-1]] is None):
+                raise UnmappableError(f"its output {wanted[-1]} has no counterpart in WebNN")
+            return results
+        except UnmappableError as error:
+            if isinstance(error, UnknownValueError):
+                self.needed |= error.inputs
+            self._fail(node, str(error))
+        except (DataError, NotSupportedError) as error:
+            if str(error).startswith("onnx: "):
+                raise
+            self._fail(node, str(error))
+        except BrokenModelError as error:
+            raise DataError(f"onnx: {title}: {error}") from error
+        except MLError as error:
+            self._fail(node, str(error))
+        except RecursionError as error:
+            raise DataError(f"onnx: {title}: it nests without an end") from error
+        except Exception as error:  # a handler met what no valid model has
+            raise DataError(f"onnx: {title}: it is not valid: {error}") from error
+        finally:
+            self.emitter.label = outer
+        return lost
+
+    def _fail(self, node: Any, reason: str) -> None:
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        name = node.name or (node.output[0] if node.output else "")
+        if (operator, name, reason) not in self._failures:
+            self._failures.append((operator, self.emitter.label or name, reason))
+
+    def _raise_failures(self) -> None:
+        if not self._failures:
+            return
+        lines: dict[tuple[str, str], list[str]] = {}
+        for operator, name, reason in self._failures:
+            lines.setdefault((operator, reason), []).append(name)
+        text = [f"{o} [{', '.join(names)}]: {reason}" for (o, reason), names in lines.items()]
+        raise NotSupportedError("onnx: the model cannot be mapped:\n  " + "\n  ".join(text))
+
+    def _is_known(self, node: Any, opsets: Mapping[str, int]) -> bool:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if not domain and node.op_type in {*control.CONTROL, *folding.FOLDED, "Constant"}:
+            return True
+        schema = bodies.schema_of(node, opsets)
+        version = schema.since_version if schema else opsets.get(domain, 1)
+        return bool(handler_of(domain, node.op_type, version) or bodies.has_body(schema))
+
+    def _import(
+        self, node: Any, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
+    ) -> Sequence[Any]:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if not domain and node.op_type == "Constant":
+            return [self._constant(node)]
+        if not domain and node.op_type in control.CONTROL:
+            return control.CONTROL[node.op_type](self, node, inputs, scope, opsets)
+        folded = self._folded(node, inputs, opsets)
+        if folded is not None:
+            return folded
+        schema = bodies.schema_of(node, opsets)
+        version = schema.since_version if schema else opsets.get(domain, 1)
+        handler = handler_of(domain, node.op_type, version)
+        if handler is not None:
+            attributes = attributes_of(node)
+            unknown = sorted(set(attributes) - handler.attributes)
+            if unknown:
+                raise UnmappableError(f"attribute {unknown[0]!r} is not known")
+            self.emitter.outputs = [bool(name) for name in node.output]
+            made = handler.function(self.emitter, *inputs, **attributes)
+            return made if isinstance(made, (tuple, list)) else [made]
+        body = bodies.body_of(node, inputs, schema, opsets)
+        if body is None:
+            raise UnmappableError("there is no such operator here")
+        inner: Scope = dict(zip(body.input, inputs, strict=False))
+        for name in body.input[len(inputs) :]:
+            inner[name] = None
+        nodes = bodies.bound(body, node, schema)
+        own = opsets_of(body.opset_import)
+        before = len(self._failures)
+        self.nodes(nodes, inner, own)
+        results = [inner.get(name) for name in body.output]
+        if len(self._failures) > before and any(r is FAILED for r in results):
+            return [FAILED if r is None else r for r in results]
+        return results
+
+    def _constant(self, node: Any) -> Tensor:
+        (name, value), *_ = attributes_of(node).items()
+        if name == "value":
+            return of_array(self.model.contents(value), node.output[0])
+        if name in ("value_float", "value_floats"):
+            return of_array(np.asarray(value, np.float32))
+        if name in ("value_int", "value_ints"):
+            return of_array(np.asarray(value, np.int64))
+        raise UnmappableError(f"WebNN has no constants by {name!r}")
+
+    def _folded(
+        self, node: Any, inputs: Sequence[Any], opsets: Mapping[str, int]
+    ) -> list[Tensor] | None:
+        if not all(one is None or isinstance(one, Tensor) for one in inputs):
+            return None
+        if node.op_type == "Shape" and isinstance(inputs[0], Tensor):
+            return [of_array(_shape(inputs[0].shape, **attributes_of(node)))]
+        if node.op_type == "Size" and isinstance(inputs[0], Tensor):
+            return [of_array(np.asarray(np.prod(inputs[0].shape, dtype=np.int64)))]
+        if any(one is not None and one.array is None for one in inputs):
+            return None
+        arrays = [None if one is None else one.array for one in inputs]
+        if not folding.can_fold(node, arrays):
+            return None
+        try:
+            return [of_array(array) for array in folding.fold(node, arrays, opsets)]
+        except Exception:  # the handler says what is wrong, or does it
+            return None
+
+    def subgraph(
+        self,
+        graph: Any,
+        scope: Scope,
+        opsets: Mapping[str, int],
+        inputs: Sequence[Any] = (),
+    ) -> list[Any]:
+        """Import the graph of an attribute, which sees the names around it; its outputs."""
+        inner: Scope = ChainMap({}, scope)
+        for tensor in graph.initializer:
+            inner[tensor.name] = of_array(self.model.contents(tensor), tensor.name)
+        for value, given in zip(graph.input, inputs, strict=True):
+            inner[value.name] = given
+        self.nodes(graph.node, inner, opsets)
+        return [self.lookup(inner, v.name, "the outputs of a branch") for v in graph.output]
+
+
+def _shape(shape: tuple[int, ...], start: int = 0, end: int | None = None) -> Any:
+    rank = len(shape)
+    first, last = (
+        min(max(i + rank if i < 0 else i, 0), rank) for i in (start, rank if end is None else end)
+    )
+    return np.asarray(shape[first:last], np.int64)
+
+
+def _given(name: str, value: Any, elem: int) -> Tensor:
+    if isinstance(value, MLOperand):
+        expected = webnn_type(elem)
+        if value.data_type != expected:
+            raise ValidationError(
+                f"onnx: inputs[{name!r}]: got an operand of {value.data_type}, the model has"
+                f" {expected}"
+            )
+        kind = elem if elem == BOOL else ELEMENT_TYPES[value.data_type]
+        return Tensor(kind, value.shape, None, value, frozenset([name]), is_input=True)
+    made = of_array(value)
+    if made.elem != elem:
+        raise ValidationError(
+            f"onnx: inputs[{name!r}]: got {element_name(made.elem)}, the model has"
+            f" {element_name(elem)}"
+        )
+    return made
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """Attributes by name: numbers, strings, lists, and what the model holds for the rest."""
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, (list, tuple)) or type(value).__name__.startswith("Repeated"):
+            value = [
+                item.decode("utf-8", "replace") if isinstance(item, bytes) else item
+                for item in value
+            ]
+        found[attribute.name] = value
+    return found

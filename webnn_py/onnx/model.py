@@ -1,0 +1,147 @@
+"""Reading a model: the file, its external data, its opsets, the shapes of its inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import external_data_helper, inliner, numpy_helper
+
+from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.onnx.tensor import Array
+
+InputShapes = Mapping[str, Sequence[int] | int]
+
+EXTERNAL = onnx.TensorProto.EXTERNAL
+
+
+class Model:
+    """A model that has been read, its local functions inlined.
+
+    Args:
+        source: A path, the bytes of a file, or an onnx.ModelProto.
+
+    Raises:
+        DataError: It cannot be read, or is no model.
+    """
+
+    def __init__(self, source: object) -> None:
+        self.folder = ""
+        if isinstance(source, (str, os.PathLike)):
+            path = Path(source)
+            self.folder = str(path.parent)
+            try:
+                contents = path.read_bytes()
+            except OSError as error:
+                raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
+            proto = _parsed(contents, str(path))
+        elif isinstance(source, (bytes, bytearray, memoryview)):
+            proto = _parsed(bytes(source), "the model")
+        elif isinstance(source, onnx.ModelProto):
+            proto = source
+        else:
+            raise ValidationError(
+                f"onnx: got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
+            )
+        if not proto.HasField("graph") or not proto.graph.output:
+            raise DataError("onnx: the model has no graph with outputs; the file may be cut off")
+        if proto.functions:
+            try:
+                proto = inliner.inline_local_functions(proto)
+            except Exception as error:  # of the library's own kinds
+                raise DataError(f"onnx: local functions cannot be inlined: {error}") from error
+        self.proto: Any = proto
+        self.opsets = opsets_of(proto.opset_import)
+
+    @property
+    def graph(self) -> Any:
+        """The graph of the model."""
+        return self.proto.graph
+
+    def contents(self, tensor: Any) -> Array:
+        """The contents of a tensor that the model holds, external data included.
+
+        Raises:
+            DataError: They are not there, or do not fit its shape.
+        """
+        title = f"onnx: tensor {tensor.name!r}"
+        if tensor.data_location == EXTERNAL:
+            tensor = self._external(tensor, title)
+        try:
+            return np.asarray(numpy_helper.to_array(tensor))
+        except Exception as error:  # what the library raises is not said anywhere
+            raise DataError(f"{title}: its contents do not fit its type and shape: {error}") from (
+                error
+            )
+
+    def _external(self, tensor: Any, title: str) -> Any:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        try:
+            external_data_helper.load_external_data_for_tensor(copy, self.folder)
+        except Exception as error:  # checks of the path raise errors of several kinds
+            raise DataError(f"{title}: its external data cannot be read: {error}") from error
+        copy.data_location = onnx.TensorProto.DEFAULT
+        return copy
+
+
+def _parsed(contents: bytes, title: str) -> Any:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(contents)
+    except Exception as error:  # google.protobuf.message.DecodeError
+        raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
+    return proto
+
+
+def opsets_of(imports: Any) -> dict[str, int]:
+    """Versions of the operator sets by domain; the default domain is ''."""
+    found = {("" if one.domain == "ai.onnx" else one.domain): int(one.version) for one in imports}
+    found.setdefault("", 1)
+    return found
+
+
+def input_shape(value: Any, given: InputShapes) -> tuple[int, ...]:
+    """The shape of a model's input.
+
+    Args:
+        value: The input's onnx.ValueInfoProto.
+        given: Shapes by inputs' names, sizes by names of dimensions.
+
+    Raises:
+        ValidationError: It has open dimensions that `given` does not fix.
+    """
+    own = value.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in own.shape.dim]
+    if value.name in given:
+        fixed = given[value.name]
+        if isinstance(fixed, int):
+            raise ValidationError(
+                f"onnx: input_shapes[{value.name!r}]: got {fixed}, expected a list of dimensions"
+            )
+        shape = tuple(int(size) for size in fixed)
+        fits = not own.HasField("shape") or (
+            len(shape) == len(dims)
+            and all(
+                isinstance(dim, str) or dim == size for dim, size in zip(dims, shape, strict=True)
+            )
+        )
+        if not fits:
+            raise ValidationError(
+                f"onnx: input_shapes[{value.name!r}]: got {list(shape)}, the model has {dims}"
+            )
+        return shape
+    dims = [given.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
+    if not own.HasField("shape") or any(not isinstance(dim, int) for dim in dims):
+        shown = dims if own.HasField("shape") else "no shape"
+        names = sorted({dim for dim in dims if isinstance(dim, str) and dim != "?"})
+        sizes = "".join(f", or {{{name!r}: ...}}" for name in names[:1])
+        raise ValidationError(
+            f"onnx: input {value.name!r} has {shown}; fix its open dimensions:"
+            f" input_shapes={{{value.name!r}: [...]}}{sizes}"
+        )
+    return tuple(int(size) for size in dims if isinstance(size, int))
