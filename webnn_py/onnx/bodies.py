@@ -49,7 +49,10 @@ def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, 
         raise UnmappableError("ONNX defines it by no other operators for these inputs")
     function.ParseFromString(contents)
     if not any(one.domain in ("", "ai.onnx") for one in function.opset_import):
-        function.opset_import.append(onnx.helper.make_opsetid("", most))
+        default = opsets.get("", 1)
+        newest = onnx.defs.onnx_opset_version()
+        version = default if default > 1 else newest
+        function.opset_import.append(onnx.helper.make_opsetid("", version))
     return function
 
 

@@ -47,8 +47,9 @@ FOLDED = frozenset(
         "CumSum", "Div", "Equal", "Erf", "Exp", "Expand", "Flatten", "Floor", "Gather",
         "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN",
         "Less", "LessOrEqual", "Log", "Max", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul",
-        "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMean",
-        "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "Shape", "Sign", "Sin",
+        "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2",
+        "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+        "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Shape", "Sign", "Sin",
         "Sinh", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile",
         "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
     ]

@@ -15,6 +15,7 @@ from webnn_py.onnx import bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.handlers import handler_of
 from webnn_py.onnx.model import InputShapes, Model, input_shape, opsets_of
+from webnn_py.onnx.reasons import reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
@@ -169,7 +170,7 @@ class Importer:
         try:
             if any(one is FAILED for one in inputs):
                 if not self._is_known(node, opsets):
-                    self._fail(node, "there is no such operator here")
+                    self._fail(node, reason_of(operator_of(node)))
                 return lost
             results = self._import(node, inputs, scope, opsets)
             wanted = [i for i, output in enumerate(node.output) if output]
@@ -197,7 +198,7 @@ class Importer:
         return lost
 
     def _fail(self, node: Any, reason: str) -> None:
-        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        operator = operator_of(node)
         name = node.name or (node.output[0] if node.output else "")
         if (operator, name, reason) not in self._failures:
             self._failures.append((operator, self.emitter.label or name, reason))
@@ -243,7 +244,10 @@ class Importer:
             return made if isinstance(made, (tuple, list)) else [made]
         body = bodies.body_of(node, inputs, schema, opsets)
         if body is None:
-            raise UnmappableError("there is no such operator here")
+            if node.op_type in folding.MADE or node.op_type == "MelWeightMatrix":
+                for one in inputs:
+                    one.known("its operands")
+            raise UnmappableError(reason_of(operator_of(node)))
         inner: Scope = dict(zip(body.input, inputs, strict=False))
         for name in body.input[len(inputs) :]:
             inner[name] = None
@@ -327,6 +331,11 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
             f" {element_name(elem)}"
         )
     return made
+
+
+def operator_of(node: Any) -> str:
+    """A node's operator, with its domain if that is not the default one."""
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

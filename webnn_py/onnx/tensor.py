@@ -44,10 +44,8 @@ class UnknownValueError(UnmappableError):
 
     def __init__(self, what: str, inputs: frozenset[str]) -> None:
         names = ", ".join(sorted(inputs))
-        super().__init__(
-            f"{what} must be known at import, and depends on the contents of input {names};"
-            " give add_to an array for it"
-        )
+        depends = f", and depends on the contents of input {names}; give add_to an array for it"
+        super().__init__(f"{what} must be known at import{depends if inputs else ''}")
         self.inputs = inputs
 
 

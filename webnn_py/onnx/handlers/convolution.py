@@ -121,8 +121,8 @@ def conv_transpose(
     if target is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         target = [size[i] * steps[i] for i in range(rank)]
     if target is not None:
-        total = [whole[i] - target[i] for i in range(rank)]
-        lower = auto_pad == "SAME_LOWER"
+        total = [max(0, whole[i] - target[i]) for i in range(rank)]
+        lower = auto_pad != "SAME_UPPER"
         begin = [t - t // 2 if lower else t // 2 for t in total]
         around = list(zip(begin, [t - x for t, x in zip(total, begin, strict=True)], strict=True))
     else:
@@ -130,14 +130,14 @@ def conv_transpose(
         around = windows.padding(kind, pads, size, window, steps, spread)
     full = _spread(g, x, w, steps, spread, group)
     cut = [max(0, low) for low, _ in around]
-    sizes = [whole[i] - sum(around[i]) for i in range(rank)]
+    sizes = target or [whole[i] - sum(around[i]) for i in range(rank)]
     lead = list(full.shape[:2])
     # What lies beyond the taps' reach is zero: output padding, and negative padding.
     short = [max(0, cut[i] + sizes[i] - full.shape[2 + i]) for i in range(rank)]
-    if any(low < 0 for low, _ in around):
-        refuse("negative padding")
-    if any(short):
-        full = g.pad(full, [0] * x.rank, [0, 0, *short])
+    front = [max(0, -low) for low, _ in around]
+    short = [max(0, s - f) for s, f in zip(short, front, strict=True)]
+    if any(short) or any(front):
+        full = g.pad(full, [0, 0, *front], [0, 0, *short])
     made = full
     if sizes != list(full.shape[2:]):
         made = g.slice(full, [0, 0, *cut], [*lead, *sizes])

@@ -13,7 +13,7 @@ import onnx
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, webnn_type
+from webnn_py.onnx.tensor import Tensor, of_array, webnn_type
 
 BINARY = {
     "And": "logical_and",
@@ -29,6 +29,8 @@ BINARY = {
     "Mul": "mul",
     "Div": "div",
 }
+MAX_KNOWN = 1 << 16
+"""Elements of constants that are cast at once."""
 UNARY = {
     "Abs": "abs",
     "Ceil": "ceil",
@@ -160,7 +162,12 @@ def mod(g: Emitter, a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
         if fmod:
             whole = g.mul(g.sign(quotient), g.floor(g.abs(quotient)))
             return g.sub(a, g.mul(whole, b))
-        return g.sub(a, g.mul(g.floor(quotient), b))
+        nothing = zero(g, a)
+        rest = g.sub(a, g.mul(g.floor(quotient), b))
+        apart = g.lesser(g.mul(g.sign(a), g.sign(b)), nothing)
+        of_infinity = g.where(apart, b, a)
+        endless = g.logical_and(g.is_infinite(b), g.logical_not(g.is_infinite(a)))
+        return g.where(endless, of_infinity, rest)
     rest = g.sub(a, g.mul(g.div(a, b), b))
     if fmod or DTYPES[a.data_type].kind == "u":
         return rest
@@ -183,10 +190,10 @@ def bit_shift(g: Emitter, x: Tensor, y: Tensor, *, direction: str) -> Any:
     factor = g.gather(g.array(powers), places)
     if direction == "LEFT":
         result = g.mul(x, factor)
-        too_far = g.greater_or_equal(y, g.constant(info.bits, y))
+        too_far = _beyond(g, y, info.bits)
         return g.where(too_far, zero(g, result), result)
     quotient = g.div(x, factor)
-    far = g.greater_or_equal(y, g.constant(bits, y))
+    far = _beyond(g, y, bits)
     if info.kind == "u":
         return g.where(far, zero(g, quotient), quotient)
     nothing = zero(g, x)
@@ -194,6 +201,14 @@ def bit_shift(g: Emitter, x: Tensor, y: Tensor, *, direction: str) -> Any:
     down = g.where(g.lesser(rest, nothing), g.sub(quotient, g.constant(1, x)), quotient)
     ends = g.where(g.lesser(x, nothing), g.constant(-1, x), nothing)
     return g.where(far, ends, down)
+
+
+def _beyond(g: Emitter, shift: Tensor, bits: int) -> Any:
+    """Where a shift leaves no bit, as a negative one does."""
+    far = g.greater_or_equal(shift, g.constant(bits, shift))
+    if DTYPES[shift.data_type].kind == "u":
+        return far
+    return g.logical_or(far, g.lesser(shift, g.constant(0, shift)))
 
 
 def _bits(
@@ -260,6 +275,9 @@ def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str =
     if to == BOOL:
         return x if x.elem == BOOL else g.to(x, "bool")
     target = webnn_type(to)
+    if x.array is not None and x.array.size <= MAX_KNOWN and x.array.dtype.kind in "fiub":
+        with np.errstate(all="ignore"):
+            return of_array(x.array.astype(target))
     webnn_type(x.elem)
     if x.elem == to:
         return g.identity(x)

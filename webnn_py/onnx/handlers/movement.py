@@ -104,9 +104,11 @@ def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
 
 
 def _parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
-    if len(sizes) == 1:
-        return [g.identity(x)]
-    return g.split(x, list(sizes), axis=axis)
+    full = [size for size in sizes if size]
+    made = iter([x] if len(full) == 1 else g.split(x, full, axis=axis))
+    lead, tail = x.shape[:axis], x.shape[axis + 1 :]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(x.elem)
+    return [next(made) if n else of_array(np.empty([*lead, n, *tail], dtype)) for n in sizes]
 
 
 @handles("Split", since=13)
@@ -200,6 +202,14 @@ def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
     """Broadcast with a shape."""
     target = shape.integers("shape")
     return g.expand(x, list(np.broadcast_shapes(x.shape, tuple(target))))
+
+
+@handles("ConstantOfShape")
+def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
+    """One number everywhere; small ones are made at import."""
+    number = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    sizes = shape.integers("shape")
+    return g.expand(of_array(number.reshape(())), sizes)
 
 
 @handles("Tile", since=6)

@@ -8,7 +8,7 @@ import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import Tensor
 
 
 @handles("CumSum")
@@ -84,13 +84,12 @@ def _transformed(
     at = axis % x.rank
     size = x.shape[at]
     count = size if length is None else length
+    if inverse and onesided:
+        return _real(g, x, 2 * (size - 1) if length is None else length, at)
     used = min(size, count)
     if used < size:
         x = g.slice(x, [0] * x.rank, [used if i == at else n for i, n in enumerate(x.shape)])
     is_complex = x.shape[-1] == 2
-    back_to_real = bool(inverse and onesided)
-    if back_to_real:
-        refuse("an inverse transform of one side")
     results = count // 2 + 1 if onesided else count
     angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(results)) % count) / count
     sign = 1 if inverse else -1
@@ -99,7 +98,7 @@ def _transformed(
     order = [i for i in range(x.rank - 1) if i != at] + [x.rank - 1, at]
     rows = g.transpose(x, permutation=order)
     lead = list(rows.shape[:-2])
-    flat = g.reshape(rows, [-(-int(np.prod(lead)) // 1), rows.shape[-2] * used])
+    flat = g.reshape(rows, [int(np.prod(lead)), rows.shape[-2] * used])
     if is_complex:
         matrix = np.block([[cosines, sines], [-sines, cosines]])
     else:
@@ -109,3 +108,20 @@ def _transformed(
     back = list(range(len(lead)))
     back.insert(at, len(lead) + 1)
     return g.transpose(parted, permutation=[*back, len(lead)])
+
+
+def _real(g: Emitter, x: Any, count: int, axis: int) -> Any:
+    """Real numbers from one half of a symmetric spectrum."""
+    used = min(x.shape[axis], count // 2 + 1)
+    x = g.slice(x, [0] * x.rank, [used if i == axis else n for i, n in enumerate(x.shape)])
+    places = np.arange(used)
+    twice = np.where((places == 0) | (2 * places == count), 1, 2) / count
+    angles = 2 * np.pi * (np.outer(places, np.arange(count)) % count) / count
+    matrix = np.vstack([np.cos(angles) * twice[:, None], -np.sin(angles) * twice[:, None]])
+    order = [i for i in range(x.rank - 1) if i != axis] + [x.rank - 1, axis]
+    rows = g.transpose(x, permutation=order)
+    lead = list(rows.shape[:-2])
+    made = g.matmul(g.reshape(rows, [int(np.prod(lead)), 2 * used]), g.constant(matrix, x))
+    back = list(range(len(lead)))
+    back.insert(axis, len(lead))
+    return g.transpose(g.reshape(made, [*lead, count, 1]), permutation=[*back, len(lead) + 1])

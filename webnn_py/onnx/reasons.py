@@ -1,0 +1,33 @@
+"""Why operators that have no handler have none: one list."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+REASONS = {
+    "NonZero": "the shape of its result depends on contents",
+    "Unique": "the shape of its result depends on contents",
+    "NonMaxSuppression": "the shape of its result depends on contents",
+    "Random*": "WebNN has no random numbers",
+    "Multinomial": "WebNN has no random numbers",
+    "Sequence*": "WebNN has no sequences of tensors",
+    "SplitToSequence": "WebNN has no sequences of tensors",
+    "ConcatFromSequence": "WebNN has no sequences of tensors",
+    "Optional*": "WebNN has no optional values",
+    "String*": "WebNN has no strings",
+    "RegexFullMatch": "WebNN has no strings",
+    "ImageDecoder": "WebNN decodes no images",
+    "BitCast": "WebNN does not take the bits of one data type for another",
+    "Det": "WebNN has no determinants",
+    "ai.onnx.ml.*": "WebNN has no operators of classical machine learning",
+    "ai.onnx.preview.training.*": "WebNN does not train",
+}
+"""By the operator, with its domain if that is not the default one."""
+
+
+def reason_of(operator: str) -> str:
+    """Why an operator cannot be mapped."""
+    for pattern, text in REASONS.items():
+        if fnmatch(operator, pattern):
+            return text
+    return "there is no such operator here"
