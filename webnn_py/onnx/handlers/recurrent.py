@@ -76,11 +76,14 @@ def lstm(
     if input_forget:
         refuse("WebNN has no LSTM whose input and forget gates are coupled")
     size = r.shape[2]
+    if p is not None and (activations or direction != "forward"):
+        refuse("peepholes with other activations or directions than the default ones")
+    if p is not None:
+        first = [None if one is None else _laid(g, one, layout) for one in (initial_h, initial_c)]
+        return _ordered(g, *_with_peepholes(g, x, w, r, b, first, p), layout)
     options: dict[str, Any] = {}
     if b is not None:
         options["bias"], options["recurrent_bias"] = _biases(g, b, 4 * size)
-    if p is not None:
-        options["peephole_weight"] = p
     if initial_h is not None:
         options["initial_hidden_state"] = _laid(g, initial_h, layout)
     if initial_c is not None:
@@ -92,6 +95,33 @@ def lstm(
         x, w, r, x.shape[0], size, return_sequence=True, direction=DIRECTIONS[direction], **options
     )
     return _ordered(g, sequence, [last, cell], layout)
+
+
+def _with_peepholes(
+    g: Emitter, x: Any, w: Any, r: Any, b: Any, first: list[Any], p: Any
+) -> tuple[Any, list[Any]]:
+    """An LSTM step by step: its output gate looks at the new cell, WebNN's at the old one."""
+    size, (steps, batch, _) = r.shape[2], x.shape
+    weight, recurrent = (g.transpose(g.reshape(m, m.shape[1:])) for m in (w, r))
+    hidden, cell = (
+        g.constant(np.zeros((batch, size)), x) if one is None else g.reshape(one, [batch, size])
+        for one in first
+    )
+    bias = None if b is None else g.add(*_biases(g, b, 4 * size))
+    look = dict(zip("iof", g.split(p, 3, axis=1), strict=True))
+    made = []
+    for t in range(steps):
+        now = g.reshape(g.slice(x, [t, 0, 0], [1, *x.shape[1:]]), list(x.shape[1:]))
+        total = g.add(g.matmul(now, weight), g.matmul(hidden, recurrent))
+        total = total if bias is None else g.add(total, bias)
+        gates = dict(zip("iofc", g.split(total, 4, axis=1), strict=True))
+        i, f = (g.sigmoid(g.add(gates[k], g.mul(look[k], cell))) for k in "if")
+        cell = g.add(g.mul(f, cell), g.mul(i, g.tanh(gates["c"])))
+        o = g.sigmoid(g.add(gates["o"], g.mul(look["o"], cell)))
+        hidden = g.mul(o, g.tanh(cell))
+        made.append(g.reshape(hidden, [1, 1, batch, size]))
+    sequence = g.concat(made, 0) if steps > 1 else made[0]
+    return sequence, [g.reshape(one, [1, batch, size]) for one in (hidden, cell)]
 
 
 @handles("GRU")
