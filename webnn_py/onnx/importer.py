@@ -70,6 +70,14 @@ class Importer:
             NotSupportedError: Nodes that cannot be mapped, all of them, with the reasons.
             DataError: The model contradicts itself.
         """
+        try:
+            return self._run(inputs or {}, shapes or {})
+        except (MLError, MemoryError):
+            raise
+        except Exception as error:  # what no valid model has, such as names that are no text
+            raise DataError(f"onnx: the model is damaged: {error}") from error
+
+    def _run(self, inputs: Mapping[str, Any], shapes: InputShapes) -> dict[str, Tensor]:
         graph = self.model.graph
         scope: Scope = {}
         for tensor in graph.initializer:
@@ -77,7 +85,7 @@ class Importer:
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = FAILED
             self._failures.append(("sparse initializer", sparse.values.name, "WebNN has none"))
-        self._inputs(scope, inputs or {}, shapes or {})
+        self._inputs(scope, inputs, shapes)
         self.nodes(graph.node, scope, self.model.opsets)
         outputs = {}
         for value in graph.output:

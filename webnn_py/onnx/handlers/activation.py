@@ -56,17 +56,29 @@ def celu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
     return g.mul(g.elu(g.div(x, float(alpha))), float(alpha))
 
 
-@handles("Selu")
+@handles("Selu", since=6)
 def selu(
     g: Emitter,
     x: Tensor,
     *,
-    alpha: float = 1.67326,
+    alpha: float = 1.67326319217681884765625,
+    gamma: float = 1.05070102214813232421875,
+) -> Any:
+    """An Elu, times gamma."""
+    return g.mul(g.elu(x, alpha=alpha), float(gamma))
+
+
+@handles("Selu")
+def selu_1(
+    g: Emitter,
+    x: Tensor,
+    *,
+    alpha: float = 1.6732,
     gamma: float = 1.0507,
     consumed_inputs: Old = None,
 ) -> Any:
-    """An Elu, times gamma; the defaults are those of opset 6."""
-    return g.mul(g.elu(x, alpha=alpha), float(gamma))
+    """Before opset 6, with fewer digits."""
+    return selu(g, x, alpha=alpha, gamma=gamma)
 
 
 @handles("HardSigmoid")
@@ -137,6 +149,18 @@ def clip(g: Emitter, x: Tensor, low: Tensor | None = None, high: Tensor | None =
     return made if high is None else g.min(made, high)
 
 
+@handles("Clip", since=6)
+def clip_6(
+    g: Emitter,
+    x: Tensor,
+    *,
+    min: float = -3.4028234663852886e38,
+    max: float = 3.4028234663852886e38,
+) -> Any:
+    """Before opset 11, between two attributes."""
+    return g.clamp(x, min_value=min, max_value=max)
+
+
 @handles("Clip")
 def clip_1(
     g: Emitter,
@@ -146,7 +170,7 @@ def clip_1(
     max: float | None = None,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 11, between two attributes."""
+    """Before opset 6, between two attributes or one."""
     return g.clamp(x, min_value=min, max_value=max)
 
 
@@ -218,10 +242,8 @@ def dropout_1(
     x: Tensor,
     *,
     ratio: float = 0.5,
-    is_test: int = 1,
+    is_test: int = 0,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 12."""
-    if not is_test:
-        refuse("WebNN has no random numbers, which training needs")
+    """Before opset 12; what is imported is there to infer, so nothing is dropped."""
     return _dropped(g, x)

@@ -1,0 +1,174 @@
+"""What the importer makes of models: graphs, names, and one message for what it cannot map."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.onnx.models import model, small_network
+from webnn_py import (
+    DataError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+)
+from webnn_py.onnx import add_to, handlers, load
+
+node = helper.make_node
+SCHEMAS = onnx.defs.get_all_schemas_with_history()
+
+
+def computed(context: MLContext, made: Any, x: Any, **options: Any) -> Any:
+    graph = load(made, context, **options)
+    return MLExecution(context).compute(graph, {"x": x})
+
+
+def test_a_network_gives_what_the_reference_gives(cpu: MLContext, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    made = small_network()
+    (expected,) = ReferenceEvaluator(made).run(None, {"x": x})
+    onnx.save(made, tmp_path / "m.onnx")
+    for source in (made, made.SerializeToString(), tmp_path / "m.onnx", str(tmp_path / "m.onnx")):
+        np.testing.assert_allclose(computed(cpu, source, x)["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_labels_and_names_are_the_model_s(cpu: MLContext) -> None:
+    listing = str(load(small_network(), cpu))
+    for name in ("stem", "act", "pool", "flat", "head", "w", "b", "m"):
+        assert name in listing
+    assert "gather" not in listing
+    assert "concat" not in listing
+
+
+def test_add_to_continues_a_graph(cpu: MLContext) -> None:
+    made = model([node("Add", ["a", "b"], ["y"])], {"a": [2], "b": [2]}, ["y"])
+    builder = MLGraphBuilder(cpu)
+    mine = builder.relu(builder.input("mine", "float32", [2]))
+    found = add_to(builder, made, {"a": mine, "b": np.ones(2, np.float32)})
+    graph = builder.build_sync({"z": builder.neg(found["y"])})
+    z = MLExecution(cpu).compute(graph, {"mine": np.asarray([-3, 3], np.float32)})["z"]
+    assert z.tolist() == [-1, -4]
+    with pytest.raises(ValidationError, match="no input 'c'"):
+        add_to(MLGraphBuilder(cpu), made, {"c": mine})
+    with pytest.raises(ValidationError, match="int64"):
+        add_to(MLGraphBuilder(cpu), made, {"a": np.ones(2, np.int64)})
+
+
+def test_open_dimensions_are_fixed_by_input_shapes(cpu: MLContext) -> None:
+    made = model([node("Relu", ["x"], ["y"])], {"x": ["batch", 2]}, ["y"])
+    with pytest.raises(ValidationError, match=r"input_shapes=\{'x'.*'batch'"):
+        load(made, cpu)
+    assert load(made, cpu, {"x": [3, 2]}).outputs["y"].shape == (3, 2)
+    assert load(made, cpu, {"batch": 4}).outputs["y"].shape == (4, 2)
+    with pytest.raises(ValidationError, match="the model has"):
+        load(made, cpu, {"x": [3, 3]})
+
+
+def test_all_that_cannot_be_mapped_is_in_one_message(cpu: MLContext) -> None:
+    nodes = [
+        node("NonZero", ["x"], ["i"], name="first"),
+        node("NonZero", ["x"], ["j"], name="second"),
+        node("Cast", ["x"], ["d"], name="wide", to=onnx.TensorProto.DOUBLE),
+        node("NoSuchOperator", ["d"], ["e"], name="odd"),
+        node("Abs", ["i"], ["k"], name="after"),
+    ]
+    with pytest.raises(NotSupportedError) as caught:
+        load(model(nodes, {"x": [2]}, ["k", "e"]), cpu)
+    text = str(caught.value)
+    assert "NonZero [first, second]: the shape of its result depends on contents" in text
+    assert "Cast [wide]: WebNN has no data type double" in text
+    assert "NoSuchOperator [odd]" in text
+    assert "after" not in text
+
+
+def test_control_flow_and_local_functions(cpu: MLContext) -> None:
+    branch = [
+        helper.make_graph(
+            [node(op, ["x"], [f"{op}y"])], op, [], [onnx.ValueInfoProto(name=f"{op}y")]
+        )
+        for op in ("Neg", "Relu")
+    ]
+    taken = node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1])
+    body = helper.make_graph(
+        [node("Add", ["v", "x"], ["w"]), node("Identity", ["go"], ["on"])],
+        "body",
+        [onnx.ValueInfoProto(name=name) for name in ("i", "go", "v")],
+        [onnx.ValueInfoProto(name=name) for name in ("on", "w")],
+    )
+    loop = node("Loop", ["n", "", "y"], ["z"], body=body)
+    own = node("Twice", ["z"], ["t"], domain="own")
+    made = model([taken, loop, own], {"x": [2]}, ["t"], {"c": np.asarray(True), "n": np.asarray(3)})
+    opset = [helper.make_opsetid("", 21)]
+    twice = helper.make_function(
+        "own", "Twice", ["p"], ["q"], [node("Add", ["p", "p"], ["q"])], opset
+    )
+    made.functions.append(twice)
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    made.ir_version = 10
+    x = np.asarray([1, 2], np.float32)
+    assert computed(cpu, made, x)["t"].tolist() == [4, 8]
+
+
+def test_external_data(cpu: MLContext, tmp_path: Path) -> None:
+    made = model([node("Add", ["x", "w"], ["y"])], {"x": [300]}, ["y"], {"w": np.ones(300, "f4")})
+    onnx.save(
+        made, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    assert computed(cpu, tmp_path / "m.onnx", np.ones(300, np.float32))["y"].tolist() == [2] * 300
+    (tmp_path / "w.bin").write_bytes(b"short")
+    with pytest.raises(DataError, match="'w'"):
+        load(tmp_path / "m.onnx", cpu)
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(DataError, match="external data"):
+        load(tmp_path / "m.onnx", cpu)
+
+
+def test_broken_models(cpu: MLContext, tmp_path: Path) -> None:
+    cyclic = [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"])]
+    with pytest.raises(DataError, match="cyclic"):
+        load(model(cyclic, {"x": [2]}, ["b"]), cpu)
+    with pytest.raises(DataError, match="'nothing'"):
+        load(model([node("Neg", ["nothing"], ["y"])], {"x": [2]}, ["y"]), cpu)
+    with pytest.raises(DataError, match="cannot be read"):
+        load(tmp_path / "none.onnx", cpu)
+    for contents in (b"", b"\x00" * 50, b"not a model"):
+        with pytest.raises(DataError):
+            load(contents, cpu)
+    with pytest.raises(ValidationError, match="int"):
+        load(3, cpu)
+
+
+SPELLED_OTHERWISE = {
+    "GRU-1.direction",  # 'foward'
+    *(f"RNN-{version}.activations" for version in (1, 7, 14, 22)),  # None, which means the same
+}
+
+
+@pytest.mark.parametrize("operator", sorted(handlers.HANDLERS))
+def test_handlers_know_the_attributes_of_the_definitions(operator: tuple[str, str]) -> None:
+    """Every attribute is a keyword argument, with the definition's default."""
+    schemas = [s for s in SCHEMAS if (s.domain, s.name) == operator]
+    assert schemas
+    for schema in schemas:
+        handler = handlers.handler_of(*operator, schema.since_version)
+        if handler is None:
+            continue
+        arguments = inspect.signature(handler.function).parameters
+        for name, attribute in schema.attributes.items():
+            title = f"{schema.name}-{schema.since_version}.{name}"
+            assert name in arguments, title
+            if attribute.default_value.type and title not in SPELLED_OTHERWISE:
+                default = helper.get_attribute_value(attribute.default_value)
+                default = default.decode() if isinstance(default, bytes) else default
+                given = arguments[name].default
+                close = pytest.approx(default, rel=1e-6) if isinstance(default, float) else default
+                assert given == close, title
