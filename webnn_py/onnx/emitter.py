@@ -9,10 +9,17 @@ import numpy as np
 import onnx
 
 from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.onnx.tensor import ELEMENT_TYPES, Array, Tensor, of_array, refuse
 from webnn_py.ops.operand import MLOperand
 
 BOOL = onnx.TensorProto.BOOL
+FOUR_BITS: dict[int, MLOperandDataType] = {
+    onnx.TensorProto.INT4: "int4",
+    onnx.TensorProto.UINT4: "uint4",
+}
+"""Element types that only constants of the quantization operators have."""
+FOUR_BITS_OF = {name: number for number, name in FOUR_BITS.items()}
 _FLAGS = {
     *("equal", "not_equal", "greater", "greater_or_equal", "lesser", "lesser_or_equal"),
     *("logical_and", "logical_or", "logical_xor", "logical_not", "is_nan", "is_infinite"),
@@ -83,6 +90,12 @@ class Emitter:
                 name=tensor.name,
             )
         return tensor.operand
+
+    def packed(self, array: Array, data_type: MLOperandDataType, name: str = "") -> Tensor:
+        """A constant of 4-bit integers, from an array of one element a byte."""
+        contents = pack_4bit(np.ascontiguousarray(array.astype(np.uint8))).tobytes()
+        operand = self.builder.constant(contents, data_type, array.shape, name=name)
+        return Tensor(FOUR_BITS_OF[data_type], array.shape, None, operand)
 
     def constant(self, value: Any, like: Tensor) -> Tensor:
         """A constant with the element type of another tensor."""

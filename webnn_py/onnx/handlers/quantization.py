@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.emitter import FOUR_BITS, Emitter
 from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
 from webnn_py.onnx.handlers.linalg import integer_product, product
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse, webnn_type
+from webnn_py.onnx.tensor import Array, Tensor, refuse, webnn_type
 
 EXACT = 1 << 24
 """Integers up to here are exact in float32."""
@@ -83,6 +83,8 @@ def dequantize_linear(
 ) -> Any:
     """(x - zero point) * scale."""
     scales = _blocked(g, scale, x, axis, block_size)
+    if x.elem in FOUR_BITS:
+        return _from_four_bits(g, x, scales, zero_point, axis)
     zeros = (
         _zero_point(g, scales, x.elem)
         if zero_point is None
@@ -90,6 +92,73 @@ def dequantize_linear(
     )
     made = g.dequantize_linear(x, scales, zeros)
     return g.to(made, webnn_type(output_dtype)) if output_dtype else made
+
+
+def _from_four_bits(
+    g: Emitter, x: Tensor, scales: Tensor, zero_point: Tensor | None, axis: int
+) -> Any:
+    """As WebNN has 4-bit integers: constants, and zero points of the scales' shape."""
+    kind = FOUR_BITS[x.elem]
+    zeros = np.zeros(scales.shape, np.int8)
+    if zero_point is not None:
+        given = zero_point.known("zero_point").astype(np.int8)
+        zeros = np.broadcast_to(given.reshape(zeros.shape), zeros.shape)
+    contents = x.known("4-bit contents").astype(np.int8)
+    return g.dequantize_linear(g.packed(contents, kind, x.name), scales, g.packed(zeros, kind))
+
+
+@handles("MatMulNBits", domain="com.microsoft")
+def matmul_n_bits(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None = None,
+    g_idx: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    K: int,  # noqa: N803 - ONNX Runtime's name
+    N: int,  # noqa: N803
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+) -> Any:
+    """A product with weights of 4 or 8 bits, [N, blocks, bytes], each block with its own scale.
+
+    Source: ONNX Runtime, "com.microsoft.MatMulNBits".
+    """
+    if g_idx is not None:
+        refuse("weights in another order (g_idx)")
+    if bits not in (4, 8):
+        refuse(f"weights of {bits} bits")
+    blocks = -(-K // block_size)
+    whole = b.known("its weights").reshape(N, -1)
+    shape = [N, blocks, block_size]
+    if zero_points is not None and zero_points.is_float:
+        refuse("zero points that are floats")
+    if zero_points is None:
+        zeros = np.full([N, blocks, 1], 1 << (bits - 1), np.uint8)
+    else:
+        packed = zero_points.known("zero_points").reshape(N, -1)
+        zeros = _bytes(packed, bits)[:, :blocks].reshape(N, blocks, 1)
+    numbers = _bytes(whole, bits).reshape(shape)
+    factor = g.moved(scales, [N, blocks, 1])
+    if bits == 4:
+        weights = g.packed(numbers, "uint4", b.name), factor, g.packed(zeros, "uint4")
+    else:
+        weights = g.array(numbers), factor, g.array(zeros)
+    wide = g.reshape(g.dequantize_linear(*weights), [N, blocks * block_size])
+    if blocks * block_size > K:
+        wide = g.slice(wide, [0, 0], [N, K])
+    made = product(g, a, g.transpose(wide))
+    return made if bias is None else g.add(made, bias)
+
+
+def _bytes(packed: Array, bits: int) -> Array:
+    """One number a byte; of packed ones the low half is the first."""
+    if bits == 8:
+        return packed
+    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
 
 
 def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int | None) -> Any:
