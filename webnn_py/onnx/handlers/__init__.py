@@ -13,6 +13,7 @@ from webnn_py.onnx.handlers import (
     recurrent,
     reduction,
     resizing,
+    sampling,
     scan,
 )
 from webnn_py.onnx.registry import HANDLERS, handler_of
@@ -32,5 +33,6 @@ __all__ = [
     "recurrent",
     "reduction",
     "resizing",
+    "sampling",
     "scan",
 ]

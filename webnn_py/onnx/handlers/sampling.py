@@ -1,0 +1,123 @@
+"""Sampling at places that are computed: gathers of the elements around, weighted."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Names before opset 20."""
+
+
+def _reflected(g: Emitter, place: Any, size: int, align_corners: int) -> Any:
+    """A whole place beyond the ends turned back, at the last element or behind it."""
+    if size == 1:
+        return g.mul(place, 0.0)
+    shift, length = (0.0, size - 1.0) if align_corners else (0.5, float(size))
+    far = g.abs(g.add(place, shift))
+    period = 2 * length
+    rest = g.sub(far, g.mul(g.floor(g.div(far, period)), period))
+    return g.sub(g.min(rest, g.add(g.neg(rest), period)), shift)
+
+
+def _cubic(g: Emitter, distance: Any) -> Any:
+    """Weight of an element by its distance, with a = -0.75."""
+    a = -0.75
+    d = g.abs(distance)
+    near = g.add(g.mul(g.mul(g.sub(g.mul(d, a + 2), a + 3), d), d), 1.0)
+    far = g.sub(g.mul(g.add(g.mul(g.sub(g.mul(d, a), 5 * a), d), 8 * a), d), 4 * a)
+    return g.where(g.greater(d, 1.0), far, near)
+
+
+def _taps(g: Emitter, place: Any, mode: str) -> list[tuple[Any, Any]]:
+    """Whole places around, and their weights; no weight for 1."""
+    if mode == "nearest":
+        return [(g.round_even(place), None)]
+    low = g.floor(place)
+    rest = g.sub(place, low)
+    if mode == "linear":
+        return [(low, g.add(g.neg(rest), 1.0)), (g.add(low, 1.0), rest)]
+    return [(g.add(low, float(k)), _cubic(g, g.sub(rest, float(k)))) for k in (-1, 0, 1, 2)]
+
+
+def _sampled(
+    g: Emitter, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: int
+) -> Any:
+    if mode not in ("nearest", "linear", "cubic"):
+        refuse(f"mode {mode!r}")
+    rank = x.rank - 2
+    batch, channels, *size = x.shape
+    count = math.prod(grid.shape[1:-1])
+    points = g.reshape(g.to(grid, "float32"), [batch, count, rank])
+    rows = g.transpose(x, permutation=[0, *range(2, x.rank), 1])
+    axes = []
+    for axis in range(rank):
+        along = g.slice(points, [0, 0, rank - 1 - axis], [batch, count, 1])
+        n = size[axis]
+        if align_corners:
+            place = g.mul(g.add(along, 1.0), (n - 1) / 2)
+        else:
+            place = g.mul(g.sub(g.mul(g.add(along, 1.0), float(n)), 1.0), 0.5)
+        taps = []
+        for tap, weight in _taps(g, place, mode):
+            inside = None
+            if padding_mode == "reflection":
+                tap = _reflected(g, tap, n, align_corners)
+            elif padding_mode == "zeros":
+                held = g.clamp(tap, min_value=0, max_value=n - 1)
+                inside = g.equal(held, tap)
+            held = g.clamp(tap, min_value=0, max_value=n - 1)
+            taps.append((g.cast(held, "int64"), weight, inside))
+        axes.append(taps)
+    first = g.array(_numbers(batch, count))
+    total: Any = None
+    for corner in itertools.product(*axes):
+        places = g.concat([first, *(tap for tap, _, _ in corner)], 2)
+        part = g.gather_nd(rows, places)
+        for _, weight, inside in corner:
+            if weight is not None:
+                part = g.mul(part, g.to(weight, x.data_type))
+            if inside is not None:
+                part = g.where(inside, part, g.constant(0, x))
+        total = part if total is None else g.add(total, part)
+    made = g.transpose(total, permutation=[0, 2, 1])
+    return g.reshape(made, [batch, channels, *grid.shape[1:-1]])
+
+
+def _numbers(batch: int, count: int) -> Any:
+    return np.broadcast_to(np.arange(batch, dtype=np.int64)[:, None, None], (batch, count, 1))
+
+
+@handles("GridSample", since=20)
+def grid_sample(
+    g: Emitter,
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Any:
+    """Elements at places between -1 and 1, interpolated."""
+    return _sampled(g, x, grid, mode, padding_mode, align_corners)
+
+
+@handles("GridSample")
+def grid_sample_16(
+    g: Emitter,
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+) -> Any:
+    """Before opset 20, of two dimensions."""
+    return _sampled(g, x, grid, MODES.get(mode, mode), padding_mode, align_corners)
