@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.tensor import MLTensor
     from webnn_py.core.devices import MLDeviceType, MLPowerPreference
+    from webnn_py.core.dimensions import MLDimension
     from webnn_py.core.dtypes import MLOperandDataType
     from webnn_py.core.errors import (
         ContextLostError,
@@ -46,6 +47,7 @@ _HOMES = {
     "api.context": ("MLContext",),
     "api.descriptor": ("MLOperandDescriptor",),
     "api.encoder": ("MLCommandEncoder",),
+    "core.dimensions": ("MLDimension",),
     "core.devices": ("MLDeviceType", "MLPowerPreference"),
     "core.dtypes": ("MLOperandDataType",),
     "core.errors": (
@@ -80,6 +82,7 @@ __all__ = [
     "MLContext",
     "MLContextLostInfo",
     "MLDeviceType",
+    "MLDimension",
     "MLError",
     "MLExecution",
     "MLGraph",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.property.contents import WHOLE
 from tests.property.drawing import Call, Draw, Tensor, data_types, operands, shapes, tensors
 from tests.property.rules import RULES, general
-from webnn_py.core.convert import Signed
+from webnn_py.core.convert import SignedSize
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.ops.declare import REGISTRY, Operator
 
@@ -42,7 +42,7 @@ def option(op: Operator, name: str, annotation: Any, rank: int) -> st.SearchStra
         return data_types(op, "output")
     if typing.get_origin(annotation) is Literal:
         return st.sampled_from(typing.get_args(annotation))
-    simple = {bool: st.booleans(), float: numbers(name), Signed: st.integers(-4, 4)}
+    simple = {bool: st.booleans(), float: numbers(name), SignedSize: st.integers(-4, 4)}
     return simple.get(annotation)
 
 

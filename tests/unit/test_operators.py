@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.internals import recipe_of
 from tests.property.drawing import Array, Call
 from tests.property.strategies import calls
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ValidationError, ml
-from webnn_py.core.convert import MLNumber, Signed
+from webnn_py.core.convert import MLNumber, Signed, SignedSize, Size
 from webnn_py.core.dtypes import ANY, DTYPES, FLOATS, PACKED_4BIT, MLOperandDataType
 from webnn_py.core.shapes import MAX_RANK
 from webnn_py.engines.reference import ReferenceEngine, evaluate
@@ -153,8 +153,18 @@ def idl_annotation(idl_type: str) -> Any:
     return tuple(SPEC["enums"][idl_type])
 
 
+SIZES: dict[Any, Any] = {
+    Size: int,
+    SignedSize: Signed,
+    Sequence[Size]: Sequence[int],
+    Sequence[Size] | None: Sequence[int] | None,
+    int | Sequence[Size]: int | Sequence[int],
+}
+
+
 def plain(annotation: Any) -> Any:
-    """An annotation without `| None`, enums as tuples of their values."""
+    """An annotation without `| None`, enums as tuples of their values, sizes as integers."""
+    annotation = SIZES.get(annotation, annotation)
     members = [m for m in typing.get_args(annotation) if m is not type(None)]
     if type(None) in typing.get_args(annotation):
         annotation = members[0] if len(members) == 1 else typing.Union[tuple(members)]  # noqa: UP007

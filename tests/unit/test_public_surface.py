@@ -67,6 +67,7 @@ CONTRACT = {
     },
     "MLContextLostInfo": {"message": None},
     "MLGraph": {"destroy": "", "inputs": None, "outputs": None},
+    "MLDimension": {"bounds": None, "evaluate": "sizes", "names": None},
     "MLOperand": {"data_type": None, "rank": None, "shape": None, "size": None},
     "MLOperandDescriptor": {"data_type": None, "shape": None},
     "MLExecution": {"compute": "graph inputs outputs"},
@@ -149,6 +150,7 @@ def things(context: webnn_py.MLContext) -> dict[str, object]:
     return {
         "MLAwaitedExecution": webnn_py.MLAwaitedExecution(context),
         "MLContext": context,
+        "MLDimension": builder.input("n", "float32", ["n"]).shape[0],
         "MLExecution": webnn_py.MLExecution(context),
         "MLGraph": builder.build_sync({"y": operand}),
         "MLGraphBuilder": builder,

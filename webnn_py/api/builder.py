@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
@@ -13,10 +13,12 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
+from webnn_py.core.sizes import OpenSizes, plain_names
 from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dead_nodes
 from webnn_py.memory import host
 from webnn_py.ops.all import Operators
@@ -28,9 +30,10 @@ from webnn_py.ops.registry import Operator
 class _SessionNodes(NodeList):
     """Nodes that a context can run, until a graph is built of them."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sizes: OpenSizes) -> None:
         super().__init__()
         self.session = session
+        self.sizes = sizes
         self._has_built = False
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
@@ -41,7 +44,12 @@ class _SessionNodes(NodeList):
         """
         if any(value.name == name for value in self._inputs):
             raise ValidationError("there is an input of this name already; choose another")
-        return super().add_input(name, descriptor)
+        shape = self.sizes.bind(descriptor.shape)
+        return super().add_input(name, Descriptor(descriptor.data_type, shape))
+
+    def check_dimensions(self, options: Iterable[object]) -> None:
+        """Raise if open dimensions in options are not of this builder's inputs."""
+        self.sizes.check(options)
 
     def check_open(self) -> None:
         """Raise an InvalidStateError if the builder has built or its context is gone."""
@@ -90,7 +98,22 @@ class _SessionNodes(NodeList):
         self._has_built = True
         graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
         self._nodes, self._constants = [], {}
-        return graph.replace(inputs=[value for value in graph.inputs if value in graph.uses])
+        return graph.replace(inputs=_needed_inputs(graph))
+
+
+def _needed_inputs(graph: Graph) -> list[Value]:
+    """The inputs that nodes read, and those that sizes follow from which no other input tells."""
+    told = {n for value in graph.inputs if value in graph.uses for n in plain_names(value.shape)}
+    shapes = [output.shape for node in graph.nodes for output in node.outputs]
+    options = [option for node in graph.nodes for option in node.given.values()]
+    wanted = graph.open_sizes and symbols_of([*shapes, *options]).keys() - told
+    kept = []
+    for value in graph.inputs:
+        names = plain_names(value.shape) & wanted if wanted else set()
+        if value in graph.uses or names:
+            kept.append(value)
+            wanted = wanted and wanted - names
+    return kept
 
 
 class MLGraphBuilder(Suggesting, Operators):
@@ -98,16 +121,22 @@ class MLGraphBuilder(Suggesting, Operators):
 
     Args:
         context: Where the graph will run.
+        dimensions: Bounds of open sizes, by name: (lowest, highest), None for no highest one; or a
+            size, with which the name is not open any more. 1 to 2,147,483,647 if not given.
 
     Raises:
-        ValidationError: It is no MLContext.
+        ValidationError: It is no MLContext, or the bounds are none.
         ContextLostError: It is lost.
 
     Source: WebNN 2026, "MLGraphBuilder interface".
     """
 
-    def __init__(self, context: MLContext) -> None:
-        self._nodes = _SessionNodes(session_of(context))
+    def __init__(
+        self,
+        context: MLContext,
+        dimensions: Mapping[str, int | tuple[int, int | None]] | None = None,
+    ) -> None:
+        self._nodes = _SessionNodes(session_of(context), OpenSizes(dimensions))
 
     @property
     def _node_builder(self) -> NodeBuilder:
@@ -117,7 +146,7 @@ class MLGraphBuilder(Suggesting, Operators):
         self,
         name: str,
         data_type: MLOperandDataType | MLOperandDescriptor,
-        shape: Sequence[int] | None = None,
+        shape: Sequence[int | str] | None = None,
     ) -> MLOperand:
         """A named operand that is given at each execution.
 
@@ -125,7 +154,8 @@ class MLGraphBuilder(Suggesting, Operators):
             name: Not empty, and not used before.
             data_type: The data type's name, or an MLOperandDescriptor, which gives the shape too;
                 int4 and uint4 are for constants alone.
-            shape: The dimensions, each at least 1; a scalar if not given.
+            shape: The dimensions, each at least 1; a scalar if not given. A name is an open size,
+                equal wherever it recurs in this builder; -1 is one without a name.
 
         Raises:
             ValidationError: The name, data type or shape is not valid.
@@ -235,11 +265,16 @@ class MLGraphBuilder(Suggesting, Operators):
         return await self._nodes.session.run_on_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:
+        if recipe.open_sizes:
+            raise NotSupportedError(
+                f"build: dimensions {', '.join(recipe.open_sizes)} are open, and no engine computes"
+                " such graphs yet; give their sizes with dimensions="
+            )
         return MLGraph(CompiledGraph(self._nodes.session, recipe))
 
 
 def _descriptor(
-    data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int] | None
+    data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int | str] | None
 ) -> MLOperandDescriptor:
     if isinstance(data_type, MLOperandDescriptor):
         return data_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webnn_py.core import convert, dtypes
+from webnn_py.core import dtypes, sizes
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.messages import Suggesting
 
@@ -14,19 +14,20 @@ class MLOperandDescriptor(Suggesting):
 
     Args:
         data_type: Its name; int4 and uint4 are for constants alone.
-        shape: The dimensions; empty for a scalar.
+        shape: The dimensions; empty for a scalar. Of an input, a name is an open size, and -1 one
+            without a name.
 
     Raises:
-        ValidationError: The data type is none, or the shape no list of unsigned integers.
+        ValidationError: The data type is none, or the shape no list of sizes.
 
     Source: WebNN 2026, "MLOperandDescriptor dictionary".
     """
 
     __slots__ = ("_data_type", "_shape")
 
-    def __init__(self, data_type: MLOperandDataType, shape: Sequence[int] = ()) -> None:
+    def __init__(self, data_type: MLOperandDataType, shape: Sequence[int | str] = ()) -> None:
         self._data_type: MLOperandDataType = dtypes.check(data_type)
-        self._shape: tuple[int, ...] = convert.unsigned_list(shape, "shape")
+        self._shape: tuple[int, ...] = sizes.shape(shape, "shape")
 
     @property
     def data_type(self) -> MLOperandDataType:
@@ -35,7 +36,7 @@ class MLOperandDescriptor(Suggesting):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple; empty for a scalar."""
+        """The dimensions, a tuple of int, MLDimension where open; empty for a scalar."""
         return self._shape
 
     def __eq__(self, other: object) -> bool:

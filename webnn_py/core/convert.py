@@ -12,11 +12,12 @@ import numbers
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 
 from webnn_py.core import dtypes
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import said, shown, type_name
 
@@ -30,6 +31,10 @@ MLNumber = int | float
 
 Signed = Annotated[int, "signed long"]
 """Annotation of an option that is a signed long."""
+Size = Annotated[int, "size"]
+"""Annotation of an option that is a size or place in a tensor: an open dimension is one."""
+SignedSize = Annotated[int, "signed size"]
+"""Annotation of an option that is a distance in a tensor: an open dimension is one."""
 
 
 def unsigned(value: object, what: str) -> int:
@@ -48,6 +53,21 @@ def signed(value: object, what: str) -> int:
     if number is None or not -(2**31) <= number < 2**31:
         raise ValidationError(f"{what}: got {shown(value)}, expected an integer of 32 bits")
     return number
+
+
+def size(value: object, what: str) -> int:
+    """One unsigned long, or an open dimension; an operator says whether that may be negative."""
+    return cast(int, value) if is_dimension(value) else unsigned(value, what)
+
+
+def signed_size(value: object, what: str) -> int:
+    """One long, or an open dimension."""
+    return cast(int, value) if is_dimension(value) else signed(value, what)
+
+
+def size_list(value: object, what: str) -> tuple[int, ...]:
+    """A sequence of unsigned longs and open dimensions."""
+    return tuple(size(item, what) for item in items(value, what))
 
 
 def double(value: object, what: str) -> float:
@@ -115,6 +135,11 @@ def string_list(value: object, what: str) -> tuple[str, ...]:
 
 
 def _number(value: object, what: str) -> int | float:
+    if is_dimension(value):
+        raise ValidationError(
+            f"{what}: got {shown(value)}, an open dimension; expected a number that is known when"
+            " the graph is built"
+        )
     if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, numbers.Real):
         raise ValidationError(f"{what}: got {shown(value)}, expected a number")
     try:
@@ -176,10 +201,19 @@ _BY_TYPE: dict[Any, Callable[[object, str], Any]] = {
     bool: boolean,
     str: string,
     MLNumber: number,
+    Size: size,
+    SignedSize: signed_size,
     Sequence[int]: unsigned_list,
+    Sequence[Size]: size_list,
     Sequence[float]: double_list,
     Sequence[str]: string_list,
 }
+
+
+def takes_dimensions(annotation: Any) -> bool:
+    """Whether an option of this annotation may hold open dimensions."""
+    members = typing.get_args(annotation)
+    return annotation in (Size, SignedSize) or any(map(takes_dimensions, members))
 
 
 def converter(annotation: Any, what: str) -> Callable[[object], Any]:
@@ -200,7 +234,8 @@ def converter(annotation: Any, what: str) -> Callable[[object], Any]:
             one, several = converter(single, what), converter(many, what)
 
             def inner(value: object) -> Any:
-                return one(value) if isinstance(value, numbers.Real) else several(value)
+                alone = isinstance(value, numbers.Real) or is_dimension(value)
+                return one(value) if alone else several(value)
 
         if len(rest) == len(members):
             return inner

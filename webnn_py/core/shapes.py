@@ -1,7 +1,8 @@
 """Pure shape arithmetic, as the specification's algorithms state it.
 
-Every function takes and returns plain integers and tuples; what does not fit is a ValidationError
-whose message the operator completes with its name and label.
+Every function takes and returns integers and tuples of them. An `MLDimension` may stand where an
+integer does: then a rule holds for all sizes, or it is an error. What does not fit is a
+ValidationError whose message the operator completes with its name and label.
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ import math
 from collections.abc import Sequence
 
 from webnn_py.core import dtypes
+from webnn_py.core.dimensions import MAX_DIMENSION, is_dimension, least, span, undecided
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 
 Shape = tuple[int, ...]
 
-MAX_DIMENSION = 2**31 - 1
 MAX_RANK = 8
 MAX_BYTE_LENGTH = 2**31 - 1
 
 
 def check_dimensions(shape: Sequence[int], data_type: str) -> None:
-    """The text's "check dimensions": each dimension, the rank and the size are in range."""
+    """The text's "check dimensions": each dimension, the rank and the size are in range.
+
+    An open dimension is at least 1 for all sizes; what is too large for some of them only is found
+    when these are known.
+    """
     for dimension in shape:
+        if type(dimension) is not int and is_dimension(dimension):
+            return _check_open_dimensions(shape, data_type)
         if not 0 < dimension <= MAX_DIMENSION:
             raise ValidationError(
                 f"shape {shown(list(shape))}: dimension {dimension} is not in 1..{MAX_DIMENSION}"
@@ -38,6 +45,20 @@ def check_dimensions(shape: Sequence[int], data_type: str) -> None:
         )
 
 
+def _check_open_dimensions(shape: Sequence[int], data_type: str) -> None:
+    for dimension in shape:
+        if not dimension >= 1:
+            raise ValidationError(
+                f"shape {shown(list(shape))}: dimension {dimension} is not in 1..{MAX_DIMENSION}"
+            )
+    check_dimensions(least(shape), data_type)
+
+
+def is_over(value: int, limit: int) -> bool:
+    """Whether a number is over a limit; not where it may be, which is found when it is known."""
+    return span(value)[0] > limit
+
+
 def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a", "b")) -> Shape:
     """Bidirectional (NumPy) broadcasting of two shapes."""
     rank = max(len(a), len(b))
@@ -47,6 +68,7 @@ def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a",
         if x != y and 1 not in (x, y):
             raise ValidationError(
                 f"shapes of {names[0]} {list(a)} and {names[1]} {list(b)} do not broadcast"
+                f"{undecided(x, y)}"
             )
     return tuple(y if x == 1 else x for x, y in zip(wide_a, wide_b, strict=True))
 
@@ -57,6 +79,7 @@ def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -
     if len(shape) > len(target) or any(x not in (1, y) for x, y in zip(shape, tail, strict=True)):
         raise ValidationError(
             f"operand {name!r} of shape {list(shape)} does not broadcast to {shown(list(target))}"
+            f"{undecided(tuple(shape), tail)}"
         )
 
 
@@ -94,10 +117,10 @@ def strides(shape: Sequence[int]) -> Shape:
 
 def conv_output(
     size: int, window: int, padding: tuple[int, int], stride: int, dilation: int
-) -> float:
-    """Positions of a window along one axis, before rounding."""
-    effective = (window - 1) * dilation + 1
-    return (size - effective + padding[0] + padding[1]) / stride + 1
+) -> tuple[int, int]:
+    """Positions of a window along one axis, rounded down and up."""
+    free = size + padding[0] + padding[1] - (window - 1) * dilation - 1
+    return free // stride + 1, (free + stride - 1) // stride + 1
 
 
 def check_list(values: Sequence[int], length: int, name: str, minimum: int = 0) -> None:
@@ -106,7 +129,7 @@ def check_list(values: Sequence[int], length: int, name: str, minimum: int = 0) 
         raise ValidationError(
             f"option {name!r}: got {shown(list(values))}, expected {length} numbers"
         )
-    if any(value < minimum for value in values):
+    if not all(value >= minimum for value in values):
         raise ValidationError(
             f"option {name!r}: got {shown(list(values))}, expected each >= {minimum}"
         )

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
+from webnn_py.core.dimensions import symbols_of
+from webnn_py.core.polynomials import Symbol
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -159,6 +161,11 @@ class Graph:
         """How often each value is read, being a graph output included; 0 times is not in it."""
         read = itertools.chain.from_iterable(node.operands for node in self.nodes)
         return MappingProxyType(Counter(itertools.chain(read, (v for _, v in self.outputs))))
+
+    @functools.cached_property
+    def open_sizes(self) -> Mapping[str, Symbol]:
+        """The sizes that are not known before the graph runs, by name."""
+        return MappingProxyType(symbols_of(value.shape for value in self.inputs))
 
     @functools.cached_property
     def results(self) -> frozenset[Value]:

@@ -26,6 +26,8 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
     try:
         builder.check_open()
         operands, given = _bind(op, builder, args, kwargs)
+        if op.sizes:
+            builder.check_dimensions(given[name] for name in op.sizes)
         inferred = infer(op, operands, given)
         builder.check_supported(op, operands, inferred.outputs)
     except MLError as error:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
+from webnn_py.core.convert import Size
+from webnn_py.core.dimensions import check_divides, is_open, undecided
 from webnn_py.core.dtypes import FLOATS
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.shapes import check_list, conv_output
+from webnn_py.core.shapes import Shape, check_list, conv_output
 from webnn_py.ir import Descriptor
 from webnn_py.ops import remedies
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
-from webnn_py.ops.windows import check_reach, sliding
+from webnn_py.ops.windows import check_reach, placed
 
 InputLayout = Literal["nchw", "nhwc"]
 Conv2dFilterLayout = Literal["oihw", "hwio", "ohwi", "ihwo"]
@@ -38,6 +39,7 @@ def check_bias(bias: MLOperand | None, channels: int) -> None:
     if bias is not None and bias.shape != (channels,):
         raise ValidationError(
             f"operand 'bias': shape {list(bias.shape)}, expected [{channels}] (output channels)"
+            f"{undecided(bias.shape, (channels,))}"
         )
 
 
@@ -62,6 +64,8 @@ def _groups(input: MLOperand, filter: MLOperand, input_layout: str, filter_layou
     """The groups with which a convolution would fit, as the end of a message."""
     channels = input.shape[input_layout.index("c")]
     out, channels_in = dims(filter.shape, filter_layout, "oi")
+    if is_open((channels, out, channels_in)):
+        return ""
     groups, rest = divmod(channels, channels_in)
     return "" if rest or out % max(groups, 1) or groups < 1 else f"; they would with {groups=}"
 
@@ -72,15 +76,15 @@ def check_covered(
     window: Sequence[int],
     padding: Sequence[int],
     dilations: Sequence[int],
-    remedy: str = "",
+    remedy: Callable[[], str] = str,
 ) -> None:
     """Raise a ValidationError if a window is so large that it has no place on the padded input."""
-    if min(sizes) < 1:
+    if not all(count >= 1 for count in sizes):
         dilated = "" if set(dilations) == {1} else f" with dilations {list(dilations)}"
         padded = f" with padding {list(padding)}" if any(padding) else ""
         raise ValidationError(
             f"a window of {window[0]} x {window[1]}{dilated} is larger than the input of"
-            f" {size[0]} x {size[1]}{padded}{remedy}"
+            f" {size[0]} x {size[1]}{padded}{remedy()}"
         )
 
 
@@ -90,11 +94,11 @@ def window_sizes(
     padding: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
-) -> tuple[float, float]:
-    """Unrounded output height and width of a sliding window."""
+) -> tuple[Shape, Shape]:
+    """Output height and width of a sliding window, rounded down; and rounded up."""
     height = conv_output(size[0], window[0], (padding[0], padding[1]), strides[0], dilations[0])
     width = conv_output(size[1], window[1], (padding[2], padding[3]), strides[1], dilations[1])
-    return height, width
+    return (height[0], width[0]), (height[1], width[1])
 
 
 def check_sliding(
@@ -105,11 +109,9 @@ def check_sliding(
     dilations: Sequence[int],
     counts: Sequence[int],
 ) -> None:
-    """So many windows do not reach too far; sizes that are no sizes are refused elsewhere."""
-    if min(counts) < 1:
-        return
+    """So many windows, at least one each, do not reach too far."""
     check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(size)], padding)
-    windows = sliding(size, window, padding, strides, dilations, counts)
+    windows = placed(size, window, padding, strides, dilations, counts)
     check_reach([along.span for along in windows], padding)
 
 
@@ -141,7 +143,7 @@ class Convolution:
         filter: MLOperand,
         *,
         bias: MLOperand | None = None,
-        padding: Sequence[int] = (0, 0, 0, 0),
+        padding: Sequence[Size] = (0, 0, 0, 0),
         strides: Sequence[int] = (1, 1),
         dilations: Sequence[int] = (1, 1),
         groups: int = 1,
@@ -187,13 +189,12 @@ class Convolution:
             raise ValidationError(
                 f"{channels} input channels in {groups} groups do not fit the filter's"
                 f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
-                f" {list(filter.shape)} {filter_layout}){remedy}"
+                f" {list(filter.shape)} {filter_layout})"
+                f"{remedy or undecided(channels, channels_in * groups)}"
             )
-        if out % groups:
-            raise ValidationError(f"{out} output channels do not divide into {groups} groups")
+        check_divides(groups, out, f"{out} output channels do not divide into {groups} groups")
         check_bias(bias, out)
-        rows, columns = window_sizes((height, width), window, padding, strides, dilations)
-        counts = math.floor(rows), math.floor(columns)
+        counts, _ = window_sizes((height, width), window, padding, strides, dilations)
         check_covered(counts, (height, width), window, padding, dilations)
         check_sliding((height, width), window, padding, strides, dilations, counts)
         shape = dims((batches, out, *counts), "nchw", input_layout)
@@ -206,11 +207,11 @@ class Convolution:
         filter: MLOperand,
         *,
         bias: MLOperand | None = None,
-        padding: Sequence[int] = (0, 0, 0, 0),
+        padding: Sequence[Size] = (0, 0, 0, 0),
         strides: Sequence[int] = (1, 1),
         dilations: Sequence[int] = (1, 1),
-        output_padding: Sequence[int] = (0, 0),
-        output_sizes: Sequence[int] | None = None,
+        output_padding: Sequence[Size] = (0, 0),
+        output_sizes: Sequence[Size] | None = None,
         groups: int = 1,
         input_layout: InputLayout = "nchw",
         filter_layout: ConvTranspose2dFilterLayout = "iohw",
@@ -257,7 +258,8 @@ class Convolution:
             )
             raise ValidationError(
                 f"{channels} input channels (shape {list(input.shape)} {input_layout}) do not fit"
-                f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout}){remedy}"
+                f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout})"
+                f"{remedy or undecided(channels, channels_in)}"
             )
         if groups == 0:
             raise ValidationError("option 'groups': got 0, expected at least 1")
@@ -274,12 +276,12 @@ class Convolution:
                     f"option {name!r}: an output of {list(sizes)}, expected from {list(least)} to"
                     f" less than a stride {list(strides)} more"
                 )
-        if min(sizes) < 1:
+        if not all(size >= 1 for size in sizes):
             raise ValidationError(
                 f"padding {list(padding)} leaves nothing of the output: {list(sizes)}"
             )
         # Each input element makes a window of the output.
-        windows = sliding(sizes, window, padding, strides, dilations, size)
+        windows = placed(sizes, window, padding, strides, dilations, size)
         check_reach([along.span for along in windows], padding)
         check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(sizes)], padding)
         shape = dims((batches, out * groups, *sizes), "nchw", input_layout)

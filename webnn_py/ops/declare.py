@@ -140,6 +140,7 @@ def declare(
         output_types=output_types,
         output_ranks=MappingProxyType(dict(output_ranks or {"output": limits[first].rank_range})),
         converters={n: convert.converter(hints[n], f"option {n!r}") for n in options},
+        sizes=tuple(n for n in options if convert.takes_dimensions(hints[n])),
         variadic=typing.get_origin(hints[first]) is not None
         and issubclass(typing.get_origin(hints[first]) or object, Sequence),
         multiple=multiple,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from webnn_py.core.dimensions import fixed, undecided
 from webnn_py.core.dtypes import ANY
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_axis
@@ -27,13 +28,14 @@ def _check_elements(input: MLOperand, indices: MLOperand, axis: int) -> None:
     if indices.shape != expected:
         raise ValidationError(
             f"operand 'indices': shape {list(indices.shape)}, expected the input's"
-            f" {list(input.shape)} but for axis {axis}"
+            f" {list(input.shape)} but for axis {axis}{undecided(indices.shape, expected)}"
         )
 
 
 def _slices(input: MLOperand, indices: MLOperand) -> tuple[int, ...]:
     """Shape of the slices that coordinates in the last dimension of `indices` select."""
-    *places, length = indices.shape
+    *places, last = indices.shape
+    length = fixed(last, "operand 'indices': the last dimension")
     if length > input.rank:
         raise ValidationError(
             f"operand 'indices': coordinates of {length} numbers (shape {list(indices.shape)}),"
@@ -46,6 +48,7 @@ def _check_updates(updates: MLOperand, expected: Sequence[int]) -> None:
     if updates.shape != tuple(expected):
         raise ValidationError(
             f"operand 'updates': shape {list(updates.shape)}, expected {list(expected)}"
+            f"{undecided(updates.shape, tuple(expected))}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from webnn_py.core.dimensions import undecided
 from webnn_py.core.dtypes import FLOATS, cast_number
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, broadcast, check_broadcast_to
@@ -27,6 +28,7 @@ class Linalg:
         if a.shape[-1] != b.shape[-2]:
             raise ValidationError(
                 f"columns of a {list(a.shape)} and rows of b {list(b.shape)} differ"
+                f"{undecided(a.shape[-1], b.shape[-2])}"
             )
         batch = broadcast(a.shape[:-2], b.shape[:-2], ("a's batch", "b's batch"))
         return result(Descriptor(a.data_type, (*batch, a.shape[-2], b.shape[-1])))
@@ -61,7 +63,9 @@ class Linalg:
         m, k = a.shape[::-1] if a_transpose else a.shape
         rows, n = b.shape[::-1] if b_transpose else b.shape
         if k != rows:
-            raise ValidationError(f"columns of A ({k}) and rows of B ({rows}) differ")
+            raise ValidationError(
+                f"columns of A ({k}) and rows of B ({rows}) differ{undecided(k, rows)}"
+            )
         if c is not None:
             check_broadcast_to(c.shape, (m, n), "c")
         numbers = {"alpha": cast_number(alpha, a.data_type), "beta": cast_number(beta, a.data_type)}

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from webnn_py.core.convert import MLNumber, Signed
+from webnn_py.core.convert import MLNumber, SignedSize, Size
+from webnn_py.core.dimensions import check_divides, undecided
 from webnn_py.core.dtypes import ANY, cast_number
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
@@ -56,12 +57,13 @@ class Movement:
                 raise ValidationError(
                     f"operand 'inputs[{i}]': {other.data_type} {list(other.shape)}, expected"
                     f" {first.data_type} {list(first.shape)} but for axis {axis}"
+                    f"{undecided(others, first.shape)}"
                 )
             shape[axis] += other.shape[axis]
         return result(Descriptor(first.data_type, tuple(shape)))
 
     @operator(input=Limits(ANY))
-    def expand(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
+    def expand(self, input: MLOperand, new_shape: Sequence[Size], *, label: str = "") -> Inferred:
         """Dimensions of size 1 repeated (and dimensions put in front) to make `new_shape`.
 
         Args:
@@ -78,8 +80,8 @@ class Movement:
     def pad(
         self,
         input: MLOperand,
-        beginning_padding: Sequence[int],
-        ending_padding: Sequence[int],
+        beginning_padding: Sequence[Size],
+        ending_padding: Sequence[Size],
         *,
         mode: PaddingMode = "constant",
         value: MLNumber = 0,
@@ -103,7 +105,7 @@ class Movement:
         check_list(beginning_padding, input.rank, "beginning_padding")
         check_list(ending_padding, input.rank, "ending_padding")
         pads = list(zip(input.shape, beginning_padding, ending_padding, strict=True))
-        if mode == "reflection" and any(max(low, high) >= size for size, low, high in pads):
+        if mode == "reflection" and not all(a < size and b < size for size, a, b in pads):
             raise ValidationError(
                 f"reflection padding {list(beginning_padding)}, {list(ending_padding)} must be"
                 f" smaller than the shape {list(input.shape)}"
@@ -113,7 +115,7 @@ class Movement:
         return result(Descriptor(input.data_type, shape), value=number)
 
     @operator(input=Limits(ANY), section="reshape-method")
-    def reshape(self, input: MLOperand, new_shape: Sequence[int], *, label: str = "") -> Inferred:
+    def reshape(self, input: MLOperand, new_shape: Sequence[Size], *, label: str = "") -> Inferred:
         """The same elements in the same order under another shape.
 
         Args:
@@ -127,6 +129,7 @@ class Movement:
             raise ValidationError(
                 f"new_shape {list(new_shape)} has {math.prod(new_shape)} elements,"
                 f" expected {input.size} as the input's {list(input.shape)}"
+                f"{undecided(math.prod(new_shape), input.size)}"
             )
         return result(Descriptor(input.data_type, tuple(new_shape)))
 
@@ -150,8 +153,8 @@ class Movement:
     def slice(
         self,
         input: MLOperand,
-        starts: Sequence[int],
-        sizes: Sequence[int],
+        starts: Sequence[Size],
+        sizes: Sequence[Size],
         *,
         strides: Sequence[int] | None = None,
         label: str = "",
@@ -172,7 +175,7 @@ class Movement:
         check_list(sizes, input.rank, "sizes", minimum=1)
         check_list(steps, input.rank, "strides", minimum=1)
         for start, size, dimension in zip(starts, sizes, input.shape, strict=True):
-            if start + size > dimension:
+            if not start + size <= dimension:
                 raise ValidationError(
                     f"starts {list(starts)} + sizes {list(sizes)} leave the shape"
                     f" {list(input.shape)}"
@@ -185,7 +188,7 @@ class Movement:
         outputs={"outputs": (1, MAX_RANK)},
     )
     def split(
-        self, input: MLOperand, splits: int | Sequence[int], *, axis: int = 0, label: str = ""
+        self, input: MLOperand, splits: int | Sequence[Size], *, axis: int = 0, label: str = ""
     ) -> Inferred:
         """The input cut along `axis` into `splits` equal parts, or into parts of these sizes.
 
@@ -201,18 +204,19 @@ class Movement:
         count = splits if isinstance(splits, int) else len(splits)
         if not 0 < count <= MAX_TENSORS:
             raise ValidationError(f"splits: got {count} parts, expected 1 to {MAX_TENSORS}")
-        if isinstance(splits, int) and size % splits:
-            raise ValidationError(f"splits: got {splits}, expected a divisor of {size}")
+        if isinstance(splits, int):
+            check_divides(splits, size, f"splits: got {splits}, expected a divisor of {size}")
         sizes = split_sizes(size, splits)
         if 0 in sizes or sum(sizes) != size:
             raise ValidationError(
                 f"splits: got {shown(list(sizes))}, expected sizes from 1 with the sum {size}"
+                f"{undecided(sum(sizes), size)}"
             )
         before, after = input.shape[:axis], input.shape[axis + 1 :]
         return result(*(Descriptor(input.data_type, (*before, n, *after)) for n in sizes))
 
     @operator(input=Limits(ANY))
-    def tile(self, input: MLOperand, repetitions: Sequence[int], *, label: str = "") -> Inferred:
+    def tile(self, input: MLOperand, repetitions: Sequence[Size], *, label: str = "") -> Inferred:
         """The whole input repeated so many times along each dimension.
 
         Args:
@@ -245,7 +249,7 @@ class Movement:
 
     @operator(input=Limits(ANY, (2, MAX_RANK)))
     def triangular(
-        self, input: MLOperand, *, upper: bool = True, diagonal: Signed = 0, label: str = ""
+        self, input: MLOperand, *, upper: bool = True, diagonal: SignedSize = 0, label: str = ""
     ) -> Inferred:
         """The upper (or lower) triangle of the last two dimensions, zeros in the rest.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from webnn_py.core.dimensions import undecided
 from webnn_py.core.dtypes import FLOATS, cast_number
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_axes, check_axis
@@ -17,6 +18,7 @@ def _check_shape(operand: MLOperand | None, name: str, shape: Sequence[int]) -> 
     if operand is not None and operand.shape != tuple(shape):
         raise ValidationError(
             f"operand {name!r}: shape {list(operand.shape)}, expected {list(shape)}"
+            f"{undecided(operand.shape, tuple(shape))}"
         )
 
 

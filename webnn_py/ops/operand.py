@@ -33,7 +33,7 @@ class MLOperand(Suggesting):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple; empty for a scalar."""
+        """The dimensions, a tuple of int, MLDimension where open; empty for a scalar."""
         return self._value.shape
 
     @property
@@ -119,6 +119,10 @@ class NodeBuilder(ABC):
 
     def check_open(self) -> None:
         """Raise if nothing can be added any more."""
+        return None
+
+    def check_dimensions(self, options: Iterable[object]) -> None:
+        """Raise if open dimensions in options are not of this builder's inputs."""
         return None
 
     def check_supported(

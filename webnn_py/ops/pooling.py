@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from webnn_py.core.convert import Size
+from webnn_py.core.dimensions import is_open, undecided
 from webnn_py.core.dtypes import ANY, FLOATS
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import check_list
@@ -38,19 +39,22 @@ def _pool(
     window = (height, width) if window_dimensions is None else tuple(window_dimensions)
     check_list(window, 2, "window_dimensions", minimum=1)
     check_window(padding, strides, dilations)
-    exact = window_sizes((height, width), window, padding, strides, dilations)
-    floors, ceils = tuple(map(math.floor, exact)), tuple(map(math.ceil, exact))
+    floors, ceils = window_sizes((height, width), window, padding, strides, dilations)
     sizes = floors if output_shape_rounding == "floor" else ceils
     if output_sizes is not None:
         check_list(output_sizes, 2, "output_sizes", minimum=1)
-        sizes = tuple(output_sizes)
+        sizes = (output_sizes[0], output_sizes[1])
         if sizes not in (floors, ceils):
             raise ValidationError(
                 f"option 'output_sizes': got {list(sizes)}, expected {list(floors)} (floor)"
-                f" or {list(ceils)} (ceil)"
+                f" or {list(ceils)} (ceil){undecided(sizes, floors)}"
             )
-    otherwise = window_sizes(input.shape[1:3], window, padding, strides, dilations)
-    remedy = "; it would fit with layout='nhwc'" if min(otherwise) >= 1 else ""
+
+    def remedy() -> str:
+        otherwise, _ = window_sizes(input.shape[1:3], window, padding, strides, dilations)
+        fits = not is_open(otherwise) and min(otherwise) >= 1
+        return "; it would fit with layout='nhwc'" if fits else ""
+
     check_covered(sizes, (height, width), window, padding, dilations, remedy)
     check_sliding((height, width), window, padding, strides, dilations, sizes)
     shape = dims((batches, channels, *sizes), "nchw", layout)
@@ -83,13 +87,13 @@ class Pooling:
         self,
         input: MLOperand,
         *,
-        window_dimensions: Sequence[int] | None = None,
-        padding: Sequence[int] = (0, 0, 0, 0),
+        window_dimensions: Sequence[Size] | None = None,
+        padding: Sequence[Size] = (0, 0, 0, 0),
         strides: Sequence[int] = (1, 1),
         dilations: Sequence[int] = (1, 1),
         layout: InputLayout = "nchw",
         output_shape_rounding: Rounding = "floor",
-        output_sizes: Sequence[int] | None = None,
+        output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
         """Mean of the elements in each window, padding left out of the count."""
@@ -100,13 +104,13 @@ class Pooling:
         self,
         input: MLOperand,
         *,
-        window_dimensions: Sequence[int] | None = None,
-        padding: Sequence[int] = (0, 0, 0, 0),
+        window_dimensions: Sequence[Size] | None = None,
+        padding: Sequence[Size] = (0, 0, 0, 0),
         strides: Sequence[int] = (1, 1),
         dilations: Sequence[int] = (1, 1),
         layout: InputLayout = "nchw",
         output_shape_rounding: Rounding = "floor",
-        output_sizes: Sequence[int] | None = None,
+        output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
         """Square root of the sum of squares in each window."""
@@ -117,13 +121,13 @@ class Pooling:
         self,
         input: MLOperand,
         *,
-        window_dimensions: Sequence[int] | None = None,
-        padding: Sequence[int] = (0, 0, 0, 0),
+        window_dimensions: Sequence[Size] | None = None,
+        padding: Sequence[Size] = (0, 0, 0, 0),
         strides: Sequence[int] = (1, 1),
         dilations: Sequence[int] = (1, 1),
         layout: InputLayout = "nchw",
         output_shape_rounding: Rounding = "floor",
-        output_sizes: Sequence[int] | None = None,
+        output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
         """Greatest element in each window."""

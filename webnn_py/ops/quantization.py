@@ -5,6 +5,7 @@ int4 and uint4 are an extension, see D8 in spec/deviations.md.
 
 from __future__ import annotations
 
+from webnn_py.core.dimensions import check_divides, undecided
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.core.errors import ValidationError
 from webnn_py.ir import Descriptor
@@ -24,13 +25,14 @@ def _check_blocks(input: MLOperand, scale: MLOperand, zero_point: MLOperand) -> 
     if zero_point.shape != scale.shape:
         raise ValidationError(
             f"operand 'zero_point': shape {list(zero_point.shape)}, expected the scale's"
-            f" {list(scale.shape)}"
+            f" {list(scale.shape)}{undecided(zero_point.shape, scale.shape)}"
         )
-    if any(size % blocks for size, blocks in zip(input.shape, scale.shape, strict=True)):
-        raise ValidationError(
-            f"operand 'scale': shape {list(scale.shape)}, expected dimensions that divide the"
-            f" input's {list(input.shape)}"
-        )
+    wrong = (
+        f"operand 'scale': shape {list(scale.shape)}, expected dimensions that divide the"
+        f" input's {list(input.shape)}"
+    )
+    for size, blocks in zip(input.shape, scale.shape, strict=True):
+        check_divides(blocks, size, wrong)
 
 
 class Quantization:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from webnn_py.core.convert import Size
+from webnn_py.core.dimensions import MAX_DIMENSION, undecided
 from webnn_py.core.dtypes import FLOATS
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
-from webnn_py.core.shapes import MAX_DIMENSION
+from webnn_py.core.shapes import is_over
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result
 from webnn_py.ops.operand import MLOperand
@@ -28,11 +30,12 @@ def _check_shapes(expected: dict[str, tuple[MLOperand | None, tuple[int, ...]]])
         if operand is not None and operand.shape != shape:
             raise ValidationError(
                 f"operand {name!r}: shape {list(operand.shape)}, expected {list(shape)}"
+                f"{undecided(operand.shape, shape)}"
             )
 
 
 def _check_options(gates: int, hidden_size: int, activations: Sequence[str], count: int) -> None:
-    if not 0 < 2 * gates * hidden_size <= MAX_DIMENSION:
+    if not hidden_size > 0 or is_over(2 * gates * hidden_size, MAX_DIMENSION):
         raise ValidationError(
             f"hidden_size: got {hidden_size}, expected 1 to {MAX_DIMENSION // (2 * gates)}"
         )
@@ -46,6 +49,7 @@ def _check_steps(input: MLOperand, steps: int) -> None:
     if input.shape[0] != steps:
         raise ValidationError(
             f"steps: got {steps}, expected the first dimension of the input {list(input.shape)}"
+            f"{undecided(steps, input.shape[0])}"
         )
 
 
@@ -76,7 +80,7 @@ class Recurrent:
         weight: MLOperand,
         recurrent_weight: MLOperand,
         hidden_state: MLOperand,
-        hidden_size: int,
+        hidden_size: Size,
         *,
         bias: MLOperand | None = None,
         recurrent_bias: MLOperand | None = None,
@@ -129,8 +133,8 @@ class Recurrent:
         input: MLOperand,
         weight: MLOperand,
         recurrent_weight: MLOperand,
-        steps: int,
-        hidden_size: int,
+        steps: Size,
+        hidden_size: Size,
         *,
         bias: MLOperand | None = None,
         recurrent_bias: MLOperand | None = None,
@@ -197,7 +201,7 @@ class Recurrent:
         recurrent_weight: MLOperand,
         hidden_state: MLOperand,
         cell_state: MLOperand,
-        hidden_size: int,
+        hidden_size: Size,
         *,
         bias: MLOperand | None = None,
         recurrent_bias: MLOperand | None = None,
@@ -257,8 +261,8 @@ class Recurrent:
         input: MLOperand,
         weight: MLOperand,
         recurrent_weight: MLOperand,
-        steps: int,
-        hidden_size: int,
+        steps: Size,
+        hidden_size: Size,
         *,
         bias: MLOperand | None = None,
         recurrent_bias: MLOperand | None = None,

@@ -69,6 +69,7 @@ class Operator:
             whose type it shares.
         output_ranks: Lowest and highest rank of each output, under its name in the specification;
             one entry stands for all members of a list of any length.
+        sizes: The options that are sizes: an open dimension may stand in them.
         variadic: The first operand is a list of any length.
         multiple: The method returns a list.
         infer: The body.
@@ -89,6 +90,7 @@ class Operator:
     output_types: tuple[str, ...] | str
     output_ranks: Mapping[str, tuple[int, int]]
     converters: Mapping[str, Callable[[object], Any]]
+    sizes: tuple[str, ...]
     variadic: bool
     multiple: bool
     infer: Callable[..., Inferred]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_open
 from webnn_py.core.messages import shown, suggestion
 
 AXES = ("axis", "axes", "permutation")
@@ -59,7 +60,7 @@ def option(name: str, value: object, shape: Sequence[int] | None) -> str:
     whole = all(
         isinstance(n, numbers.Integral) and not isinstance(n, np.timedelta64) for n in given
     )
-    if shape is None or not whole or not any(n < 0 for n in given):
+    if shape is None or is_open(shape) or not whole or not any(n < 0 for n in given):
         return ""
     if name in AXES and all(-len(shape) <= n < len(shape) for n in given):
         counted = [int(n) % len(shape) for n in given]
@@ -78,7 +79,7 @@ def option(name: str, value: object, shape: Sequence[int] | None) -> str:
 def flat(name: str, shape: Sequence[int], rank: int) -> str:
     """How to make a vector of an operand that has its numbers along one of several dimensions."""
     size = math.prod(shape)
-    if rank != 1 or len(shape) == 1 or size != max(shape, default=0):
+    if rank != 1 or len(shape) == 1 or is_open(shape) or size != max(shape, default=0):
         return ""
     return f"; make it 1-D with reshape({name}, [{size}])"
 

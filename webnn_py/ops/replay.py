@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webnn_py.ir import Descriptor, Graph, Value
+from webnn_py.core.dimensions import is_open
+from webnn_py.core.sizes import check_sizes, evaluated, solve
+from webnn_py.ir import Descriptor, Graph, Shape, Value
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
@@ -12,7 +14,10 @@ from webnn_py.ops.operand import MLOperand
 
 
 def replay(
-    graph: Graph, builder: Operators, inputs: Mapping[str, MLOperand]
+    graph: Graph,
+    builder: Operators,
+    inputs: Mapping[str, MLOperand],
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, MLOperand]:
     """Apply a graph's operators again, through the methods of a builder.
 
@@ -24,6 +29,7 @@ def replay(
         inputs: An operand of the builder for each of the graph's inputs, by name. Data types and
             shapes may be others than the graph was recorded with: what was not given (axes, the
             window of a global pool) follows from them anew.
+        sizes: What open dimensions in options are; if not given, they stay as they are.
 
     Returns:
         The outputs, by name.
@@ -35,7 +41,10 @@ def replay(
     for value, array in graph.constants.items():
         operands[value] = builder._node_builder.add_constant(array, value.data_type, value.name)
     for node in graph.nodes:
-        arguments = REGISTRY[node.op].given_arguments(node, operands)
+        op = REGISTRY[node.op]
+        arguments = op.given_arguments(node, operands)
+        if sizes:
+            arguments |= {name: evaluated(node.given[name], sizes) for name in op.sizes}
         made = getattr(builder, node.op)(**arguments, label=node.label)
         outputs = made if isinstance(made, list) else [made]
         operands.update(zip(node.outputs, outputs, strict=True))
@@ -47,14 +56,58 @@ def replayed(graph: Graph, descriptors: Mapping[str, Descriptor] | None = None) 
 
     Args:
         graph: What to replay, as it was recorded.
-        descriptors: What inputs are, by name; those that are not in it stay what they are.
+        descriptors: What inputs are, by name; those that are not in it stay what they are. Where
+            no dimension of an input is left open, options that hold open ones are what follows.
 
     Raises:
+        DataError: The shapes of inputs contradict each other, or the bounds of an open dimension.
         MLError: As `replay`.
     """
+    inputs = {value.name: value for value in graph.inputs}
+    wanted: dict[str, Descriptor] = {**inputs, **(descriptors or {})}
+    sizes: Mapping[str, int] = {}
+    if graph.open_sizes and not any(is_open(wanted[name].shape) for name in inputs):
+        open_shapes = {name: value.shape for name, value in inputs.items()}
+        sizes = solve(open_shapes, {name: wanted[name].shape for name in inputs})
+    return _recorded(graph, wanted, sizes)
+
+
+def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph recorded for these sizes; itself where none of its dimensions is open.
+
+    Args:
+        recipe: What to replay, as it was recorded.
+        sizes: A number for each of its open sizes, by name.
+
+    Raises:
+        ValidationError: A size is missing, unknown or out of bounds, or with it a tensor has more
+            elements than there may be.
+    """
+    numbers = check_sizes(recipe.open_sizes, sizes)
+    if not recipe.open_sizes:
+        return recipe
+    shapes = {value.name: evaluated(value.shape, numbers) for value in recipe.inputs}
+    wanted = {v.name: Descriptor(v.data_type, shapes[v.name]) for v in recipe.inputs}
+    return _recorded(recipe, wanted, numbers)
+
+
+def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
+    """The shapes of the results for these sizes, by name.
+
+    Args:
+        recipe: A graph as it was recorded.
+        sizes: A number for each of its open sizes, by name.
+
+    Raises:
+        ValidationError: A size is missing, unknown or out of bounds.
+    """
+    numbers = check_sizes(recipe.open_sizes, sizes)
+    return {name: evaluated(value.shape, numbers) for name, value in recipe.outputs}
+
+
+def _recorded(graph: Graph, wanted: Mapping[str, Descriptor], sizes: Mapping[str, int]) -> Graph:
     builder = GraphBuilder()
-    wanted = {value.name: value for value in graph.inputs} | dict(descriptors or {})
     inputs = {
         value.name: builder.add_input(value.name, wanted[value.name]) for value in graph.inputs
     }
-    return builder.recorded(replay(graph, builder, inputs))
+    return builder.recorded(replay(graph, builder, inputs, sizes))

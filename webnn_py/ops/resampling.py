@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from webnn_py.core.convert import Size
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.shapes import check_axes, check_list
@@ -27,7 +28,8 @@ def resampled(
     """Shape after resampling: `sizes` along `axes`, or the old ones times `scales`."""
     new = list(shape)
     for i, axis in enumerate(axes):
-        new[axis] = math.floor(shape[axis] * scales[i]) if sizes is None else sizes[i]
+        above, below = scales[i].as_integer_ratio()
+        new[axis] = shape[axis] * above // below if sizes is None else sizes[i]
     return tuple(new)
 
 
@@ -47,7 +49,7 @@ class Resampling:
         *,
         mode: InterpolationMode = "nearest-neighbor",
         scales: Sequence[float] = (1.0, 1.0),
-        sizes: Sequence[int] | None = None,
+        sizes: Sequence[Size] | None = None,
         axes: Sequence[int] = (2, 3),
         label: str = "",
     ) -> Inferred:

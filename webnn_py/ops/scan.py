@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webnn_py.core.dtypes import ANY, DTYPES, MLOperandDataType
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.shapes import MAX_RANK, check_axis, reduced
+from webnn_py.core.shapes import MAX_RANK, check_axis, is_over, reduced
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, operator, result
 from webnn_py.ops.operand import MLOperand
@@ -22,7 +22,7 @@ def _position(
             f"option 'output_data_type': got {output_data_type!r}, expected one of"
             f" {', '.join(POSITIONS)}"
         )
-    if input.shape[axis] > DTYPES[output_data_type].max:
+    if is_over(input.shape[axis], int(DTYPES[output_data_type].max)):
         raise ValidationError(
             f"axis {axis} has {input.shape[axis]} elements, more than {output_data_type} counts"
         )

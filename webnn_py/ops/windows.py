@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.shapes import MAX_DIMENSION
+from webnn_py.core.shapes import is_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,27 @@ def check_reach(reach: Sequence[int], padding: Sequence[int]) -> None:
         ValidationError: It has more, a departure from the texts (spec/deviations.md).
     """
     for extent in reach:
-        if extent > MAX_DIMENSION:
+        if is_over(extent, MAX_DIMENSION):
             raise ValidationError(
                 f"windows over {extent} elements along one dimension, padding"
                 f" {list(padding)} included; expected at most {MAX_DIMENSION}: take smaller"
                 " paddings, strides or dilations"
             )
+
+
+def placed(
+    size: Sequence[int],
+    window: Sequence[int],
+    padding: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    counts: Sequence[int],
+) -> list[Windows]:
+    """The windows of a convolution or pooling, along height and width; arguments as its options."""
+    return [
+        Windows(size[i], padding[2 * i], window[i], strides[i], dilations[i], counts[i])
+        for i in (0, 1)
+    ]
 
 
 def sliding(
@@ -86,9 +102,6 @@ def sliding(
     dilations: Sequence[int],
     counts: Sequence[int],
 ) -> tuple[Windows, Windows]:
-    """The windows of a convolution or pooling, along height and width; arguments as its options."""
-    height, width = (
-        Windows(size[i], padding[2 * i], window[i], strides[i], dilations[i], counts[i]).plain()
-        for i in (0, 1)
-    )
-    return height, width
+    """As `placed`, without a stride or dilation that nothing follows from."""
+    height, width = placed(size, window, padding, strides, dilations, counts)
+    return height.plain(), width.plain()

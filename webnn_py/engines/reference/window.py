@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,7 +112,7 @@ def conv2d(
     x = _permuted(input, input_layout, "nchw").astype(np.float64)
     taps = _permuted(filter, filter_layout, "oihw").astype(np.float64)
     how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
-    sizes = [math.floor(size) for size in window_sizes(*how)]
+    sizes, _ = window_sizes(*how)
     windows = _windows(x, sliding(*how, sizes), 0.0)
     batch, outs, ins = x.shape[0], taps.shape[0], taps.shape[1]
     kernels = taps.reshape(groups, outs // groups, -1)
@@ -193,8 +192,8 @@ def _pool(
     """Windows of the input, and how they lie along height and width."""
     x = _permuted(input, layout, "nchw")
     how = (x.shape[2:], window_dimensions, padding, strides, dilations)
-    rounded = math.ceil if output_shape_rounding == "ceil" else math.floor
-    sizes = [rounded(size) for size in window_sizes(*how)] if output_sizes is None else output_sizes
+    floors, ceils = window_sizes(*how)
+    sizes = output_sizes or (ceils if output_shape_rounding == "ceil" else floors)
     along = [windows.cropped() for windows in sliding(*how, sizes)]
     return _windows(x, along, fill), along
 

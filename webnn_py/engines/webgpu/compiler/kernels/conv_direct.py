@@ -7,7 +7,7 @@ every channel and every tap that it lies under.
 
 from __future__ import annotations
 
-from webnn_py.core.shapes import MAX_DIMENSION
+from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution

@@ -1,0 +1,305 @@
+"""MLDimension: expressions of open sizes, and what their bounds decide."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webnn_py import DataError, MLDimension, MLError, ValidationError
+from webnn_py.core.dimensions import check_divides, fixed, named, undecided
+from webnn_py.core.sizes import OpenSizes, check_sizes, shape, solve
+
+MOST = 2**31 - 1
+n: Any = named("n", 1, MOST)
+m: Any = named("m", 2, 64)
+NOT_KNOWN = f"is not known for n in 1..{MOST}"
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (2 * n + 1, "2*n + 1"),
+        (1 - n, "1 - n"),
+        (-n, "-n"),
+        (n * m - n, "m*n - n"),
+        (n * n, "n*n"),
+        ((n + 1) // 2, "(n + 1) // 2"),
+        (3 * (n // 2) + 1, "3*(n // 2) + 1"),
+        (n // 2 + 1, "n // 2 + 1"),
+        (-(-n // 3), "(n + 2) // 3"),
+        (n % 8, "n - 8*(n // 8)"),
+        (2 * n // 3, "2*n // 3"),
+        (7 // n, "7 // n"),
+        (m // (n + 1), "m // (n + 1)"),
+        (n * np.int64(3), "3*n"),
+        (np.int32(3) + n, "n + 3"),
+        ((n + 2) * (n + 1), "n*n + 3*n + 2"),
+    ],
+)
+def test_expressions_print_as_one_writes_them(made: MLDimension, text: str) -> None:
+    assert (str(made), repr(made)) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("made", "number"),
+    [
+        (n - n, 0),
+        ((n * 64) // n, 64),
+        (n * 64 % n, 0),
+        ((2 * n + 1) % 2, 1),
+        (m // 65, 0),
+        (m // 128 + 3, 3),
+        (n // (n + 1), 0),
+        ((n + 1) // 2 - (n + 1) // 2, 0),
+        (divmod(n * 4 + 3, 4)[1], 3),
+        (0 * n, 0),
+    ],
+)
+def test_what_is_one_number_for_all_sizes_is_an_int(made: object, number: int) -> None:
+    assert type(made) is int
+    assert made == number
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (n + m, m + n),
+        ((n + 1) * m, m * n + m),
+        ((n * m * 64) // 64, m * n),
+        ((n * m) // m, n),
+        (64 * (n // 2) // 64, n // 2),
+        (n // 2 // 3, n // 6),
+        ((n + 4) // 2, n // 2 + 2),
+        (6 * n // 4, 3 * n // 2),
+        ((n * n - n) // n, n - 1),
+        (n // 1, n),
+        (n // -2, -n // 2),
+        (n % 3, n - n // 3 * 3),
+    ],
+)
+def test_equal_expressions_have_one_form(a: MLDimension, b: MLDimension) -> None:
+    assert a == b
+    assert hash(a) == hash(b)
+    assert str(a) == str(b)
+
+
+def test_dimensions_are_found_in_lists_and_dictionaries() -> None:
+    assert n in (1, m, n)
+    assert n not in (1, m, 2 * n)
+    assert {n: "n", n + 1: "more", 1: "one"}[1 + n] == "more"
+    assert [n, 8] == [n, 8]
+    assert n != 1
+    assert n != "n"
+    assert n != named("n", 1, 8)
+
+
+@pytest.mark.parametrize(
+    "true",
+    [
+        lambda: n >= 1,
+        lambda: n > 0,
+        lambda: n <= MOST,
+        lambda: n + 1 > n,
+        lambda: n * m >= n,
+        lambda: n * m - n >= n,
+        lambda: 2 * n > n,
+        lambda: n // 2 * 2 <= n,
+        lambda: n - n // 2 * 2 <= 1,
+        lambda: (n + 1) // 2 >= 1,
+        lambda: n * n >= n,
+        lambda: m < 65,
+        lambda: m // 2 >= 1,
+        lambda: bool(n),
+        lambda: max(n, n + 1) == n + 1,
+        lambda: min(2, m) == 2,
+        lambda: min(1, n, n * 2) == 1,
+        lambda: np.int64(1) <= n,
+    ],
+)
+def test_bounds_decide(true: Callable[[], bool]) -> None:
+    assert true()
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (lambda: n - 1 >= 8,
+         f"whether `n - 1 >= 8` {NOT_KNOWN}; give dimensions={{'n': (9, None)}}"),
+        (lambda: n > 8, "give dimensions={'n': (9, None)}"),
+        (lambda: operator.lt(8, n), "whether `n > 8`"),
+        (lambda: n <= 8, "give dimensions={'n': (1, 8)}"),
+        (lambda: m < 10,
+         "whether `m < 10` is not known for m in 2..64; give dimensions={'m': (2, 9)}"),
+        (lambda: m >= 10, "give dimensions={'m': (10, 64)}"),
+        (lambda: n > m, f"for m in 2..64, n in 1..{MOST}; give dimensions={{'n': (65, None)}}"),
+        (lambda: n * n <= 2**32, "give dimensions={'n': (1, 65536)}"),
+        (lambda: (n - 7) // 3 + 1 >= 1, "give dimensions={'n': (7, None)}"),
+        (lambda: max(n, m), "whether `m > n`"),
+        (lambda: bool(n - 1), f"whether `n - 1 != 0` {NOT_KNOWN}"),
+        (lambda: 8 // (n - 1), "whether `n - 1 >= 1`"),
+        (lambda: 8 % (n - 1), "give dimensions={'n': (2, None)}"),
+    ],
+)  # fmt: skip
+def test_what_bounds_do_not_decide_is_an_error(ask: Callable[[], object], told: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(told)):
+        ask()
+
+
+@pytest.mark.parametrize("use", [range, int, operator.index, [1, 2].__getitem__, np.zeros])
+def test_an_open_dimension_is_no_number(use: Callable[[Any], object]) -> None:
+    with pytest.raises(MLError, match=r"dimension n is open.*dimensions=\{'n': …\}"):
+        use(n)
+
+
+def test_true_division_is_an_error() -> None:
+    with pytest.raises(ValidationError, match=r"n / 2: .* divide them with //"):
+        n / 2
+    with pytest.raises(ValidationError, match="divide them with //"):
+        2 / n
+    with pytest.raises(ZeroDivisionError):
+        n // 0
+    with pytest.raises(TypeError):
+        n + 0.5
+
+
+def test_the_same_name_with_other_bounds_does_not_mix() -> None:
+    other: Any = named("n", 1, 8)
+    for mix in (operator.add, operator.mul, operator.floordiv, operator.lt, operator.ge):
+        with pytest.raises(ValidationError, match=r"different builders, .* own n: in 1\.\."):
+            mix(n, other)
+    with pytest.raises(ValidationError, match="different builders"):
+        named("?0", 1, 8, 1) + named("?0", 1, 8, 2)  # type: ignore[operator]
+
+
+def test_dimensions_are_evaluated_and_tell_of_themselves() -> None:
+    made = (n * m + 1) // 3
+    assert made.names == ("m", "n")
+    assert made.evaluate({"n": 5, "m": 3, "more": 1}) == 5
+    assert made.bounds == (1, (64 * MOST + 1) // 3)
+    with pytest.raises(
+        ValidationError, match=r"dimension \(m\*n \+ 1\) // 3: the size of m is not"
+    ):
+        made.evaluate({"n": 5})
+
+
+@pytest.mark.parametrize("made", [n, n * m // 3, (n + 1) // (m + 1) - 2])
+def test_copies_are_equal(made: MLDimension) -> None:
+    for again in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert again == made
+        assert hash(again) == hash(made)
+
+
+def test_what_must_be_known_says_so() -> None:
+    assert fixed(3, "axis") == 3
+    with pytest.raises(ValidationError, match=r"steps: `n` is open, expected a number"):
+        fixed(n, "steps")
+    check_divides(4, 8 * n, "no")
+    check_divides(n, n * m, "no")
+    for size in (2 * n + 1, 4 * n + 2, 6):
+        with pytest.raises(ValidationError, match=r"^no$"):
+            check_divides(4, size, "no")
+    with pytest.raises(ValidationError, match=r"whether `2\*n % 4 == 0` is not known"):
+        check_divides(4, 2 * n, "no")
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "told"),
+    [
+        (n, 8, "; whether `n == 8` is not known .*; give dimensions={'n': 8}"),
+        (8, n, "; whether `8 == n` is not known .*; give dimensions={'n': 8}"),
+        (n, m, "; whether `n == m` is not known .*; give both one name"),
+        ((4, n), (4, m), "; whether `n == m` is not known .*; give both one name"),
+        (2 * n, m, r"; whether `2\*n == m` is not known .*'m': …, 'n': ….*"),
+        (m, 65, ""),
+        (2 * n + 1, 2 * n, ""),
+        ((n, 3), (m, 4), ""),
+        ((n,), (n, m), ""),
+        (3, 4, ""),
+    ],
+)
+def test_why_sizes_are_not_equal(got: object, expected: object, told: str) -> None:
+    assert re.fullmatch(told, undecided(got, expected))
+
+
+def test_shapes_hold_sizes_names_and_dimensions() -> None:
+    named_n, anonymous, number, kept = shape(["n", -1, np.int64(3), m], "shape")
+    assert (named_n, number, kept) == (n, 3, m)
+    assert str(anonymous) == "?"
+    for wrong in (["a b"], [""], [-2], [None], [1.5, -1.5], "n", [["n"]], [True]):
+        with pytest.raises(ValidationError, match="shape"):
+            shape(wrong, "shape")
+
+
+def test_a_builder_gives_names_its_bounds() -> None:
+    sizes = OpenSizes({"n": (2, 8), "m": 5, "k": (3, None)})
+    a, b, c, d, e, f = sizes.bind(shape(["n", "m", "k", -1, -1, 7], "shape"))
+    assert (b, f) == (5, 7)
+    assert [size.bounds for size in (a, c)] == [(2, 8), (3, MOST)]  # type: ignore[attr-defined]
+    assert [str(size) for size in (a, c, d, e)] == ["n", "k", "?0", "?1"]
+    assert sizes.bind((n,)) == (a,)
+    sizes.check([(a, 2 * c), d, 3, None])
+    with pytest.raises(ValidationError, match=r"dimension n in 1\.\..* has it in 2\.\.8"):
+        sizes.check([2 * n])
+    with pytest.raises(ValidationError, match=r"has none of this name"):
+        sizes.check([(3, named("z", 1, MOST))])
+    with pytest.raises(ValidationError, match=r"dimension \?0 .* another builder"):
+        sizes.check(OpenSizes().bind(shape([-1], "shape")))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [{"n": 0}, {"n": (0, 4)}, {"n": (5, 4)}, {"n": (1, 2**31)}, {"n": (1,)}, {"n": "x"},
+     {"n": None}, {"a-b": 3}, {3: 3}, [("n", 3)], {"n": (1, 2, 3)}, {"n": True}],
+)  # fmt: skip
+def test_bounds_that_are_none_are_refused(bounds: object) -> None:
+    with pytest.raises(ValidationError, match="dimensions"):
+        OpenSizes(bounds)
+
+
+def test_sizes_follow_from_shapes() -> None:
+    inputs = {"a": (m, 3, n), "b": (2 * n + 1, n), "c": (4,)}
+    assert solve(inputs, {"a": [2, 3, 5], "b": [11, 5], "c": (4,)}) == {"m": 2, "n": 5}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"b": (7, 4)}, r"input 'b' of shape \[7, 4\]: dimension n is 4, expected 3, as n is 3 by"
+                        r" the array of shape \[2, 3\]"),
+        ({"b": (6, 3)}, r"dimension 2\*n \+ 1 is 6, expected 7, as n is 3 by the array"),
+        ({"a": (65, 3)}, r"the array of shape \[65, 3\]: dimension m is 65, expected 2\.\.64"),
+        ({"a": (2, 0)}, r"dimension n is 0, expected 1\.\."),
+        ({"a": (2, 3, 1)}, r"the array of shape \[2, 3, 1\]: expected rank 2, of \[m, n\]"),
+        ({"c": (5,)}, r"input 'c' of shape \[5\]: dimension 4 is 5, expected 4$"),
+    ],
+)  # fmt: skip
+def test_shapes_that_contradict_each_other(given: dict[str, Any], told: str) -> None:
+    inputs = {"a": (m, n), "b": (2 * n + 1, n), "c": (4,)}
+    shapes = {"a": (2, 3), "b": (7, 3), "c": (4,)} | given
+    with pytest.raises(DataError, match=told):
+        solve(inputs, shapes, {"a": "the array"})
+
+
+def test_sizes_are_checked() -> None:
+    symbols = OpenSizes({"batch": (1, 4)})
+    symbols.bind(shape(["batch", "length"], "shape"))
+    assert check_sizes(symbols.symbols, {"length": np.int64(9), "batch": 4}) == {
+        "batch": 4,
+        "length": 9,
+    }
+    for sizes, told in (
+        ({"batch": 5, "length": 1}, r"sizes: batch: got 5, expected 1\.\.4"),
+        ({"batch": 4}, "the size of length is not given"),
+        ({"batch": 4, "length": 1, "lenght": 1}, "'lenght' .* did you mean length"),
+        ({"batch": 4, "length": "1"}, "sizes: length"),
+        (None, "sizes"),
+    ):
+        with pytest.raises(ValidationError, match=told):
+            check_sizes(symbols.symbols, sizes)

@@ -1,0 +1,365 @@
+"""MLDimension: a size that is not known when a graph is built, and what follows from its bounds."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from webnn_py.core import polynomials
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+from webnn_py.core.polynomials import Polynomial, Range, Symbol
+
+MAX_DIMENSION = 2**31 - 1
+
+
+class MLDimension:
+    """A dimension of a shape that is open: an expression of sizes that follow when a graph runs.
+
+    It calculates as an integer does (`+ - * // % divmod`) with integers and others of its graph; a
+    result that is one number for all sizes is an int. `<`, `<=`, `>`, `>=`, `min` and `max` are
+    decided by the bounds of the sizes. `==` tells whether two are the same expression, for all
+    sizes; so dimensions are found in lists and dictionaries.
+
+    Source: spec/execution.md, "Open dimensions".
+    """
+
+    __slots__ = ("_bounds", "_polynomial")
+    __array_ufunc__ = None  # NumPy's numbers leave calculating to this class
+
+    def __init__(self, polynomial: Polynomial) -> None:
+        self._polynomial = polynomial
+        self._bounds: Range | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the sizes that it follows from, in alphabetical order."""
+        return tuple(sorted(self._polynomial.symbols))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest value that it can have, as far as known."""
+        if self._bounds is None:
+            self._bounds = polynomials.bounds(self._polynomial)
+        return self._bounds
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """Its value.
+
+        Args:
+            sizes: A number for each of `names`.
+
+        Raises:
+            ValidationError: One is missing.
+
+        Source: spec/execution.md, "Open dimensions".
+        """
+        try:
+            return self._polynomial.evaluate(sizes)
+        except KeyError as error:
+            raise ValidationError(
+                f"dimension {self}: the size of {error.args[0]} is not given, got {shown(sizes)}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return str(self._polynomial)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MLDimension):
+            return self._polynomial == other._polynomial
+        return False if isinstance(other, numbers.Number) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._polynomial)
+
+    def __add__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: a + b.scaled(-1))
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: b + a.scaled(-1))
+
+    def __neg__(self) -> MLDimension:
+        return MLDimension(self._polynomial.scaled(-1))
+
+    def __pos__(self) -> MLDimension:
+        return self
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._made(other, _floor_divided)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: _floor_divided(b, a))
+
+    def __mod__(self, other: Any) -> Any:
+        return self._made(other, _remainder)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._made(other, lambda a, b: _remainder(b, a))
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __truediv__(self, other: object) -> Any:
+        raise ValidationError(
+            f"{self} / {shown(other)}: dimensions are whole numbers; divide them with //"
+        )
+
+    def __rtruediv__(self, other: object) -> Any:
+        raise ValidationError(
+            f"{shown(other)} / {self}: dimensions are whole numbers; divide them with //"
+        )
+
+    def __ge__(self, other: Any) -> bool:
+        return self._decided(other, ">=", lambda a, b: a - b)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._decided(other, ">", lambda a, b: a - b - 1)
+
+    def __le__(self, other: Any) -> bool:
+        return self._decided(other, "<=", lambda a, b: b - a)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._decided(other, "<", lambda a, b: b - a - 1)
+
+    def __bool__(self) -> bool:
+        low, high = self.bounds
+        if low > 0 or high < 0:
+            return True
+        raise ValidationError(f"whether `{self} != 0` is not known{_for(self)}")
+
+    def __index__(self) -> int:
+        raise ValidationError(
+            f"dimension {self} is open: it has no number before the graph runs; take the"
+            " dimension itself where a size is expected, or give the size with"
+            f" dimensions={{{self.names[0]!r}: …}}"
+        )
+
+    __int__ = __index__
+
+    def __reduce__(self) -> tuple[type[MLDimension], tuple[Polynomial]]:
+        return MLDimension, (self._polynomial,)
+
+    @property
+    def _symbols(self) -> Mapping[str, Symbol]:
+        return self._polynomial.symbols
+
+    def _made(self, other: Any, make: Callable[[Polynomial, Polynomial], Polynomial]) -> Any:
+        operand = _polynomial_of(other)
+        if operand is None:
+            return NotImplemented
+        _check_together(self, other)
+        return _collapsed(make(self._polynomial, operand))
+
+    def _decided(self, other: Any, relation: str, excess: Callable[[Any, Any], Any]) -> bool:
+        """Whether the excess, which the relation says is not negative, is so for all sizes."""
+        if _polynomial_of(other) is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        over = excess(self, other)
+        low, high = span(over)
+        if low >= 0 or high < 0:
+            return low >= 0
+        raise ValidationError(
+            f"whether `{self} {relation} {other}` is not known{_for(over)}{_deciding(over)}"
+        )
+
+
+def _collapsed(polynomial: Polynomial) -> int | MLDimension:
+    constant = polynomial.constant
+    return MLDimension(polynomial) if constant is None else constant
+
+
+def _polynomial_of(value: object) -> Polynomial | None:
+    if isinstance(value, MLDimension):
+        return value._polynomial
+    return polynomials.number(int(value)) if isinstance(value, numbers.Integral) else None
+
+
+def _check_together(a: MLDimension, b: object) -> None:
+    if isinstance(b, MLDimension):
+        for name, symbol in a._symbols.items():
+            other = b._symbols.get(name, symbol)
+            if other != symbol:
+                raise ValidationError(
+                    f"{a} and {b} are dimensions of different builders, each of which has its own"
+                    f" {name}: in {symbol.low}..{symbol.high}, and in {other.low}..{other.high}"
+                )
+
+
+def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
+    if not b.terms:
+        raise ZeroDivisionError("integer division or modulo by zero")
+    low, high = polynomials.bounds(b)
+    if low <= 0 <= high:
+        divisor = MLDimension(b)
+        raise ValidationError(
+            f"whether `{divisor} >= 1` is not known{_for(divisor)}{_deciding(divisor - 1)}; by it"
+            " something is divided"
+        )
+    if high < 0:
+        return polynomials.floor_divided(a.scaled(-1), b.scaled(-1))
+    return polynomials.floor_divided(a, b)
+
+
+def _remainder(a: Polynomial, b: Polynomial) -> Polynomial:
+    return a + (_floor_divided(a, b) * b).scaled(-1)
+
+
+def named(name: str, low: int, high: int, scope: int = 0) -> MLDimension:
+    """An open size."""
+    return MLDimension(polynomials.single(Symbol(name, low, high, scope)))
+
+
+def symbol_of(value: object) -> Symbol | None:
+    """The size that a dimension just is, or None."""
+    if isinstance(value, MLDimension) and len(value.names) == 1:
+        (symbol,) = value._symbols.values()
+        return symbol if value == MLDimension(polynomials.single(symbol)) else None
+    return None
+
+
+def symbols_of(values: Iterable[object]) -> dict[str, Symbol]:
+    """The sizes that dimensions follow from, by name; nested lists are looked through."""
+    found: dict[str, Symbol] = {}
+    for value in values:
+        if isinstance(value, MLDimension):
+            found |= value._symbols
+        elif isinstance(value, tuple):
+            found |= symbols_of(value)
+    return found
+
+
+def is_open(shape: Sequence[object]) -> bool:
+    """Whether a dimension of a shape is open."""
+    return any(isinstance(size, MLDimension) for size in shape)
+
+
+def is_dimension(value: object) -> TypeGuard[MLDimension]:
+    """Whether it is an open dimension, which stands where an integer does."""
+    return isinstance(value, MLDimension)
+
+
+def span(value: int | MLDimension) -> Range:
+    """Lowest and highest value."""
+    return value.bounds if isinstance(value, MLDimension) else (value, value)
+
+
+def least(shape: Iterable[int]) -> tuple[int, ...]:
+    """The shape with the lowest value of each dimension."""
+    return tuple(span(size)[0] for size in shape)
+
+
+def fixed(value: int, what: str) -> int:
+    """A number that must be known when the graph is built.
+
+    Raises:
+        ValidationError: It is open.
+    """
+    if isinstance(value, MLDimension):
+        raise ValidationError(
+            f"{what}: `{value}` is open, expected a number that is known when the graph is built;"
+            f" give dimensions={{{value.names[0]!r}: …}} with its size"
+        )
+    return value
+
+
+def check_divides(divisor: int, size: int, what: str) -> None:
+    """A size is a multiple of a divisor, for all sizes.
+
+    Args:
+        divisor: At least 1.
+        size: The size.
+        what: The error where it is not, for sizes that are known.
+
+    Raises:
+        ValidationError: It is not, or this is not known.
+    """
+    rest: int | MLDimension = size % divisor
+    if span(rest)[0] > 0:
+        raise ValidationError(what)
+    if isinstance(rest, MLDimension):
+        raise ValidationError(
+            f"whether `{size} % {divisor} == 0` is not known{_for(rest)}; make the dimension a"
+            f" multiple (of one of the size n: n * {divisor}), or give its size in dimensions="
+        )
+
+
+def undecided(got: object, expected: object) -> str:
+    """Why two sizes or shapes that should be equal are not, as the end of a message.
+
+    Empty where they differ for all sizes; else the sizes of which it is not known, and what would
+    decide it.
+    """
+    pairs = [(got, expected)]
+    if isinstance(got, (tuple, list)) and isinstance(expected, (tuple, list)):
+        if len(got) != len(expected):
+            return ""
+        pairs = list(zip(got, expected, strict=True))
+    found = ""
+    for a, b in pairs:
+        if a == b:
+            continue
+        over: Any = a - b  # type: ignore[operator]
+        low, high = span(over)
+        if low > 0 or high < 0:
+            return ""
+        found = found or f"; whether `{a} == {b}` is not known{_for(over)}{_equating(a, b)}"
+    return found
+
+
+def _for(value: MLDimension) -> str:
+    """The bounds of the sizes that something follows from, in a message."""
+    told = [f"{s.name} in {s.low}..{s.high}" for s in sorted(value._symbols.values(), key=str)]
+    return f" for {', '.join(told)}"
+
+
+def _deciding(over: MLDimension) -> str:
+    """Bounds of one size for which something is never negative, as the end of a message."""
+    polynomial = over._polynomial
+    for symbol in sorted(over._symbols.values(), key=str):
+
+        def holds(low: int, high: int, symbol: Symbol = symbol) -> bool:
+            return polynomials.bounds(polynomial, {symbol: (low, high)})[0] >= 0
+
+        if holds(symbol.high, symbol.high):
+            low = _first(symbol.low, symbol.high, lambda n: holds(n, symbol.high))  # noqa: B023
+            high = symbol.high if symbol.high < MAX_DIMENSION else None
+            return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
+        if holds(symbol.low, symbol.low):
+            above = _first(symbol.low, symbol.high, lambda n: not holds(symbol.low, n))  # noqa: B023
+            return f"; give dimensions={{{symbol.name!r}: {(symbol.low, above - 1)}}}"
+    names = ", ".join(map(repr, over.names))
+    return f"; give dimensions= with narrower bounds of {names}"
+
+
+def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The first number of a range from which on something holds; it does for the last one."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _equating(a: object, b: object) -> str:
+    """What would make two sizes equal, as the end of a message."""
+    one, other = symbol_of(a), symbol_of(b)
+    if one is not None and other is not None:
+        return "; give both one name"
+    symbol, size = (one, b) if one is not None else (other, a)
+    if symbol is not None and isinstance(size, int):
+        return f"; give dimensions={{{symbol.name!r}: {size}}}"
+    names = ", ".join(f"{name!r}: …" for name in sorted(symbols_of((a, b))))
+    return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

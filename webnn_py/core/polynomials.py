@@ -1,0 +1,376 @@
+"""Integer polynomials over sizes that are not known yet: their normal form and their bounds.
+
+An atom is a size (`Symbol`) or the floor of a quotient of two polynomials (`Quotient`), which no
+rule could resolve. Polynomials that are equal for all sizes have one form wherever only sums and
+products of sizes are concerned, and for quotients by numbers in what shapes need.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+Range = tuple[int, int]
+"""Lowest and highest value, both inclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size.
+
+    Attributes:
+        name: What the user calls it; of one without a name, a number behind "?".
+        low: Lowest value.
+        high: Highest value.
+        scope: Tells sizes without a name apart where they come from different graphs.
+    """
+
+    name: str
+    low: int
+    high: int
+    scope: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """The greatest integer that is not above numerator / divisor; the divisor is positive."""
+
+    numerator: Polynomial
+    divisor: Polynomial
+
+    def __str__(self) -> str:
+        number = self.divisor.constant
+        below = str(self.divisor if number is None else number)
+        return f"{_grouped(self.numerator)} // {f'({below})' if ' ' in below else below}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Remainder:
+    """What the floor of a quotient by a number leaves out: from 0 to less than the divisor."""
+
+    quotient: Quotient
+
+
+Atom = Symbol | Quotient
+Monomial = tuple[tuple[Atom, int], ...]
+"""Atoms and their powers, sorted by their text; empty for the number 1."""
+Ranges = Mapping[Symbol, Range]
+
+
+class Polynomial:
+    """A sum of monomials with integer coefficients, none of which is 0. It never changes.
+
+    Attributes:
+        terms: Coefficient by monomial.
+        symbols: The sizes in it, by name.
+    """
+
+    __slots__ = ("_hash", "symbols", "terms")
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms = {monomial: factor for monomial, factor in terms.items() if factor}
+        self.symbols = {
+            symbol.name: symbol
+            for monomial in self.terms
+            for atom, _ in monomial
+            for symbol in _symbols(atom)
+        }
+        self._hash = hash(frozenset(self.terms.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Polynomial) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Polynomial], tuple[dict[Monomial, int]]]:
+        return Polynomial, (self.terms,)
+
+    @property
+    def constant(self) -> int | None:
+        """The number that it is, or None."""
+        return self.terms.get((), 0) if not any(self.terms) else None
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, factor in other.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return Polynomial(terms)
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for (a, x), (b, y) in itertools.product(self.terms.items(), other.terms.items()):
+            monomial = _times(a, b)
+            terms[monomial] = terms.get(monomial, 0) + x * y
+        return Polynomial(terms)
+
+    def scaled(self, factor: int) -> Polynomial:
+        """Times a number."""
+        return Polynomial({monomial: n * factor for monomial, n in self.terms.items()})
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """Its value for sizes by name."""
+        return sum(
+            factor * math.prod(_evaluated(atom, sizes) ** power for atom, power in monomial)
+            for monomial, factor in self.terms.items()
+        )
+
+    def ordered(self) -> list[tuple[Monomial, int]]:
+        """The terms, those of higher degree first."""
+        return sorted(
+            self.terms.items(),
+            key=lambda term: (-sum(power for _, power in term[0]), _text(term[0])),
+        )
+
+    def __str__(self) -> str:
+        text = ""
+        # A term that is added stands first, if there is one.
+        for monomial, factor in sorted(self.ordered(), key=lambda term: term[1] < 0):
+            alone = len(monomial) == 1 and abs(factor) == 1 and monomial[0][1] == 1
+            body = str(monomial[0][0]) if alone and factor == 1 else _text(monomial)
+            shown = f"{abs(factor)}*{body}" if monomial and abs(factor) != 1 else body
+            shown = str(abs(factor)) if not monomial else shown
+            sign = ("-" if factor < 0 else "") if not text else (" - " if factor < 0 else " + ")
+            text += sign + shown
+        return text or "0"
+
+
+def number(value: int) -> Polynomial:
+    """A polynomial that is a number."""
+    return Polynomial({(): value})
+
+
+def single(atom: Atom) -> Polynomial:
+    """A polynomial that is one atom."""
+    return Polynomial({((atom, 1),): 1})
+
+
+def _symbols(atom: Atom) -> Iterator[Symbol]:
+    if isinstance(atom, Symbol):
+        yield atom
+    else:
+        yield from atom.numerator.symbols.values()
+        yield from atom.divisor.symbols.values()
+
+
+def _times(a: Monomial, b: Monomial) -> Monomial:
+    powers = dict(a)
+    for atom, power in b:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+
+
+def _grouped(polynomial: Polynomial) -> str:
+    """Its text, as a part of a product or quotient."""
+    text = str(polynomial)
+    return f"({text})" if len(polynomial.terms) > 1 or text.startswith("-") else text
+
+
+def _text(monomial: Monomial) -> str:
+    factors = [
+        f"({atom})" if isinstance(atom, Quotient) else str(atom)
+        for atom, power in monomial
+        for _ in range(power)
+    ]
+    return "*".join(factors)
+
+
+def _evaluated(atom: Atom, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return sizes[atom.name]
+    return atom.numerator.evaluate(sizes) // atom.divisor.evaluate(sizes)
+
+
+def floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
+    """The floor of a / b, where b is known to be positive."""
+    divisor = b.constant
+    if divisor is not None:
+        return _divided_by_number(a, divisor)
+    whole, rest = _long_division(a, b)
+    for left, quotient in ((rest, whole), (rest + b, whole + number(-1))):
+        if bounds(left)[0] >= 0 and bounds(b + left.scaled(-1))[0] > 0:
+            return quotient
+    return whole + single(Quotient(rest, b))
+
+
+def _divided_by_number(a: Polynomial, divisor: int) -> Polynomial:
+    """What a number divides is taken out; the rest has the least coefficients, the first positive.
+
+    floor((k A + B) / k) = A + floor(B / k), and floor(-B / k) = -floor((B + k - 1) / k).
+    """
+    whole: dict[Monomial, int] = {}
+    rest: dict[Monomial, int] = {}
+    for monomial, factor in a.terms.items():
+        # Numbers are rounded down, factors towards zero.
+        times = factor // divisor if factor > 0 or not monomial else -(-factor // divisor)
+        whole[monomial], rest[monomial] = times, factor - times * divisor
+    left = Polynomial(rest)
+    common = math.gcd(divisor, *(factor for monomial, factor in left.terms.items() if monomial))
+    if left.constant is not None or common == divisor:
+        return Polynomial(whole)
+    left = Polynomial({monomial: factor // common for monomial, factor in left.terms.items()})
+    divisor //= common
+    if next(factor for monomial, factor in left.ordered()) < 0:
+        negated = left.scaled(-1) + number(divisor - 1)
+        return Polynomial(whole) + _floor_atom(negated, divisor).scaled(-1)
+    return Polynomial(whole) + _floor_atom(left, divisor)
+
+
+def _floor_atom(a: Polynomial, divisor: int) -> Polynomial:
+    """floor(a / divisor), which nothing can be taken out of: a number, or a quotient.
+
+    floor((floor(b / m) + n) / k) = floor((b + m n) / (m k)).
+    """
+    low, high = bounds(a)
+    if low // divisor == high // divisor:
+        return number(low // divisor)
+    (monomial, factor), *others = a.ordered()
+    (atom, power), *more = monomial
+    if (
+        isinstance(atom, Quotient)
+        and (factor, power, more) == (1, 1, [])
+        and not any(m for m, _ in others)
+    ):
+        inner = atom.divisor.constant
+        if inner is not None:
+            shifted = atom.numerator + number(inner * a.terms.get((), 0))
+            return _divided_by_number(shifted, inner * divisor)
+    return single(Quotient(a, number(divisor)))
+
+
+def _long_division(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Quotient and rest of a division by a polynomial: a = quotient * b + rest."""
+    monomials = [*a.terms, *b.terms]
+    atoms = sorted({atom for monomial in monomials for atom, _ in monomial}, key=str)
+
+    def order(monomial: Monomial) -> tuple[int, ...]:
+        powers = dict(monomial)
+        return tuple(powers.get(atom, 0) for atom in atoms)
+
+    lead = max(b.terms, key=order)
+    left, whole, rest = a, number(0), number(0)
+    while left.terms:
+        monomial = max(left.terms, key=order)
+        factor = left.terms[monomial]
+        over = dict(monomial)
+        for atom, power in lead:
+            over[atom] = over.get(atom, 0) - power
+        if factor % b.terms[lead] or any(power < 0 for power in over.values()):
+            term = Polynomial({monomial: factor})
+            rest, left = rest + term, left + term.scaled(-1)
+            continue
+        powers = tuple((atom, power) for atom, power in over.items() if power)
+        ordered = tuple(sorted(powers, key=lambda item: str(item[0])))
+        times = Polynomial({ordered: factor // b.terms[lead]})
+        whole, left = whole + times, left + (times * b).scaled(-1)
+    return whole, rest
+
+
+def bounds(a: Polynomial, ranges: Ranges | None = None) -> Range:
+    """Between which values it lies for all sizes within their bounds; these may be too wide.
+
+    Args:
+        a: The polynomial.
+        ranges: Bounds of sizes that are others than the sizes' own.
+    """
+    terms: _Terms = {monomial: Fraction(factor) for monomial, factor in a.terms.items()}
+    within = functools.partial(_range, ranges=ranges or {})
+    low, high = _box_bounds(terms, within)
+    if any(isinstance(atom, Quotient) for monomial in terms for atom, _ in monomial):
+        other_low, other_high = _box_bounds(_substituted(terms, _resolved), within)
+        low, high = max(low, other_low), min(high, other_high)
+    return math.ceil(low), math.floor(high)
+
+
+_Variable = Symbol | Quotient | _Remainder
+_Powers = tuple[tuple[_Variable, int], ...]
+_Terms = Mapping[_Powers, Fraction]
+MOST_CORNERS = 6
+"""Variables at most whose every combination of lowest and highest value is tried."""
+
+
+def _range(variable: _Variable, ranges: Ranges) -> Range:
+    if isinstance(variable, Symbol):
+        return ranges.get(variable, (variable.low, variable.high))
+    if isinstance(variable, _Remainder):
+        return 0, (variable.quotient.divisor.constant or 1) - 1
+    above, below = bounds(variable.numerator, ranges), bounds(variable.divisor, ranges)
+    ends = [n // max(d, 1) for n in above for d in below]
+    return min(ends), max(ends)
+
+
+def _substituted(terms: _Terms, of: Callable[[_Variable], _Terms]) -> dict[_Powers, Fraction]:
+    """The sum with another one in the place of each variable."""
+    result: dict[_Powers, Fraction] = {}
+    for powers, factor in terms.items():
+        product: _Terms = {(): factor}
+        for variable, power in powers:
+            for _ in range(power):
+                product = _product(product, of(variable))
+        for monomial, coefficient in product.items():
+            result[monomial] = result.get(monomial, Fraction(0)) + coefficient
+    return result
+
+
+def _resolved(variable: _Variable) -> _Terms:
+    """A quotient by a number k written as (numerator - remainder) / k."""
+    if not isinstance(variable, Quotient) or variable.divisor.constant is None:
+        return {((variable, 1),): Fraction(1)}
+    share = Fraction(1, variable.divisor.constant)
+    numerator: _Terms = {m: factor * share for m, factor in variable.numerator.terms.items()}
+    return {**_substituted(numerator, _resolved), ((_Remainder(variable), 1),): -share}
+
+
+def _product(a: _Terms, b: _Terms) -> _Terms:
+    result: dict[_Powers, Fraction] = {}
+    for (x, m), (y, n) in itertools.product(a.items(), b.items()):
+        powers = dict(x)
+        for variable, power in y:
+            powers[variable] = powers.get(variable, 0) + power
+        key = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+        result[key] = result.get(key, Fraction(0)) + m * n
+    return result
+
+
+def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[Fraction, Fraction]:
+    """Bounds of a sum of products, each variable within its own bounds.
+
+    What is linear in each variable has its extremes in corners. Else the sum is written in the
+    distances from the lowest (or highest) values, where all that is left to see are signs.
+    """
+    variables = sorted({variable for powers in terms for variable, _ in powers}, key=str)
+    ranges = {variable: within(variable) for variable in variables}
+    linear = all(power == 1 for powers in terms for _, power in powers)
+    if linear and len(variables) <= MOST_CORNERS:
+        corners = itertools.product(*(ranges[variable] for variable in variables))
+        values = [_value(terms, dict(zip(variables, at, strict=True))) for at in corners]
+        return min(values), max(values)
+    reach = {variable: high - low for variable, (low, high) in ranges.items()}
+    lows, highs = [], []
+    for end, sign in ((0, 1), (1, -1)):
+        shifted = _substituted(
+            terms,
+            lambda variable, end=end, sign=sign: {  # type: ignore[misc]
+                (): Fraction(ranges[variable][end]),
+                ((variable, 1),): Fraction(sign),
+            },
+        )
+        corner = shifted.pop((), Fraction(0))
+        ends = [_value({key: factor}, reach) for key, factor in shifted.items()]
+        lows.append(corner + sum(value for value in ends if value < 0))
+        highs.append(corner + sum(value for value in ends if value > 0))
+    return max(lows), min(highs)
+
+
+def _value(terms: _Terms, values: Mapping[_Variable, int]) -> Fraction:
+    total = Fraction(0)
+    for powers, factor in terms.items():
+        total += factor * math.prod(values[variable] ** power for variable, power in powers)
+    return total

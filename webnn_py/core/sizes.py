@@ -1,0 +1,219 @@
+"""Open sizes by name: what a builder says of them, and what they are when a graph runs."""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from webnn_py.core import convert
+from webnn_py.core.dimensions import (
+    MAX_DIMENSION,
+    MLDimension,
+    is_dimension,
+    named,
+    symbol_of,
+    symbols_of,
+)
+from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.messages import shown, suggestion
+from webnn_py.core.polynomials import Range, Symbol
+from webnn_py.core.shapes import Shape
+
+ANY_SIZE: Range = (1, MAX_DIMENSION)
+_ANONYMOUS = "?"
+_SCOPES = itertools.count(1)
+
+
+def shape(value: object, what: str) -> Shape:
+    """A list of sizes, names of open ones, -1 for one without a name, and open dimensions.
+
+    Names stand for dimensions without bounds until a builder gives them some.
+    """
+    return tuple(_dimension(item, what) for item in convert.items(value, what))
+
+
+def _dimension(item: object, what: str) -> int:
+    if isinstance(item, str):
+        return cast(int, named(_name(item, what), *ANY_SIZE))
+    if isinstance(item, numbers.Integral) and item == -1:
+        return cast(int, named(_ANONYMOUS, *ANY_SIZE))
+    return convert.size(item, what)
+
+
+def _name(value: object, what: str) -> str:
+    name = convert.string(value, what)
+    if not name.isidentifier():
+        raise ValidationError(
+            f"{what}: got {shown(name)}, expected the name of an open size: letters, digits and _,"
+            " such as 'batch'"
+        )
+    return name
+
+
+class OpenSizes:
+    """The open sizes of one builder.
+
+    Args:
+        bounds: By name, the lowest and the highest size (None: no limit), or the size itself.
+
+    Attributes:
+        symbols: The sizes that the builder's inputs have, by name.
+    """
+
+    def __init__(self, bounds: object = None) -> None:
+        given = {} if bounds is None else convert.mapping(bounds, "dimensions")
+        self._bounds = {_name(n, "dimensions"): _range(n, size) for n, size in given.items()}
+        self._scope = next(_SCOPES)
+        self.symbols: dict[str, Symbol] = {}
+
+    def bind(self, shape: Shape) -> Shape:
+        """A shape of an input, its names being those of this builder.
+
+        Raises:
+            ValidationError: It has a dimension of another builder.
+        """
+        if not any(is_dimension(size) for size in shape):
+            return shape
+        return tuple(self._bound(size) for size in shape)
+
+    def check(self, options: Iterable[object]) -> None:
+        """The open dimensions in options follow from inputs of this builder.
+
+        Raises:
+            ValidationError: One does not.
+        """
+        for name, symbol in symbols_of(options).items():
+            known = self.symbols.get(name)
+            if known != symbol:
+                has = "has none of this name" if known is None else f"has it in {_shown(known)}"
+                raise ValidationError(
+                    f"dimension {name} in {_shown(symbol)} is of another builder; this one {has}"
+                )
+
+    def _bound(self, size: int) -> int:
+        symbol = symbol_of(size)
+        if symbol is None or symbol.scope or (symbol.low, symbol.high) != ANY_SIZE:
+            self.check([size])
+            return size
+        if symbol.name == _ANONYMOUS:
+            number = sum(s.scope == self._scope for s in self.symbols.values())
+            name = f"{_ANONYMOUS}{number}"
+            made = named(name, *ANY_SIZE, self._scope)
+        else:
+            low, high = self._bounds.get(symbol.name, ANY_SIZE)
+            if low == high:
+                return low
+            name, made = symbol.name, named(symbol.name, low, high)
+        self.symbols |= symbols_of([made])
+        return cast(int, made)
+
+
+def _shown(symbol: Symbol) -> str:
+    return f"{symbol.low}..{symbol.high}"
+
+
+def _range(name: str, given: object) -> Range:
+    what = f"dimensions: {name}"
+    if isinstance(given, numbers.Real):
+        low = high = convert.unsigned(given, what)
+    else:
+        ends = convert.items(given, what)
+        if len(ends) != 2:
+            raise ValidationError(f"{what}: got {shown(given)}, expected (lowest, highest)")
+        low = convert.unsigned(ends[0], what)
+        high = MAX_DIMENSION if ends[1] is None else convert.unsigned(ends[1], what)
+    if not 1 <= low <= high <= MAX_DIMENSION:
+        raise ValidationError(
+            f"{what}: got {shown(given)}, expected sizes in 1..{MAX_DIMENSION}, the lower one first"
+        )
+    return low, high
+
+
+def plain_names(shape: Sequence[object]) -> set[str]:
+    """The names that stand for a whole dimension of a shape."""
+    return {symbol.name for size in shape if (symbol := symbol_of(size)) is not None}
+
+
+def evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
+    """An option or shape, its open dimensions being what they are for these sizes."""
+    if isinstance(value, MLDimension):
+        return value.evaluate(sizes)
+    return tuple(evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value
+
+
+def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:
+    """A size for each open one, within its bounds.
+
+    Args:
+        symbols: The open sizes, by name.
+        sizes: What the user gives.
+
+    Raises:
+        ValidationError: One is missing, unknown or out of bounds.
+    """
+    given = convert.mapping(sizes, "sizes")
+    for name in given:
+        if name not in symbols:
+            text = name if isinstance(name, str) else shown(name)
+            known = ", ".join(symbols) or "none"
+            raise ValidationError(
+                f"sizes: {shown(name)} is no open dimension of the graph, which has"
+                f" {known}{suggestion(text, symbols)}"
+            )
+    missing = [name for name in symbols if name not in given]
+    if missing:
+        raise ValidationError(f"sizes: the size of {', '.join(missing)} is not given")
+    result = {name: convert.unsigned(given[name], f"sizes: {name}") for name in symbols}
+    for name, symbol in symbols.items():
+        if not symbol.low <= result[name] <= symbol.high:
+            raise ValidationError(f"sizes: {name}: got {result[name]}, expected {_shown(symbol)}")
+    return result
+
+
+def solve(
+    inputs: Mapping[str, Sequence[int]],
+    given: Mapping[str, Sequence[int]],
+    sources: Mapping[str, str] | None = None,
+) -> dict[str, int]:
+    """The open sizes that follow from the shapes which inputs are given in.
+
+    Args:
+        inputs: By name, the shape of each input, with its open dimensions.
+        given: By name, the shape that it has.
+        sources: What messages call an input, if not by its name.
+
+    Raises:
+        DataError: A shape does not fit: in its rank, in a size that is not open, in a size out of
+            its bounds, or in one that another input contradicts.
+    """
+    titles = {name: (sources or {}).get(name, f"input {shown(name)}") for name in inputs}
+    sizes: dict[str, int] = {}
+    first: dict[str, str] = {}
+    pairs: list[tuple[str, int, int]] = []
+    for name, wanted in inputs.items():
+        got = given[name]
+        title = f"{titles[name]} of shape {list(got)}"
+        if len(got) != len(wanted):
+            raise DataError(f"{title}: expected rank {len(wanted)}, of {list(wanted)}")
+        for size, number in zip(wanted, got, strict=True):
+            pairs.append((title, size, number))
+            symbol = symbol_of(size)
+            if symbol is None or symbol.name in sizes:
+                continue
+            if not symbol.low <= number <= symbol.high:
+                raise DataError(
+                    f"{title}: dimension {symbol.name} is {number}, expected {_shown(symbol)}"
+                )
+            sizes[symbol.name], first[symbol.name] = number, title
+    for title, size, number in pairs:
+        expected = evaluated(size, sizes)
+        if number != expected:
+            names = sorted(symbols_of([size]))
+            why = " and ".join(f"{name} is {sizes[name]} by {first[name]}" for name in names)
+            raise DataError(
+                f"{title}: dimension {size} is {number}, expected {expected}"
+                f"{f', as {why}' if why else ''}"
+            )
+    return sizes
