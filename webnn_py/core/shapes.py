@@ -68,9 +68,16 @@ def broadcast(a: Sequence[int], b: Sequence[int], names: tuple[str, str] = ("a",
         if x != y and 1 not in (x, y):
             raise ValidationError(
                 f"shapes of {names[0]} {list(a)} and {names[1]} {list(b)} do not broadcast"
-                f"{undecided(x, y)}"
+                f"{undecided(x, y) or undecided(x, 1) or undecided(y, 1)}"
             )
     return tuple(y if x == 1 else x for x, y in zip(wide_a, wide_b, strict=True))
+
+
+def _unstretched(shape: Sequence[int], target: Sequence[int]) -> str:
+    """Why the first dimension that does not stretch to the target's does not: see `undecided`."""
+    pairs = zip(shape, target, strict=False)
+    unfit = ((x, y) for x, y in pairs if x not in (1, y))
+    return next((undecided(x, y) or undecided(x, 1) for x, y in unfit), "")
 
 
 def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -> None:
@@ -79,7 +86,7 @@ def check_broadcast_to(shape: Sequence[int], target: Sequence[int], name: str) -
     if len(shape) > len(target) or any(x not in (1, y) for x, y in zip(shape, tail, strict=True)):
         raise ValidationError(
             f"operand {name!r} of shape {list(shape)} does not broadcast to {shown(list(target))}"
-            f"{undecided(tuple(shape), tail)}"
+            f"{_unstretched(shape, tail)}"
         )
 
 

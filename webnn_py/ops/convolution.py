@@ -190,7 +190,7 @@ class Convolution:
                 f"{channels} input channels in {groups} groups do not fit the filter's"
                 f" {channels_in} input channels (shapes {list(input.shape)} {input_layout},"
                 f" {list(filter.shape)} {filter_layout})"
-                f"{remedy or undecided(channels, channels_in * groups)}"
+                f"{undecided(channels, channels_in * groups) or remedy}"
             )
         check_divides(groups, out, f"{out} output channels do not divide into {groups} groups")
         check_bias(bias, out)
@@ -259,7 +259,7 @@ class Convolution:
             raise ValidationError(
                 f"{channels} input channels (shape {list(input.shape)} {input_layout}) do not fit"
                 f" the filter's {channels_in} (shape {list(filter.shape)} {filter_layout})"
-                f"{remedy or undecided(channels, channels_in)}"
+                f"{undecided(channels, channels_in) or remedy}"
             )
         if groups == 0:
             raise ValidationError("option 'groups': got 0, expected at least 1")
