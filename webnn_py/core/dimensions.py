@@ -313,11 +313,18 @@ def undecided(got: object, expected: object) -> str:
         if a == b:
             continue
         over: Any = a - b  # type: ignore[operator]
-        low, high = span(over)
-        if low > 0 or high < 0:
+        if _is_never_zero(over):
             return ""
-        found = found or f"; whether `{a} == {b}` is not known{_for(over)}{_equating(a, b)}"
+        found = found or f"; whether `{a} == {b}` is not known{_for(over)}{_equating(a, b, over)}"
     return found
+
+
+def _is_never_zero(value: int | MLDimension) -> bool:
+    low, high = span(value)
+    if low > 0 or high < 0 or not isinstance(value, MLDimension):
+        return True
+    polynomial = value._polynomial
+    return polynomial.terms.get((), 0) % polynomial.common != 0
 
 
 def _for(value: MLDimension) -> str:
@@ -353,13 +360,20 @@ def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _equating(a: object, b: object) -> str:
-    """What would make two sizes equal, as the end of a message."""
-    one, other = symbol_of(a), symbol_of(b)
-    if one is not None and other is not None:
+def _equating(a: object, b: object, over: MLDimension) -> str:
+    """What would make two sizes equal whose difference is given, as the end of a message."""
+    if symbol_of(a) is not None and symbol_of(b) is not None:
         return "; give both one name"
-    symbol, size = (one, b) if one is not None else (other, a)
-    if symbol is not None and isinstance(size, int):
-        return f"; give dimensions={{{symbol.name!r}: {size}}}"
-    names = ", ".join(f"{name!r}: …" for name in sorted(symbols_of((a, b))))
+    if len(over.names) == 1:
+        (symbol,) = over._symbols.values()
+        rises = over.evaluate({symbol.name: symbol.high}) > 0
+
+        def reached(size: int) -> bool:
+            value = over.evaluate({symbol.name: size})
+            return value >= 0 if rises else value <= 0
+
+        size = _first(symbol.low, symbol.high, reached)
+        if over.evaluate({symbol.name: size}) == 0:
+            return f"; give dimensions={{{symbol.name!r}: {size}}}"
+    names = ", ".join(f"{name!r}: …" for name in over.names)
     return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

@@ -48,7 +48,8 @@ class Quotient:
     def __str__(self) -> str:
         number = self.divisor.constant
         below = str(self.divisor if number is None else number)
-        return f"{_grouped(self.numerator)} // {f'({below})' if ' ' in below else below}"
+        alone = not {" ", "*"} & set(below)
+        return f"{_grouped(self.numerator)} // {below if alone else f'({below})'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,14 @@ class Polynomial:
             monomial = _times(a, b)
             terms[monomial] = terms.get(monomial, 0) + x * y
         return Polynomial(terms)
+
+    @property
+    def common(self) -> int:
+        """The greatest number that divides all coefficients but that of 1; 0 where there is none.
+
+        What is left of a division by it is the same for all sizes.
+        """
+        return math.gcd(*(factor for monomial, factor in self.terms.items() if monomial))
 
     def scaled(self, factor: int) -> Polynomial:
         """Times a number."""
@@ -212,7 +221,7 @@ def _divided_by_number(a: Polynomial, divisor: int) -> Polynomial:
         times = factor // divisor if factor > 0 or not monomial else -(-factor // divisor)
         whole[monomial], rest[monomial] = times, factor - times * divisor
     left = Polynomial(rest)
-    common = math.gcd(divisor, *(factor for monomial, factor in left.terms.items() if monomial))
+    common = math.gcd(divisor, left.common)
     if left.constant is not None or common == divisor:
         return Polynomial(whole)
     left = Polynomial({monomial: factor // common for monomial, factor in left.terms.items()})
