@@ -132,11 +132,14 @@ class Polynomial:
         )
 
     def ordered(self) -> list[tuple[Monomial, int]]:
-        """The terms, those of higher degree first."""
-        return sorted(
-            self.terms.items(),
-            key=lambda term: (-sum(power for _, power in term[0]), _text(term[0])),
-        )
+        """The terms, those of higher degree first, those of quotients last."""
+
+        def place(term: tuple[Monomial, int]) -> tuple[int, bool, str]:
+            monomial, _ = term
+            divided = any(isinstance(atom, Quotient) for atom, _ in monomial)
+            return -sum(power for _, power in monomial), divided, _text(monomial)
+
+        return sorted(self.terms.items(), key=place)
 
     def __str__(self) -> str:
         text = ""

@@ -1,0 +1,211 @@
+"""Graphs with open dimensions: built, listed, and recorded for sizes."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.internals import recipe_of
+from webnn_py import (
+    DataError,
+    MLContext,
+    MLDimension,
+    MLGraphBuilder,
+    MLOperand,
+    MLOperandDescriptor,
+    NotSupportedError,
+    ValidationError,
+)
+from webnn_py.ir import Descriptor, Graph
+from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.replay import fix, output_shapes, replay, replayed
+from webnn_py.passes.pipeline import verify_types
+
+
+def recorded(builder: MLGraphBuilder, **outputs: MLOperand) -> Graph:
+    """The graph up to some operands, as it is compiled."""
+    return builder._nodes.finish(outputs)
+
+
+def attention(b: MLGraphBuilder, ids: MLOperand) -> dict[str, MLOperand]:
+    """Embedding, one head of attention, the first positions."""
+    table = b.constant(np.ones((100, 16), np.float32), name="table")
+    x = b.gather(table, ids)
+    weights = b.softmax(b.matmul(x, b.transpose(x, permutation=[0, 2, 1])), 2)
+    mixed = b.layer_normalization(b.add(b.matmul(weights, x), x), axes=[2])
+    flat = b.reshape(mixed, [x.shape[0], x.shape[1] * 16])
+    return {"first": b.slice(flat, [0, 0], [x.shape[0], 16]), "pooled": b.reduce_mean(mixed)}
+
+
+LISTING = """\
+graph(%ids: int64[batch,length]) {
+  %table: float32[100,16] constant
+  %0: float32[batch,length,16] = gather(%table, %ids, axis=0)
+  %1: float32[batch,16,length] = transpose(%0, permutation=[0, 2, 1])
+  %2: float32[batch,length,length] = matmul(%0, %1)
+  %3: float32[batch,length,length] = softmax(%2, axis=2)
+  %4: float32[batch,length,16] = matmul(%3, %0)
+  %5: float32[batch,length,16] = add(%4, %0)
+  %6: float32[batch,length,16] = layer_normalization(%5, axes=[2], epsilon=9.999999747378752e-06)
+  %7: float32[batch,16*length] = reshape(%6, new_shape=[batch, 16*length])
+  %8: float32[batch,16] = slice(%7, starts=[0, 0], sizes=[batch, 16], strides=[1, 1])
+  %9: float32[] = reduce_mean(%6, axes=[0, 1, 2], keep_dimensions=false)
+  return first=%8, pooled=%9
+}"""
+
+
+@pytest.fixture
+def encoder(cpu: MLContext) -> Graph:
+    b = MLGraphBuilder(cpu, dimensions={"batch": (1, 64)})
+    return recorded(b, **attention(b, b.input("ids", "int64", ["batch", "length"])))
+
+
+def test_listings_show_open_dimensions(encoder: Graph) -> None:
+    assert str(encoder) == LISTING
+    assert list(encoder.open_sizes) == ["batch", "length"]
+    verify_types(encoder)
+
+
+def test_a_graph_is_recorded_for_sizes(cpu: MLContext, encoder: Graph) -> None:
+    b = MLGraphBuilder(cpu)
+    fixed = recipe_of(b.build_sync(attention(b, b.input("ids", "int64", [4, 7]))))
+    assert output_shapes(encoder, {"batch": 4, "length": 7}) == {"first": (4, 16), "pooled": ()}
+    for made in (
+        fix(encoder, {"batch": 4, "length": 7}),
+        replayed(encoder, {"ids": Descriptor("int64", (4, 7))}),
+    ):
+        assert str(made) == str(fixed)
+        assert not made.open_sizes
+        (table,), (again,) = encoder.constants.values(), made.constants.values()
+        assert again is table
+    assert fix(fixed, {}) is fixed
+    with pytest.raises(ValidationError, match="'batch' is no open dimension of the graph"):
+        fix(fixed, {"batch": 4})
+
+
+def test_sizes_out_of_bounds_are_refused(encoder: Graph) -> None:
+    with pytest.raises(DataError, match=r"input 'ids' .*: dimension batch is 65, expected 1\.\.64"):
+        replayed(encoder, {"ids": Descriptor("int64", (65, 7))})
+    with pytest.raises(ValidationError, match=r"sizes: batch: got 65, expected 1\.\.64"):
+        output_shapes(encoder, {"batch": 65, "length": 7})
+    with pytest.raises(ValidationError, match=r"matmul: .*elements"):
+        fix(encoder, {"batch": 64, "length": 2**18})
+
+
+def test_an_open_graph_is_replayed_open(encoder: Graph) -> None:
+    builder = GraphBuilder()
+    (ids,) = encoder.inputs
+    made = replay(encoder, builder, {"ids": builder.add_input("ids", ids)})
+    assert str(builder.recorded(made)) == LISTING
+    assert str(replayed(encoder)) == LISTING
+
+
+def test_recipes_pickle_with_their_dimensions(encoder: Graph) -> None:
+    (ids,) = encoder.inputs
+    again = pickle.loads(pickle.dumps(ids.shape))
+    assert again == ids.shape
+
+
+def test_a_name_is_one_size_wherever_it_recurs(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    a = b.input("a", "float32", ["n", 4])
+    c = b.input("c", MLOperandDescriptor("float32", [4, "n"]))
+    n = a.shape[0]
+    assert isinstance(n, MLDimension)
+    assert b.matmul(a, c).shape == (n, n)
+    assert (a.size, a.rank) == (4 * n, 2)
+    graph = recorded(b, y=b.matmul(a, c))
+    shapes = {"a": Descriptor("float32", (3, 4)), "c": Descriptor("float32", (4, 5))}
+    with pytest.raises(
+        DataError,
+        match=re.escape(
+            "input 'c' of shape [4, 5]: dimension n is 5, expected 3, as n is 3 by input 'a' of"
+            " shape [3, 4]"
+        ),
+    ):
+        replayed(graph, shapes)
+
+
+def test_sizes_without_a_name_are_different_ones(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    a, c = b.input("a", "float32", [-1, -1]), b.input("c", "float32", [-1, 3])
+    assert [str(size) for size in (*a.shape, *c.shape)] == ["?0", "?1", "?2", "3"]
+    with pytest.raises(
+        ValidationError, match=r"whether `\?1 == \?2` is not known .* both one name"
+    ):
+        b.matmul(a, c)
+    graph = recorded(b, y=b.concat([b.reshape(a, [a.size]), b.reshape(c, [c.size])], 0))
+    assert graph.outputs[0][1].shape == (a.size + c.size,)
+    assert output_shapes(graph, {"?0": 2, "?1": 3, "?2": 4}) == {"y": (18,)}
+
+
+def test_a_size_in_place_of_bounds_closes_a_name(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu, dimensions={"n": 4, "m": (3, 3)})
+    x = b.input("x", "float32", ["n", "m"])
+    assert x.shape == (4, 3)
+    assert b.build_sync({"y": b.relu(x)}).outputs["y"].shape == (4, 3)
+
+
+def test_inputs_may_be_expressions_of_sizes(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu, dimensions={"past": (1, 100), "step": (1, 8)})
+    past = b.input("past", "float32", ["past", 4])
+    step = b.input("step", "float32", ["step", 4])
+    mask = b.input("mask", "float32", ["step", past.shape[0] + step.shape[0]])
+    keys = b.concat([past, step], 0)
+    scores = b.add(b.matmul(step, b.transpose(keys)), mask)
+    assert scores.shape == mask.shape
+    graph = recorded(b, y=b.matmul(b.softmax(scores, 1), keys))
+    assert str(scores.shape) == "(step, past + step)"
+    fits = {"past": (5, 4), "step": (2, 4), "mask": (2, 7)}
+    given = {name: Descriptor("float32", shape) for name, shape in fits.items()}
+    assert replayed(graph, given).outputs[0][1].shape == (2, 4)
+    with pytest.raises(DataError, match=r"'mask' .*: dimension past \+ step is 8, expected 7"):
+        replayed(graph, {**given, "mask": Descriptor("float32", (2, 8))})
+
+
+def test_an_input_that_alone_tells_a_size_is_kept(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    x = b.input("x", "float32", ["n"])
+    like, other = b.input("like", "float32", ["m", 2]), b.input("other", "float32", ["m"])
+    assert other.shape[0] == like.shape[0]
+    graph = recorded(b, y=b.expand(b.reduce_sum(x), [other.shape[0]]))
+    assert [value.name for value in graph.inputs] == ["x", "like"]
+    assert output_shapes(graph, {"n": 2, "m": 5}) == {"y": (5,)}
+
+
+def test_descriptors_hold_open_dimensions() -> None:
+    made = MLOperandDescriptor("float32", ["batch", -1, 3])
+    batch, anonymous, three = made.shape
+    assert [str(batch), str(anonymous), three] == ["batch", "?", 3]
+    assert made == MLOperandDescriptor("float32", made.shape)
+    assert repr(made) == "MLOperandDescriptor('float32', [batch, ?, 3])"
+    for wrong in (["a b"], [-2], "batch", [None]):
+        with pytest.raises(ValidationError, match="shape"):
+            MLOperandDescriptor("float32", wrong)  # type: ignore[arg-type]
+
+
+def test_causal_masks_and_pooling_of_what_is_open(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    x = b.input("x", "float32", [1, 3, "h", "w"])
+    h: Any = x.shape[2]
+    half = b.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2], padding=[0, 1, 0, 1])
+    assert str(half.shape) == "(1, 3, (h + 1) // 2, (w + 1) // 2)"
+    assert b.average_pool2d(x).shape == (1, 3, 1, 1)
+    assert (
+        b.conv2d(x, b.input("k", "float32", [8, 3, 3, 3]), padding=[1] * 4).shape[2:]
+        == (x.shape[2:])
+    )
+    up = b.resample2d(x, scales=[2.0, 1.5])
+    assert str(up.shape) == "(1, 3, 2*h, w + w // 2)"
+    square = b.input("square", "float32", ["h", "h"])
+    assert b.triangular(square, upper=False, diagonal=h - 1).shape == (h, h)
+
+
+def test_engines_are_not_given_open_graphs(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    with pytest.raises(NotSupportedError, match=r"build: dimensions n are open"):
+        b.build_sync({"y": b.relu(b.input("x", "float32", ["n"]))})
