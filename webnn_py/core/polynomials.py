@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 Range = tuple[int, int]
 """Lowest and highest value, both inclusive."""
@@ -292,8 +293,17 @@ def bounds(a: Polynomial, ranges: Ranges | None = None) -> Range:
         a: The polynomial.
         ranges: Bounds of sizes that are others than the sizes' own.
     """
-    terms: _Terms = {monomial: Fraction(factor) for monomial, factor in a.terms.items()}
-    within = functools.partial(_range, ranges=ranges or {})
+    return _own_bounds(a) if ranges is None else _bounds(a, ranges)
+
+
+@functools.lru_cache(maxsize=4096)
+def _own_bounds(a: Polynomial) -> Range:
+    return _bounds(a, {})
+
+
+def _bounds(a: Polynomial, ranges: Ranges) -> Range:
+    terms: _Terms = {**a.terms}
+    within = functools.partial(_range, ranges=ranges)
     low, high = _box_bounds(terms, within)
     if any(isinstance(atom, Quotient) for monomial in terms for atom, _ in monomial):
         other_low, other_high = _box_bounds(_substituted(terms, _resolved), within)
@@ -302,8 +312,9 @@ def bounds(a: Polynomial, ranges: Ranges | None = None) -> Range:
 
 
 _Variable = Symbol | Quotient | _Remainder
-_Powers = tuple[tuple[_Variable, int], ...]
-_Terms = Mapping[_Powers, Fraction]
+_Powers = tuple[tuple[Any, int], ...]  # of variables
+_Number = int | Fraction
+_Terms = Mapping[_Powers, _Number]
 MOST_CORNERS = 6
 """Variables at most whose every combination of lowest and highest value is tried."""
 
@@ -318,40 +329,40 @@ def _range(variable: _Variable, ranges: Ranges) -> Range:
     return min(ends), max(ends)
 
 
-def _substituted(terms: _Terms, of: Callable[[_Variable], _Terms]) -> dict[_Powers, Fraction]:
+def _substituted(terms: _Terms, of: Callable[[_Variable], _Terms]) -> dict[_Powers, _Number]:
     """The sum with another one in the place of each variable."""
-    result: dict[_Powers, Fraction] = {}
+    result: dict[_Powers, _Number] = {}
     for powers, factor in terms.items():
         product: _Terms = {(): factor}
         for variable, power in powers:
             for _ in range(power):
                 product = _product(product, of(variable))
         for monomial, coefficient in product.items():
-            result[monomial] = result.get(monomial, Fraction(0)) + coefficient
+            result[monomial] = result.get(monomial, 0) + coefficient
     return result
 
 
 def _resolved(variable: _Variable) -> _Terms:
     """A quotient by a number k written as (numerator - remainder) / k."""
     if not isinstance(variable, Quotient) or variable.divisor.constant is None:
-        return {((variable, 1),): Fraction(1)}
+        return {((variable, 1),): 1}
     share = Fraction(1, variable.divisor.constant)
     numerator: _Terms = {m: factor * share for m, factor in variable.numerator.terms.items()}
     return {**_substituted(numerator, _resolved), ((_Remainder(variable), 1),): -share}
 
 
 def _product(a: _Terms, b: _Terms) -> _Terms:
-    result: dict[_Powers, Fraction] = {}
+    result: dict[_Powers, _Number] = {}
     for (x, m), (y, n) in itertools.product(a.items(), b.items()):
         powers = dict(x)
         for variable, power in y:
             powers[variable] = powers.get(variable, 0) + power
         key = tuple(sorted(powers.items(), key=lambda item: str(item[0])))
-        result[key] = result.get(key, Fraction(0)) + m * n
+        result[key] = result.get(key, 0) + m * n
     return result
 
 
-def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[Fraction, Fraction]:
+def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[_Number, _Number]:
     """Bounds of a sum of products, each variable within its own bounds.
 
     What is linear in each variable has its extremes in corners. Else the sum is written in the
@@ -370,19 +381,19 @@ def _box_bounds(terms: _Terms, within: Callable[[_Variable], Range]) -> tuple[Fr
         shifted = _substituted(
             terms,
             lambda variable, end=end, sign=sign: {  # type: ignore[misc]
-                (): Fraction(ranges[variable][end]),
-                ((variable, 1),): Fraction(sign),
+                (): ranges[variable][end],
+                ((variable, 1),): sign,
             },
         )
-        corner = shifted.pop((), Fraction(0))
+        corner = shifted.pop((), 0)
         ends = [_value({key: factor}, reach) for key, factor in shifted.items()]
         lows.append(corner + sum(value for value in ends if value < 0))
         highs.append(corner + sum(value for value in ends if value > 0))
     return max(lows), min(highs)
 
 
-def _value(terms: _Terms, values: Mapping[_Variable, int]) -> Fraction:
-    total = Fraction(0)
+def _value(terms: _Terms, values: Mapping[_Variable, int]) -> _Number:
+    total: _Number = 0
     for powers, factor in terms.items():
         total += factor * math.prod(values[variable] ** power for variable, power in powers)
     return total
