@@ -80,6 +80,9 @@ class World:
 Call = Callable[[World, Any], Any]
 ALWAYS: dict[str, Call] = {
     "builder of": lambda w, o: MLGraphBuilder(o),
+    "bounds": lambda w, o: MLGraphBuilder(w.context, dimensions=o),
+    "bounds of a dimension": lambda w, o: MLGraphBuilder(w.context, dimensions={"n": o}),
+    "highest size": lambda w, o: MLGraphBuilder(w.context, dimensions={"n": (1, o)}),
     "execution of": lambda w, o: MLExecution(o),
     "awaited execution of": lambda w, o: MLAwaitedExecution(o),
     "encoder of": lambda w, o: MLCommandEncoder(o),

@@ -188,6 +188,23 @@ def test_descriptors_hold_open_dimensions() -> None:
             MLOperandDescriptor("float32", wrong)  # type: ignore[arg-type]
 
 
+def test_a_size_to_be_inferred_is_told(cpu: MLContext) -> None:
+    b = MLGraphBuilder(cpu)
+    x = b.input("x", "float32", ["batch", "length", 64])
+    for new_shape, told in (
+        ([x.shape[0], -1], "[batch, 64*length]"),
+        ([-1, np.int64(64)], "[batch*length, 64]"),
+        ([x.shape[0], x.shape[1], -1, 16], "[batch, length, 4, 16]"),
+    ):
+        with pytest.raises(ValidationError, match=rf"not inferred: give {re.escape(told)}$"):
+            b.reshape(x, new_shape)
+    for new_shape in ([7, -1], [x.shape[0] - 1, -1], [-1, -1, x.shape[0]]):
+        with pytest.raises(ValidationError, match=r"got -1, expected an integer in 0..4294967295$"):
+            b.reshape(x, new_shape)
+    with pytest.raises(ValidationError, match="axes count from 0"):
+        b.softmax(x, -1)
+
+
 def test_causal_masks_and_pooling_of_what_is_open(cpu: MLContext) -> None:
     b = MLGraphBuilder(cpu)
     x = b.input("x", "float32", [1, 3, "h", "w"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_open
+from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, span
 from webnn_py.core.messages import shown, suggestion
 
 AXES = ("axis", "axes", "permutation")
@@ -58,21 +58,25 @@ def option(name: str, value: object, shape: Sequence[int] | None) -> str:
     given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     # Spans of time are integers to NumPy, but are not compared with numbers.
     whole = all(
-        isinstance(n, numbers.Integral) and not isinstance(n, np.timedelta64) for n in given
+        isinstance(n, (numbers.Integral, MLDimension)) and not isinstance(n, np.timedelta64)
+        for n in given
     )
-    if shape is None or is_open(shape) or not whole or not any(n < 0 for n in given):
+    if shape is None or not whole or not any(n < 0 for n in given if not is_dimension(n)):
         return ""
-    if name in AXES and all(-len(shape) <= n < len(shape) for n in given):
+    if name in AXES and not is_open(given) and all(-len(shape) <= n < len(shape) for n in given):
         counted = [int(n) % len(shape) for n in given]
         return (
             f"; axes count from 0, and the last one is rank - 1: give"
             f" {counted if isinstance(value, (list, tuple)) else counted[0]}"
         )
     if name == "new_shape" and given.count(-1) == 1:
-        rest = -math.prod(given)
-        if rest > 0 and math.prod(shape) % rest == 0:
-            size = math.prod(shape) // rest
-            return f"; sizes are not inferred: give {[size if n == -1 else int(n) for n in given]}"
+        rest = math.prod(n for n in given if n != -1)
+        size, left = divmod(math.prod(shape), rest) if span(rest)[0] > 0 else (0, 1)
+        if left == 0:
+            told = [
+                n if is_dimension(n) else int(n) for n in (size if n == -1 else n for n in given)
+            ]
+            return f"; sizes are not inferred: give {told}"
     return ""
 
 
