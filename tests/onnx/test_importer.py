@@ -177,6 +177,21 @@ def test_products_with_packed_weights(cpu: MLContext, bits: int, has_zeros: bool
     np.testing.assert_allclose(computed(cpu, made, x)["y"], x @ wide.T, rtol=1e-4, atol=1e-4)
 
 
+def test_sums_of_many_integers_are_exact(cpu: MLContext) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.integers(200, 256, (1, 700, 1, 2)).astype(np.uint8)
+    x = rng.integers(200, 256, (1, 700, 1, 3)).astype(np.uint8)
+    conv = model([node("ConvInteger", ["x", "w"], ["y"])], {"x": x.shape}, ["y"], {"w": w}, elem=2)
+    wide = (w[0, :, 0].astype(np.int64), x[0, :, 0].astype(np.int64))
+    expected = [(wide[0] * wide[1][:, i : i + 2]).sum() for i in (0, 1)]
+    assert computed(cpu, conv, x)["y"].reshape(-1).tolist() == expected
+    product = node("MatMulInteger", ["x", "w"], ["y"])
+    columns = {"w": w.reshape(700, 2)}
+    matmul = model([product], {"x": [3, 700]}, ["y"], columns, elem=2)
+    rows = np.ascontiguousarray(x.reshape(700, 3).T)
+    assert (computed(cpu, matmul, rows)["y"] == rows.astype(np.int32) @ columns["w"]).all()
+
+
 def test_weights_of_four_bits(cpu: MLContext) -> None:
     for elem, low in ((onnx.TensorProto.INT4, -8), (onnx.TensorProto.UINT4, 0)):
         numbers = np.arange(6).reshape(2, 3) + low

@@ -15,8 +15,8 @@ from webnn_py.onnx.handlers.linalg import integer_product, product
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Array, Tensor, refuse, webnn_type
 
-EXACT = 1 << 24
-"""Integers up to here are exact in float32."""
+EXACT_PRODUCTS = (1 << 24) // (255 * 255)
+"""So many products of 8-bit integers less their zero points have a sum exact in float32."""
 
 
 def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
@@ -178,7 +178,7 @@ def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int
 def _int_matmul(g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
     depth = a.shape[-1]
     rows = -2 if a.rank > 1 else None
-    if depth * (1 << 18) <= EXACT * 4 and depth <= 256:
+    if depth <= EXACT_PRODUCTS:
         left = _without_zero(g, a, a_zero, "float32", rows)
         right = _without_zero(g, b, b_zero, "float32", -1)
         return g.cast(product(g, left, right), "int32")
@@ -260,15 +260,23 @@ def conv_integer(
     strides: list[int] | None = None,
 ) -> Any:
     """A convolution of 8-bit integers, in int32."""
-    _check_exact(w)
     options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
-    return g.cast(_int_conv(g, x, w, x_zero_point, w_zero_point, options, group), "int32")
-
-
-def _check_exact(w: Tensor) -> None:
-    taps = int(np.prod(w.shape[1:]))
-    if taps > 4608:
-        refuse(f"sums of {taps} products of 8-bit integers may not be exact in float32")
+    taps = int(np.prod(w.shape[2:]))
+    per_part = EXACT_PRODUCTS // taps
+    if w.shape[1] <= per_part:
+        return g.cast(_int_conv(g, x, w, x_zero_point, w_zero_point, options, group), "int32")
+    if group != 1 or not per_part:
+        refuse(f"sums of {taps * w.shape[1]} products of 8-bit integers are not exact in float32")
+    total: Any = None
+    for start in range(0, w.shape[1], per_part):
+        count = min(per_part, w.shape[1] - start)
+        left, right = (
+            g.slice(one, [0, start, *[0] * (x.rank - 2)], [one.shape[0], count, *one.shape[2:]])
+            for one in (x, w)
+        )
+        made = g.cast(_int_conv(g, left, right, x_zero_point, w_zero_point, options, 1), "int32")
+        total = made if total is None else g.add(total, made)
+    return total
 
 
 @handles("QLinearConv")
@@ -291,8 +299,7 @@ def qlinear_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """A convolution of quantized numbers, quantized."""
-    _check_exact(w)
+    """A convolution of quantized numbers, quantized; its sums are rounded to float32."""
     options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
     total = _int_conv(g, x, w, x_zero_point, w_zero_point, options, group)
     channels = [1, w.shape[0], *[1] * (x.rank - 2)]
