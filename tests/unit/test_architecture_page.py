@@ -162,7 +162,7 @@ def drawn_places() -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_pages_name_are_there(page: str) -> None:
-    named = re.findall(r"`([\w./]+(?:\.py|\.sh|\.md|/))`", (ROOT / page).read_text("utf-8"))
+    named = re.findall(r"`(\w[\w./]*(?:\.py|\.sh|\.md|/))`", (ROOT / page).read_text("utf-8"))
     drawn = drawn_places() if page == "docs/architecture.md" else []
     paths = (f"/{path}{'/' * (ROOT / path).is_dir()}" for path in PATHS)
     missing = set(named + drawn) - MADE

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import ordered_operation
-from webnn_py.api.signature import Arguments
+from webnn_py.api.signature import Signature
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
-from webnn_py.engines.base import AwaitedRun
+from webnn_py.engines.base import AwaitedRun, Executable
 from webnn_py.ordering.schedule import Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint, points
 
@@ -83,22 +85,44 @@ class MLAwaitedExecution(Suggesting):
         """
         try:
             waits = points(sync)
-            given, run = self._prepare(graph, inputs, outputs)
+            compiled = compiled_of(graph)
+            compiled.check_usable(self._session)
+            signature, sizes = compiled.fixed(inputs)
+            ready = compiled.is_ready(sizes)
+            executable = compiled.executable(self._session, sizes=sizes) if ready else None
+            given = self._given(compiled, signature, inputs, outputs)
+            if executable is None:
+                return self._compile_first(compiled, sizes, given, waits)
+            run = self._start(executable, given)
         except Exception as error:
             return _raised(error)
         return self._finish(run, given, waits)
 
-    def _prepare(self, graph: MLGraph, inputs: Any, outputs: Any) -> tuple[Arguments, AwaitedRun]:
+    def _given(
+        self, compiled: CompiledGraph, signature: Signature, inputs: Any, outputs: Any
+    ) -> Arguments:
         session = self._session
-        compiled = compiled_of(graph)
-        executable = compiled.executable(session)
         if session.device is None:
-            given = compiled.signature.on_host(session, inputs, outputs, private=True)
-            return given, executable.start(given.hand_over(), given.outputs)
+            return signature.on_host(session, inputs, outputs, private=True)
         with session.queue.loss():
             bound = compiled.bound
-            given = compiled.signature.on_device(session, inputs, outputs, bound, bound.places)
-            return given, executable.start(given.hand_over(), given.outputs)
+            return signature.on_device(session, inputs, outputs, bound, bound.places)
+
+    def _start(self, executable: Executable, given: Arguments) -> AwaitedRun:
+        if self._session.device is None:
+            return executable.start(given.hand_over(), given.outputs)
+        with self._session.queue.loss():
+            return executable.start(given.hand_over(), given.outputs)
+
+    async def _compile_first(
+        self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points
+    ) -> dict[str, Any]:
+        """A run with sizes that the graph was not compiled for, which is done on another thread."""
+        session = self._session
+        executable = await session.run_on_builder(
+            functools.partial(compiled.executable, session, sizes=sizes)
+        )
+        return await self._finish(self._start(executable, given), given, waits)
 
     async def _finish(self, run: AwaitedRun, given: Arguments, waits: Points) -> dict[str, Any]:
         with self._session.queue.loss():

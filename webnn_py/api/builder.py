@@ -265,11 +265,6 @@ class MLGraphBuilder(Suggesting, Operators):
         return await self._nodes.session.run_on_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:
-        if recipe.open_sizes:
-            raise NotSupportedError(
-                f"build: dimensions {', '.join(recipe.open_sizes)} are open, and no engine computes"
-                " such graphs yet; give their sizes with dimensions="
-            )
         return MLGraph(CompiledGraph(self._nodes.session, recipe))
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Signature
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
+from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.ir import Graph
+from webnn_py.ops.replay import fix
 
 T = TypeVar("T")
+
+Sizes = tuple[tuple[str, int], ...]
+"""Open sizes by name, in alphabetical order."""
 
 DESTROYED = "this MLGraph is destroyed"
 MOST_EXECUTABLES = 16
@@ -30,7 +35,7 @@ class RecentlyUsed(Generic[T]):
         most: How many are kept; what is being made does not count.
     """
 
-    def __init__(self, make: Callable[[Hashable], T], most: int) -> None:
+    def __init__(self, make: Callable[[Any], T], most: int) -> None:
         self._make = make
         self._most = most
         self._made: dict[Hashable, Completion[T]] = {}  # the one used last is the last one
@@ -54,6 +59,12 @@ class RecentlyUsed(Generic[T]):
         result = made.wait()
         self._latest = key, result
         return result
+
+    def has(self, key: Hashable) -> bool:
+        """Whether what belongs to a key is there."""
+        with self._lock:
+            found = self._made.get(key)
+            return found is not None and found.done
 
     def _fill(self, key: Hashable, made: Completion[T]) -> None:
         try:
@@ -88,9 +99,31 @@ class CompiledGraph:
         self._recipe: Graph | None = recipe
         # Without a way from it back to this object, whose memory goes when nobody has it any more.
         self._compiled: RecentlyUsed[tuple[Listing, Executable]] | None = RecentlyUsed(
-            lambda sizes: session.compile(recipe), MOST_EXECUTABLES
+            lambda sizes: session.compile(fix(recipe, dict(sizes))), MOST_EXECUTABLES
         )
-        self._listing: Listing | str = self._compiled.get(())[0]
+        self.is_open = bool(recipe.open_sizes)
+        self._listing: Listing | str = str(recipe) if self.is_open else self._compiled.get(())[0]
+
+    def fixed(self, inputs: object, error: type[MLError] = DataError) -> tuple[Signature, Sizes]:
+        """What an execution with these inputs is given, and the sizes that follow from them.
+
+        Raises:
+            DataError: (or `error`) Open sizes do not follow from the inputs, or contradict.
+        """
+        if not self.is_open:
+            return self.signature, ()
+        sizes = self.signature.sizes_of(inputs, error)
+        return self.signature.at(sizes), tuple(sorted(sizes.items()))
+
+    def prepare(self, sizes: object) -> None:
+        """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
+        numbers = check_sizes(self.recipe.open_sizes, sizes)
+        self.executable(self.session, sizes=tuple(sorted(numbers.items())))
+
+    def is_ready(self, sizes: Sizes) -> bool:
+        """Whether nothing need be compiled for these sizes."""
+        compiled = self._compiled
+        return compiled is None or compiled.has(sizes)
 
     @property
     def recipe(self) -> Graph:
@@ -109,21 +142,34 @@ class CompiledGraph:
         """Whether its memory was given back."""
         return self._recipe is None
 
-    def executable(self, session: Session, error: type[MLError] = DataError) -> Executable:
+    def executable(
+        self, session: Session, error: type[MLError] = DataError, sizes: Sizes = ()
+    ) -> Executable:
         """What runs, if the graph can run on a context now.
+
+        Args:
+            session: The context's.
+            error: What to raise for a graph of another context.
+            sizes: The graph's open sizes.
 
         Raises:
             ContextLostError: The context is destroyed or lost.
             InvalidStateError: The graph is destroyed.
             DataError: The graph belongs to another context (or `error`, where given).
         """
+        return self.check_usable(session, error).get(sizes)[1]
+
+    def check_usable(
+        self, session: Session, error: type[MLError] = DataError
+    ) -> RecentlyUsed[tuple[Listing, Executable]]:
+        """The executables, if the graph can run on a context now; raises as `executable`."""
         session.check_alive()
         compiled = self._compiled  # another thread may destroy the graph
         if compiled is None:
             raise InvalidStateError(DESTROYED)
         if self.session is not session:
             raise error("this MLGraph was built by another context")
-        return compiled.get(())[1]
+        return compiled
 
     def destroy(self) -> None:
         """Give back memory and device objects; work that is under way still completes."""

@@ -277,13 +277,15 @@ class MLContext(Suggesting):
         """
         session = self._session
         compiled = compiled_of(graph)
-        executable = compiled.executable(session, ValidationError)
+        compiled.check_usable(session, ValidationError)
+        signature, sizes = compiled.fixed(inputs, ValidationError)
+        executable = compiled.executable(session, ValidationError, sizes)
         waits = points(sync)
         known = repeated(inputs, outputs)
         key = None if known is None else (len(compiled.bound.places), known[0])
         run = None if key is None else session.queue.repeat(executable, key)
         if run is None or known is None:
-            given = compiled.signature.on_tensors(session, inputs, outputs, compiled.bound)
+            given = signature.on_tensors(session, inputs, outputs, compiled.bound)
             run = session.queue.dispatch(executable, given.inputs, given.outputs, key)
             tensors.submit(session, run, given.reads, given.writes, waits)
         else:

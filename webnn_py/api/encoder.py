@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.core import convert
-from webnn_py.core.errors import InvalidStateError
+from webnn_py.core.errors import InvalidStateError, NotSupportedError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 
@@ -69,7 +69,16 @@ class MLCommandEncoder(Suggesting):
         Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
         effect: webnn_py, spec/execution.md, "MLCommandEncoder".
         """
-        compiled, executable = self._executable(graph)
+        compiled = self._compiled(graph)
+        if compiled.is_open:
+            if constants:
+                raise NotSupportedError(
+                    "initialize_graph: constants of a graph with open dimensions; give them to the"
+                    " builder as constants, or to each dispatch"
+                )
+            self._commands.carry(compiled.bound)
+            return
+        executable = self._executable(compiled, ())
         given = compiled.signature.constants(self._session, constants)
         executable.initialize(self._commands, compiled.bound, given)
 
@@ -101,9 +110,11 @@ class MLCommandEncoder(Suggesting):
 
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
         """
-        compiled, executable = self._executable(graph)
+        compiled = self._compiled(graph)
+        signature, sizes = compiled.fixed(inputs)
+        executable = self._executable(compiled, sizes)
         places = self._commands.places(compiled.bound)
-        given = compiled.signature.on_device(
+        given = signature.on_device(
             self._session, inputs, outputs, compiled.bound, places, recorded=True
         )
         executable.record(self._commands, given.inputs, given.outputs)
@@ -129,9 +140,13 @@ class MLCommandEncoder(Suggesting):
         self._session.check_process()
         return self._commands.finish(convert.label(label))
 
-    def _executable(self, graph: MLGraph) -> tuple[CompiledGraph, DeviceExecutable]:
+    def _compiled(self, graph: MLGraph) -> CompiledGraph:
         self._commands.check_open()
         compiled = compiled_of(graph)
-        executable = compiled.executable(self._session)
+        compiled.check_usable(self._session)
+        return compiled
+
+    def _executable(self, compiled: CompiledGraph, sizes: Sizes) -> DeviceExecutable:
+        executable = compiled.executable(self._session, sizes=sizes)
         assert isinstance(executable, DeviceExecutable)
-        return compiled, executable
+        return executable

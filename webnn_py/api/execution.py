@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.api.arguments import Arguments
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import ordered_operation
-from webnn_py.api.signature import Arguments
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
@@ -88,9 +88,10 @@ class MLExecution(Suggesting):
             )
         session = self._session
         compiled = compiled_of(graph)
-        executable = compiled.executable(session)
+        signature, sizes = compiled.fixed(inputs)
+        executable = compiled.executable(session, sizes=sizes)
         assert isinstance(executable, HostExecutable)
-        given = compiled.signature.on_host(session, inputs, outputs)
+        given = signature.on_host(session, inputs, outputs)
         if given.on_tensors:
             run = functools.partial(executable.run, given.inputs, given.outputs)
             self._run_in_order(given, run)

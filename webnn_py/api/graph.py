@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.ops.replay import output_shapes
 
 
 class MLGraph(Suggesting):
@@ -30,6 +32,53 @@ class MLGraph(Suggesting):
     def outputs(self) -> Mapping[str, MLOperandDescriptor]:
         """Name to MLOperandDescriptor of what it makes; read-only."""
         return self._outputs
+
+    def output_shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the outputs where the open dimensions have these sizes; nothing runs.
+
+        Args:
+            sizes: A size for each open dimension, by its name, such as {"batch": 4}.
+
+        Returns:
+            A shape for each output, by name.
+
+        Raises:
+            ValidationError: A size is missing, unknown or out of its bounds.
+            InvalidStateError: The graph is destroyed.
+
+        Source: spec/execution.md, "Open dimensions".
+        """
+        return output_shapes(self._compiled.recipe, sizes)
+
+    def prepare_sync(self, sizes: Mapping[str, int]) -> None:
+        """Compile the graph for these sizes of its open dimensions, before it is run with them.
+
+        Args:
+            sizes: A size for each open dimension, by its name, such as {"batch": 4}.
+
+        Raises:
+            ValidationError: A size is missing, unknown or out of its bounds.
+            InvalidStateError: The graph is destroyed.
+            OperationError: The engine or device could not compile the graph.
+            ContextLostError: The context is lost.
+
+        Source: spec/execution.md, "Open dimensions".
+        """
+        self._compiled.prepare(sizes)
+
+    async def prepare_async(self, sizes: Mapping[str, int]) -> None:
+        """As `prepare_sync`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            sizes: As there.
+
+        Raises:
+            MLError: As `prepare_sync`.
+
+        Source: spec/execution.md, "Open dimensions".
+        """
+        work = functools.partial(self._compiled.prepare, sizes)
+        await self._compiled.session.run_on_builder(work)
 
     def destroy(self) -> None:
         """Give back memory and device objects; nothing can run it any more. Harmless twice.

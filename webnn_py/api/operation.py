@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webnn_py.api.signature import Arguments
+from webnn_py.api.arguments import Arguments
 from webnn_py.api.tensor_memory import mark_failed, on_tensors
 from webnn_py.core.completion import Cancellation
 from webnn_py.ordering.schedule import Operation, Run

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from webnn_py.api.arguments import Arguments
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert, dtypes
+from webnn_py.core.dimensions import is_open
 from webnn_py.core.errors import (
     DataError,
     InvalidStateError,
@@ -22,84 +23,68 @@ from webnn_py.core.errors import (
     telling_of_memory,
 )
 from webnn_py.core.messages import named, shown, type_name
+from webnn_py.core.sizes import evaluated, solve
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.memory import host
 from webnn_py.memory.overlap import check_apart
 
 
-@dataclass(slots=True)
-class Arguments:
-    """What an execution was given, checked, in the order of the graph.
-
-    Attributes:
-        inputs: Each an array, the memory of a tensor, or what the engine's device takes.
-        outputs: The same, or None where the engine is to make an array.
-        given: The outputs as the user gave them; None for those that were not.
-        names: Of the outputs.
-        reads: The tensors among the inputs.
-        writes: The tensors among the outputs.
-    """
-
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    given: Sequence[Any]
-    names: Sequence[str]
-    reads: Sequence[TensorMemory]
-    writes: Sequence[TensorMemory]
-    _count: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._count = len(self.inputs)
-
-    def hand_over(self) -> Sequence[Any]:
-        """The inputs, which are not kept here any more: who has them lets them go when it can."""
-        inputs, self.inputs = self.inputs, ()
-        return inputs
-
-    @property
-    def on_tensors(self) -> bool:
-        """Whether there are tensors, so that the run keeps the context's order."""
-        return bool(self.reads or self.writes)
-
-    @property
-    def only_tensors(self) -> bool:
-        """Whether nothing else is given, and nothing comes back in host memory."""
-        return len(self.reads) == self._count and len(self.writes) == len(self.outputs)
-
-    @property
-    def writes_given(self) -> bool:
-        """Whether anything is written that others see."""
-        return any(value is not None for value in self.given)
-
-    def results(self, written: Sequence[Any]) -> dict[str, Any]:
-        """What a run returns: what was given where it can be, else what was written."""
-        if not self.writes_given:
-            return dict(zip(self.names, written, strict=True))
-        return {
-            name: array
-            if given is None or (isinstance(array, np.ndarray) and not _is_result(given))
-            else given
-            for name, given, array in zip(self.names, self.given, written, strict=True)
-        }
-
-
-def _is_result(given: object) -> bool:
-    return isinstance(given, (np.ndarray, MLTensor))
-
-
 class Signature:
     """The inputs and outputs of a graph, by name."""
 
     def __init__(self, recipe: Graph) -> None:
-        self.inputs: Mapping[str, Descriptor] = {v.name: v for v in recipe.inputs}
-        self.outputs: Mapping[str, Descriptor] = dict(recipe.outputs)
+        inputs = {v.name: v for v in recipe.inputs}
+        self._describe(inputs, dict(recipe.outputs))
+        self._open_sizes = recipe.open_sizes
+
+    def _describe(
+        self, inputs: Mapping[str, Descriptor], outputs: Mapping[str, Descriptor]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
         self._made = [
             (name, descriptor, dtypes.DTYPES[descriptor.data_type].numpy)
             for name, descriptor in self.outputs.items()
         ]
+
+    def at(self, sizes: Mapping[str, int]) -> Signature:
+        """The same inputs and outputs where the open sizes are these."""
+        fixed = object.__new__(Signature)
+        fixed._open_sizes = {}
+        inputs, outputs = (
+            {n: Descriptor(d.data_type, evaluated(d.shape, sizes)) for n, d in given.items()}
+            for given in (self.inputs, self.outputs)
+        )
+        fixed._describe(inputs, outputs)
+        return fixed
+
+    def sizes_of(self, inputs: object, error: type[MLError] = DataError) -> dict[str, int]:
+        """The open sizes that follow from what is given for the inputs.
+
+        Raises:
+            DataError: (or `error`) A shape does not fit, contradicts another one, or is not known.
+        """
+        read = convert.mapping(inputs, "inputs", error)
+        shapes = {
+            name: shape
+            for name, descriptor in self.inputs.items()
+            if name in read and (shape := shape_given(read[name], descriptor, name)) is not None
+        }
+        try:
+            found = solve({name: self.inputs[name].shape for name in shapes}, shapes)
+        except DataError as caught:
+            raise error(str(caught)) from None
+        missing = [name for name in self._open_sizes if name not in found]
+        if missing:
+            self._check_names(read, {}, None, error)
+            raise error(
+                f"the size of {', '.join(missing)} does not follow from the inputs; give one that"
+                ' has it as {"resource": ..., "dimensions": [...]}'
+            )
+        return found
 
     def public(self, kind: str) -> Mapping[str, MLOperandDescriptor]:
         """The "inputs" or "outputs" as users see them; read-only."""
@@ -339,6 +324,25 @@ class Signature:
         memory = _tensor(session, value, descriptor, what, written=True)
         writes.append(memory)
         return memory.storage
+
+
+def shape_given(value: Any, descriptor: Descriptor, name: str) -> Sequence[int] | None:
+    """The shape in which an input with open dimensions is given, where that can be told."""
+    if not is_open(descriptor.shape):
+        return None
+    resource = host.resource_of(value)
+    if isinstance(value, Mapping) and value.get("dimensions") is not None:
+        try:
+            return convert.unsigned_list(value["dimensions"], "dimensions")
+        except ValidationError as error:
+            raise DataError(f"{named('input', name)}: {error}") from None
+    if isinstance(resource, MLTensor):
+        return resource.shape
+    try:
+        shape = tuple(int(size) for size in resource.shape)
+    except Exception:  # a buffer, or whatever its own methods raise
+        return None
+    return None if len(shape) == 1 != descriptor.rank else shape
 
 
 def _mappings(inputs: object, outputs: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
