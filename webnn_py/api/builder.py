@@ -103,16 +103,20 @@ class _SessionNodes(NodeList):
 
 def _needed_inputs(graph: Graph) -> list[Value]:
     """The inputs that nodes read, and those that sizes follow from which no other input tells."""
-    told = {n for value in graph.inputs if value in graph.uses for n in plain_names(value.shape)}
+    read = [value for value in graph.inputs if value in graph.uses]
+    if not graph.open_sizes:
+        return read
     shapes = [output.shape for node in graph.nodes for output in node.outputs]
     options = [option for node in graph.nodes for option in node.given.values()]
-    wanted = graph.open_sizes and symbols_of([*shapes, *options]).keys() - told
+    untold = set(symbols_of([*shapes, *options, *(value.shape for value in read)]))
+    for value in read:
+        untold -= plain_names(value.shape)
     kept = []
     for value in graph.inputs:
-        names = plain_names(value.shape) & wanted if wanted else set()
+        names = plain_names(value.shape) & untold
         if value in graph.uses or names:
             kept.append(value)
-            wanted = wanted and wanted - names
+            untold -= names
     return kept
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.dimensions import MLDimension, is_dimension
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import said, shown, type_name
 
@@ -57,7 +57,7 @@ def signed(value: object, what: str) -> int:
 
 def size(value: object, what: str) -> int:
     """One unsigned long, or an open dimension; an operator says whether that may be negative."""
-    return cast(int, value) if is_dimension(value) else unsigned(value, what)
+    return cast(int, value) if isinstance(value, MLDimension) else unsigned(value, what)
 
 
 def signed_size(value: object, what: str) -> int:
@@ -67,7 +67,10 @@ def signed_size(value: object, what: str) -> int:
 
 def size_list(value: object, what: str) -> tuple[int, ...]:
     """A sequence of unsigned longs and open dimensions."""
-    return tuple(size(item, what) for item in items(value, what))
+    return tuple(
+        cast(int, item) if isinstance(item, MLDimension) else unsigned(item, what)
+        for item in items(value, what)
+    )
 
 
 def double(value: object, what: str) -> float:
@@ -135,12 +138,12 @@ def string_list(value: object, what: str) -> tuple[str, ...]:
 
 
 def _number(value: object, what: str) -> int | float:
-    if is_dimension(value):
-        raise ValidationError(
-            f"{what}: got {shown(value)}, an open dimension; expected a number that is known when"
-            " the graph is built"
-        )
     if isinstance(value, (bool, np.timedelta64)) or not isinstance(value, numbers.Real):
+        if is_dimension(value):
+            raise ValidationError(
+                f"{what}: got {shown(value)}, an open dimension; expected a number that is known"
+                " when the graph is built"
+            )
         raise ValidationError(f"{what}: got {shown(value)}, expected a number")
     try:
         return int(value) if isinstance(value, numbers.Integral) else _as_float(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from webnn_py.core import polynomials
@@ -242,9 +242,12 @@ def symbols_of(values: Iterable[object]) -> dict[str, Symbol]:
     return found
 
 
-def is_open(shape: Sequence[object]) -> bool:
-    """Whether a dimension of a shape is open."""
-    return any(isinstance(size, MLDimension) for size in shape)
+def is_open(shape: Iterable[object]) -> bool:
+    """Whether a dimension of a shape is open, or of one of several shapes."""
+    for size in shape:  # plainly, as every call of an operator asks
+        if isinstance(size, MLDimension) or (type(size) is tuple and is_open(size)):
+            return True
+    return False
 
 
 def is_dimension(value: object) -> TypeGuard[MLDimension]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webnn_py.core import convert
+from webnn_py.core.dimensions import is_open
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Descriptor, Node, titled
@@ -26,8 +27,8 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
     try:
         builder.check_open()
         operands, given = _bind(op, builder, args, kwargs)
-        if op.sizes:
-            builder.check_dimensions(given[name] for name in op.sizes)
+        if op.sizes and is_open(sizes := [given[name] for name in op.sizes]):
+            builder.check_dimensions(sizes)
         inferred = infer(op, operands, given)
         builder.check_supported(op, operands, inferred.outputs)
     except MLError as error:
