@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from tests.graphs import build, doubling
+from tests.internals import session_of
 from tests.threads import LONG as LONG
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, MLTensor, Timeline
+from webnn_py.memory.overlap import EVERYTHING
+from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import state_of
 
 SHAPE = (2, 3)
@@ -37,7 +40,7 @@ def adding(context: MLContext) -> MLGraph:
 
 
 class Parked:
-    """Holds a context's work back until `go`."""
+    """Holds a context's work back until `go`, all of it, as work does of which nothing is known."""
 
     def __init__(self, context: MLContext, graph: MLGraph | None = None) -> None:
         self.timeline = Timeline()
@@ -47,6 +50,14 @@ class Parked:
             {"x": self.source},
             {"y": self.target},
             sync=[self.timeline(wait=1)],
+        )
+        session_of(context).queue.submit(
+            Operation(
+                lambda: None,
+                lambda error: None,
+                (self.timeline(wait=1),),
+                writes=(EVERYTHING,),
+            )
         )
 
     def go(self) -> None:

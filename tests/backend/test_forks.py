@@ -29,6 +29,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
+from webnn_py.ordering.dependence import GRAPH
 from webnn_py.ordering.timeline import state_of
 
 LONG = 60
@@ -125,7 +126,7 @@ def fork_with(device_type: Any) -> None:
     left, x, host = uses(context), tensor(context, ONES), Timeline()
     assert_awaits(context)
     queue: Any = session_of(context).queue
-    held = [queue._schedules._main._lock, state_of(host)._lock]
+    held = [queue._schedule._lock, GRAPH.lock, state_of(host)._lock]
     if device_type == "gpu":
         held.append(queue._lock)
     with contextlib.ExitStack() as locks:

@@ -14,7 +14,7 @@ import wgpu
 from tests.backend.buffers import buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, tensor
 from tests.graphs import assert_awaits, doubling
-from tests.internals import session_of
+from tests.internals import session_of, storage_of
 from tests.processes import run_alone
 from webnn_py import (
     ContextLostError,
@@ -134,9 +134,9 @@ def a_recorded_graph_s_tensor(context: MLContext) -> Scenario:
     encoder = MLCommandEncoder(context, encoder=context.device.create_command_encoder())
     encoder.dispatch(doubling(context), {"x": ONES}, {"y": y})
 
-    def destroy() -> None:
-        with context.export_to_gpu(y) as buffer:
-            buffer.destroy()
+    def destroy() -> None:  # which is not lent while commands wait that use it
+        buffer = storage_of(y).buffer
+        type(buffer).destroy(buffer)
 
     return encoder._commands._encoder.finish(), destroy, "GPUBuffer is destroyed"
 

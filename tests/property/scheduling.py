@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +112,11 @@ Points = list[tuple[ModelTimeline, int]]
 
 @dataclass(eq=False)
 class ModelOperation:
-    """One piece of work, and what of it can be seen."""
+    """One piece of work, and what of it can be seen.
+
+    `before` is what shares a tensor with it and comes first; `doomed` says that it can never run;
+    `uses` is read, made or not.
+    """
 
     effect: Callable[[], list[Array]]
     reads: list[ModelTensor] = field(default_factory=list)
@@ -124,14 +128,28 @@ class ModelOperation:
     out: Array | None = None
     outcome: str | None = None
     result: Array | None = None
+    before: set[ModelOperation] = field(default_factory=set)
+    doomed: bool = False
+    uses: list[ModelTensor] = field(default_factory=list)
+
+    def unmet(self) -> Points:
+        """What it waits for and may still be reached."""
+        if self.doomed or any(timeline.doomed(value) for timeline, value in self.waits):
+            return []
+        return [(timeline, value) for timeline, value in self.waits if not timeline.reached(value)]
 
     def can_run(self) -> bool:
-        if any(timeline.doomed(value) for timeline, value in self.waits):
-            return True
-        return all(timeline.reached(value) for timeline, value in self.waits)
+        return not self.before and not self.unmet()
+
+    def shares(self, other: ModelOperation) -> bool:
+        """Whether one writes a tensor that the other uses."""
+        return bool(
+            set(self.writes) & {*other.reads, *other.uses, *other.writes}
+            or set(other.writes) & {*self.reads, *self.uses, *self.writes}
+        )
 
     def run(self) -> None:
-        doomed = any(timeline.doomed(value) for timeline, value in self.waits)
+        doomed = self.doomed or any(timeline.doomed(value) for timeline, value in self.waits)
         if doomed or any(tensor.value is None for tensor in self.reads):
             self.end("failed")
             return
@@ -176,43 +194,101 @@ class ModelOperation:
 
 
 class ModelContext:
-    """Work in order, and work apart."""
+    """Work in the order of its tensors, where its timelines demand no other."""
 
     def __init__(self) -> None:
-        self.waiting: deque[ModelOperation] = deque()
-        self.apart: list[ModelOperation] = []
+        self.waiting: list[ModelOperation] = []
+        self.ghosts: list[ModelOperation] = []  # cancelled; what is behind them keeps its order
 
-    def submit(self, operation: ModelOperation, apart: bool) -> None:
+    def submit(self, operation: ModelOperation, everybody: Sequence[ModelContext]) -> None:
         for timeline, value in operation.signals:
             timeline.expected[value] += 1
-        (self.apart if apart else self.waiting).append(operation)
+        works = [work for context in everybody for work in (*context.waiting, *context.ghosts)]
+        for other in (*self.waiting, *self.ghosts):
+            if other.shares(operation):
+                if must_wait_for(other, operation, [*works, operation]):
+                    other.before.add(operation)
+                else:
+                    operation.before.add(other)
+        self.waiting.append(operation)
+        works.append(operation)
+        if must_wait_for(operation, operation, works) and operation in stuck(works):
+            operation.doomed = True
+            for timeline, value in operation.signals:
+                timeline.fail(value)
+            operation.signals = []
 
     def uses(self, tensor: ModelTensor) -> bool:
         return any(tensor in [*work.reads, *work.writes] for work in self.waiting)
 
     def withdraw(self, operation: ModelOperation) -> None:
-        for work in (self.waiting, self.apart):
-            if operation in work:
-                work.remove(operation)
-                operation.end("cancelled")
+        if operation in self.waiting:
+            self.waiting.remove(operation)
+            operation.end("cancelled")
+            operation.waits, operation.signals = [], []
+            self.ghosts.append(operation)
 
     def end(self) -> None:
-        for operation in [*self.waiting, *self.apart]:
+        for operation in self.waiting:
             operation.end("lost")
         self.waiting.clear()
-        self.apart.clear()
+        self.ghosts.clear()
 
     def step(self) -> bool:
         """Run what can run; whether anything did."""
-        ran = False
-        while self.waiting and self.waiting[0].can_run():
-            self.waiting.popleft().run()
-            ran = True
-        for operation in [work for work in self.apart if work.can_run()]:
-            self.apart.remove(operation)
-            operation.run()
-            ran = True
-        return ran
+        able = [work for work in (*self.waiting, *self.ghosts) if work.can_run()]
+        for operation in able:
+            if operation in self.ghosts:
+                self.ghosts.remove(operation)
+            else:
+                self.waiting.remove(operation)
+                operation.run()
+            for other in (*self.waiting, *self.ghosts):
+                other.before.discard(operation)
+        return bool(able)
+
+
+def must_wait_for(
+    work: ModelOperation, goal: ModelOperation, works: Sequence[ModelOperation]
+) -> bool:
+    """Whether work comes after other work: values only rise."""
+    seen, pending = {work}, [work]
+    while pending:
+        one = pending.pop()
+        found = set(one.before)
+        for timeline, value in one.unmet():
+            found |= {other for other in works if signals(other, timeline, 0, value)}
+        if goal in found:
+            return True
+        pending += found - seen
+        seen |= found
+    return False
+
+
+def stuck(works: Sequence[ModelOperation]) -> set[ModelOperation]:
+    """What can never run: what would signal what it waits for cannot, either."""
+    left = set(works)
+    while True:
+        free = {work for work in left if not _is_stuck(work, left, works)}
+        if not free:
+            return left
+        left -= free
+
+
+def _is_stuck(
+    work: ModelOperation, left: set[ModelOperation], works: Sequence[ModelOperation]
+) -> bool:
+    if work.before & left:
+        return True
+    for timeline, value in work.unmet():
+        enough = {other for other in works if signals(other, timeline, value, 2**64)}
+        if enough <= left and any(signals(other, timeline, 0, value) for other in left):
+            return True
+    return False
+
+
+def signals(work: ModelOperation, timeline: ModelTimeline, low: int, high: int) -> bool:
+    return any(other is timeline and low <= value <= high for other, value in work.signals)
 
 
 def simulate(contexts: Sequence[ModelContext]) -> None:

@@ -125,9 +125,9 @@ class Programs(RuleBasedStateMachine):
         sync.append(probe(signal=1))
         return probe
 
-    def submitted(self, side: int, operation: ModelOperation, apart: bool = False) -> None:
+    def submitted(self, side: int, operation: ModelOperation) -> None:
         self.operations.append(operation)
-        self.sides[side].model.submit(operation, apart)
+        self.sides[side].model.submit(operation, [here.model for here in self.sides])
         self.advance()
 
     def advance(self) -> None:
@@ -225,7 +225,7 @@ class Programs(RuleBasedStateMachine):
         execution = MLAwaitedExecution(here.context)
         awaited = LOOP.start(execution.compute(here.adding, {"x": x, "k": x}, {"y": out}, sync))
         operation = ModelOperation(effect=lambda: [2 * x], awaited=awaited, out=out, **points)
-        self.submitted(side, operation, apart=True)
+        self.submitted(side, operation)
 
     @rule(side=sides, slot=slots, into=maybe)
     def read(self, side: int, slot: int, into: bool) -> None:
@@ -248,7 +248,7 @@ class Programs(RuleBasedStateMachine):
         made, model = here.tensors[slot]
         self.settle()
         if here.context.device_type == "cpu":
-            if not here.model.waiting and model.value is not None:
+            if not here.model.uses(model) and model.value is not None:
                 np.testing.assert_array_equal(np.from_dlpack(made), model.value)
             return
         if here.model.uses(model):

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from webnn_py import TimelinePoint
-from webnn_py.ordering.schedule import Executor, Operation, Run, Schedule
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.schedule import Executor, Schedule
 
 LONG = 20.0
+SHARED = Region(1, 0, 8)
+"""Memory that all work writes of which nothing else is said."""
 QUEUE = type("Queue", (), {})()
 
 
@@ -50,7 +54,7 @@ class Log:
             self.lines.append(f"{name} failed")
             self.errors[name] = error
 
-        return Operation(run, fail, sync, **more)
+        return Operation(run, fail, sync, **{"writes": (SHARED,), "title": name} | more)
 
 
 @pytest.fixture

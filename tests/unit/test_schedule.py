@@ -10,7 +10,9 @@ import pytest
 
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
 from webnn_py import ContextLostError, OperationError, Timeline
-from webnn_py.ordering.schedule import Executor, Operation, Schedule
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.operation import Operation
+from webnn_py.ordering.schedule import Executor, Schedule
 from webnn_py.ordering.timeline import state_of
 
 __all__ = ["hosted", "inline", "log", "threads", "worker"]
@@ -164,7 +166,7 @@ def test_what_waits_for_failed_work_fails_and_says_why(
     assert "third" not in log.lines
     for name in ("second", "third"):
         assert isinstance(log.errors[name], OperationError)
-        assert str(log.errors[name]).endswith("failed: boom")
+        assert "failed: boom, so that timeline" in str(log.errors[name])
 
 
 def test_one_failed_wait_is_enough(inline: Schedule, worker: Worker, log: Log) -> None:
@@ -280,13 +282,14 @@ def test_settling_runs_what_the_worker_has_not_come_to(
 
 
 def test_a_schedule_knows_what_its_work_uses(inline: Schedule, worker: Worker, log: Log) -> None:
-    timeline, used, unused = Timeline(), [1], [1]
-    inline.submit(log.operation("a", timeline(wait=1), uses=(used,)))
-    assert inline.uses(used)
-    assert not inline.uses(unused)
+    timeline, used, unused = Timeline(), Region(7, 0, 4), Region(7, 4, 8)
+    operation = log.operation("a", timeline(wait=1), reads=(used,))
+    inline.submit(operation)
+    assert inline.users(used) == [operation]
+    assert inline.users(unused) == []
     timeline.signal(1)
     worker.work()
-    assert not inline.uses(used)
+    assert inline.users(used) == []
 
 
 # The end

@@ -46,7 +46,7 @@ def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
 def test_a_timeline_begins_at_zero_or_at_the_given_value() -> None:
     assert Timeline().value == 0
     assert Timeline(7).value == 7
-    assert repr(Timeline(7)) == "<Timeline 7>"
+    assert repr(Timeline(7, label="a")) == "<Timeline 'a' at 7>"
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", None, True, MAX_VALUE + 1, float("nan"), [1]])

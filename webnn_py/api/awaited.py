@@ -12,15 +12,16 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.operation import ordered_operation
+from webnn_py.api.operation import Memory, ordered_operation
 from webnn_py.api.signature import Signature
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import AwaitedRun, Executable
-from webnn_py.ordering.schedule import Run
+from webnn_py.ordering.operation import Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint, points
 
 Points = tuple[TimelinePoint, ...]
+NO_MEMORY: Memory = ((), ())
 
 
 class MLAwaitedExecution(Suggesting):
@@ -132,7 +133,11 @@ class MLAwaitedExecution(Suggesting):
 
     async def _wait(self, run: AwaitedRun, given: Arguments, waits: Points) -> None:
         session = self._session
-        if not (waits or given.on_tensors):
+        queue = session.queue
+        in_order = bool(waits) or given.on_tensors
+        shares = queue.keeps_order and (given.writes_given or session.device is not None)
+        memory = run.memory() if in_order or shares else NO_MEMORY
+        if not (in_order or any(memory)):
             begin = functools.partial(session.begin_on_worker, run.begin, run.done.set_exception)
             run.when_there_is_room(begin)
             await self._end(run, given)
@@ -142,9 +147,10 @@ class MLAwaitedExecution(Suggesting):
             signalled = Timeline()
             waits = (*waits, signalled(signal=1))
         operation = ordered_operation(
-            given, run.begin, run.done.set_exception, run.cancellation, waits
+            given, run.begin, run.done.set_exception, run.cancellation, waits, memory
         )
-        await self._end(run, given, session.queue.submit(operation, ordered=given.on_tensors))
+        queue.submit(operation)
+        await self._end(run, given, functools.partial(queue.withdraw, operation))
         if signalled is not None:
             await signalled.wait_async(1)
 

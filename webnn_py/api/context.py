@@ -15,6 +15,7 @@ from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
+from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
@@ -22,7 +23,7 @@ from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ir import Array
-from webnn_py.ordering.schedule import Operation
+from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
@@ -30,8 +31,9 @@ class MLContext(Suggesting):
     """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after
-    the other. As a context manager, it is destroyed at the end of the block. In a child process
-    that was forked after it was made, its calls raise an InvalidStateError.
+    the other, but what waits for a timeline holds back only what shares memory with it. As a
+    context manager, it is destroyed at the end of the block. In a child process that was forked
+    after it was made, its calls raise an InvalidStateError.
 
     Source: WebNN 2026, "MLContext interface"; webnn_py, spec/execution.md, "Child processes".
     """
@@ -287,10 +289,11 @@ class MLContext(Suggesting):
         if run is None or known is None:
             given = signature.on_tensors(session, inputs, outputs, compiled.bound)
             run = session.queue.dispatch(executable, given.inputs, given.outputs, key)
-            tensors.submit(session, run, given.reads, given.writes, waits)
+            title = compiled.signature.title
+            tensors.submit(session, title, run, given.reads, given.writes, waits)
         else:
             _, reads, writes = known
-            tensors.submit(session, run, reads, writes, waits)
+            tensors.submit(session, compiled.signature.title, run, reads, writes, waits)
 
     def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.
@@ -319,12 +322,15 @@ class MLContext(Suggesting):
         queue.check_commands(buffers)
         failed: list[BaseException] = []
 
-        def fail(error: BaseException) -> None:
+        def fail(error: BaseException, session: Session = session) -> None:
             queue.commands_failed(buffers, error)
             failed.append(error)
 
-        # The context is named as what is used: it must live until its work is done.
-        queue.submit(Operation(queue.submit_commands(buffers), fail, waits, uses=(session,)))
+        # `fail` has the session: it must live until its work is done.
+        used = queue.memory_of_commands(buffers)
+        title = f"submit of {len(buffers)} command buffers"
+        run = queue.submit_commands(buffers)
+        queue.submit(Operation(run, fail, waits, writes=used, title=title))
         if failed:
             queue.raise_failed()
 
@@ -370,11 +376,7 @@ class MLContext(Suggesting):
         if not tensor.exportable:
             raise ValidationError("export_to_gpu: the MLTensor was not created exportable")
         queue: Any = self._session.queue
-        left = queue.flush()
-        if any(used is memory for work in left for used in work.uses):
-            raise InvalidStateError(
-                "export_to_gpu: work on the MLTensor waits for a timeline; wait for that first"
-            )
+        check_not_held(memory, "export_to_gpu: the MLTensor")
         memory.check_written()
         memory.rent()
         storage = memory.storage

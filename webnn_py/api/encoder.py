@@ -8,10 +8,13 @@ from typing import Any
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.tensor import MLTensor, memory_of
+from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import InvalidStateError, NotSupportedError
-from webnn_py.core.messages import Suggesting
+from webnn_py.core.messages import Suggesting, named
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
+from webnn_py.memory import host
 
 
 class MLCommandEncoder(Suggesting):
@@ -60,7 +63,8 @@ class MLCommandEncoder(Suggesting):
             ValidationError: `graph` is no MLGraph.
             DataError: A name, data type, size, format, context or device does not fit.
             InvalidStateError: The graph was initialized before, by a `dispatch` too; it is
-                destroyed, this encoder is finished, or a pass of the user's is open.
+                destroyed, this encoder is finished, a pass of the user's is open, or work on a
+                tensor waits for a timeline.
             NotSupportedError: More bytes than a buffer of the device can have, or a texture for
                 float16 on a device without shader-f16.
             OperationError: The device failed.
@@ -80,6 +84,7 @@ class MLCommandEncoder(Suggesting):
             return
         executable = self._executable(compiled, ())
         given = compiled.signature.constants(self._session, constants)
+        _check_not_held("input", constants)
         executable.initialize(self._commands, compiled.bound, given)
 
     def dispatch(
@@ -101,8 +106,8 @@ class MLCommandEncoder(Suggesting):
             DataError: A name, data type, size, format, context or device does not fit; nothing was
                 recorded.
             InvalidStateError: This encoder is finished, a pass of the user's is open, the graph is
-                destroyed, a tensor is exported, or an input is left out that becomes a constant by
-                other commands, not submitted yet.
+                destroyed, a tensor is exported, work on one waits for a timeline, or an input is
+                left out that becomes a constant by other commands, not submitted yet.
             NotSupportedError: More bytes than a buffer of the device can have, or a texture for
                 float16 on a device without shader-f16.
             OperationError: The device failed.
@@ -117,6 +122,8 @@ class MLCommandEncoder(Suggesting):
         given = signature.on_device(
             self._session, inputs, outputs, compiled.bound, places, recorded=True
         )
+        _check_not_held("input", inputs)
+        _check_not_held("output", outputs)
         executable.record(self._commands, given.inputs, given.outputs)
         self._commands.carry(compiled.bound)
 
@@ -150,3 +157,16 @@ class MLCommandEncoder(Suggesting):
         executable = compiled.executable(self._session, sizes=sizes)
         assert isinstance(executable, DeviceExecutable)
         return executable
+
+
+def _check_not_held(kind: str, given: Mapping[str, Any] | None) -> None:
+    """Work that waits for a timeline may run after what is recorded now.
+
+    Raises:
+        InvalidStateError: There is such work on one of the tensors.
+    """
+    for name, value in convert.mapping({} if given is None else given, f"{kind}s").items():
+        resource = host.resource_of(value)
+        if isinstance(resource, MLTensor):
+            memory = memory_of(resource, named(kind, name))
+            check_not_held(memory, f"{named(kind, name)}: the MLTensor", reading=kind == "input")

@@ -11,13 +11,15 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.operation import ordered_operation
+from webnn_py.api.operation import Memory, ordered_operation
+from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import HostExecutable
-from webnn_py.ordering.schedule import Run
+from webnn_py.memory.overlap import region_of
+from webnn_py.ordering.operation import Run
 
 
 class MLExecution(Suggesting):
@@ -56,7 +58,8 @@ class MLExecution(Suggesting):
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run the graph and return its outputs by name.
 
-        Inputs are never changed. A run on MLTensors keeps the context's order.
+        Inputs are never changed. A run keeps the context's order: it waits for what is parked and
+        shares tensors or arrays with it.
 
         Args:
             graph: Built by this context.
@@ -92,20 +95,35 @@ class MLExecution(Suggesting):
         executable = compiled.executable(session, sizes=sizes)
         assert isinstance(executable, HostExecutable)
         given = signature.on_host(session, inputs, outputs)
-        if given.on_tensors:
+        memory = _memory(given) if session.queue.keeps_order else None
+        if given.on_tensors or (memory is not None and _must_wait(session, memory)):
             run = functools.partial(executable.run, given.inputs, given.outputs)
-            self._run_in_order(given, run)
+            self._run_in_order(given, run, memory or _memory(given))
         else:
             executable.run(given.inputs, given.outputs)
         return given.results(given.outputs)
 
-    def _run_in_order(self, given: Arguments, run: Run) -> None:
+    def _run_in_order(self, given: Arguments, run: Run, memory: Memory) -> None:
         done: Completion[None] = Completion()
 
         def work() -> None:
             run()
             done.set_result(None)
 
-        operation = ordered_operation(given, work, done.set_exception, Cancellation())
+        fail = done.set_exception
+        operation = ordered_operation(given, work, fail, Cancellation(), memory=memory)
         self._session.queue.submit(operation)
         done.wait()
+
+
+def _memory(given: Arguments) -> Memory:
+    """The arrays that a run reads and writes where they lie."""
+    return [region_of(array) for array in given.inputs], [region_of(a) for a in given.outputs]
+
+
+def _must_wait(session: Session, memory: Memory) -> bool:
+    """Whether work that is not done shares memory with a run."""
+    users = session.queue.users
+    return any(users(region) for region in memory[1]) or any(
+        work.uses(region, writing=True) for region in memory[0] for work in users(region)
+    )

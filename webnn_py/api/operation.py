@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.tensor_memory import mark_failed, on_tensors
 from webnn_py.core.completion import Cancellation
-from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.core.messages import shown
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.timeline import TimelinePoint
+
+Memory = tuple[Sequence[Region], Sequence[Region]]
+"""What is read, and what is written."""
 
 
 def ordered_operation(
@@ -17,15 +22,17 @@ def ordered_operation(
     fail: Callable[[BaseException], None],
     cancellation: Cancellation,
     sync: tuple[TimelinePoint, ...] = (),
+    memory: Memory = ((), ()),
 ) -> Operation:
     """A run with these arguments; its tensors know if it fails.
 
     Args:
-        given: What it reads and writes.
+        given: Its tensors.
         run: Does it.
         fail: Is told why it will not be done.
         cancellation: Whether its await was cancelled.
         sync: What it waits for and signals.
+        memory: What it reads and writes besides tensors.
     """
     mark = mark_failed(given.writes)
 
@@ -40,5 +47,7 @@ def ordered_operation(
         sync,
         slow=True,
         host=not given.only_tensors,
-        uses=(*given.reads, *given.writes),
+        reads=(*given.reads, *memory[0]),
+        writes=(*given.writes, *memory[1]),
+        title=f"compute of {', '.join(map(shown, given.names))}",
     )

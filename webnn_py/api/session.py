@@ -19,7 +19,7 @@ from webnn_py.engines.executor import Listing, compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ordering.schedule import Run
+from webnn_py.ordering.operation import Run
 from webnn_py.passes import Target, optimize, report
 
 T = TypeVar("T")

@@ -31,7 +31,11 @@ from webnn_py.memory.overlap import check_apart
 
 
 class Signature:
-    """The inputs and outputs of a graph, by name."""
+    """The inputs and outputs of a graph, by name.
+
+    Attributes:
+        title: What messages call a dispatch.
+    """
 
     def __init__(self, recipe: Graph) -> None:
         inputs = {v.name: v for v in recipe.inputs}
@@ -45,6 +49,7 @@ class Signature:
         self.outputs = outputs
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
+        self.title = f"dispatch to {', '.join(map(shown, self.outputs))}"
         self._made = [
             (name, descriptor, dtypes.DTYPES[descriptor.data_type].numpy)
             for name, descriptor in self.outputs.items()

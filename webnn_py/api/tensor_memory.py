@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterable
@@ -20,7 +21,8 @@ from webnn_py.core.errors import (
     root_of,
 )
 from webnn_py.ir import Array, Descriptor
-from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.memory.overlap import region_of
+from webnn_py.ordering.operation import Operation, Run
 
 _SERIALS = itertools.count()
 
@@ -40,6 +42,7 @@ class TensorMemory:
         rented: It is exported as a GPUBuffer.
         destroyed: It was given back.
         serial: Unlike that of any other.
+        region: The memory, as work is told apart by it.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class TensorMemory:
         self.rented = False
         self.destroyed = False
         self.serial = next(_SERIALS)
+        self.region = region_of(session.queue.target(storage) if constant is None else constant)
         self._lock = threading.Lock()
 
     def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
@@ -99,7 +103,7 @@ class TensorMemory:
             raise consequence("the work that was to write this MLTensor", self.error)
 
     def read(self, target: Array, cancellation: Cancellation) -> tuple[Completion[None], Run]:
-        """Have the contents read into an array, after all work submitted before.
+        """Have the contents read into an array, after the work on them submitted before.
 
         Returns:
             The end of it, and what takes it out of the order.
@@ -107,8 +111,15 @@ class TensorMemory:
         done: Completion[None] = Completion()
         run = self.session.queue.read(self.place("read_tensor"), target, done, cancellation)
         work = on_tensors([self], [], run)
-        operation = Operation(work, done.set_exception, uses=(self,))
-        return done, self.session.queue.submit(operation)
+        operation = Operation(
+            work,
+            done.set_exception,
+            reads=(self,),
+            writes=(region_of(target),),
+            title="read_tensor",
+        )
+        self.session.queue.submit(operation)
+        return done, functools.partial(self.session.queue.withdraw, operation)
 
     def host_array(self, copy: bool) -> Array:
         """The contents in host memory after all work submitted so far; shared where it can be.
@@ -131,12 +142,36 @@ class TensorMemory:
     def _wait(self) -> None:
         """Wait until all work submitted so far that uses the tensor is done."""
         queue = self.session.queue
-        if queue.uses(self):
+        if queue.users(self.region):
             check_may_block("work on the MLTensor that is not done", "read_tensor_async first")
             done: Completion[None] = Completion()
-            queue.submit(Operation(lambda: done.set_result(None), done.set_exception))
+            # Who has the memory may write there: what reads it has to be done as well.
+            queue.submit(
+                Operation(
+                    lambda: done.set_result(None),
+                    done.set_exception,
+                    writes=(self,),
+                    title="sharing a tensor's memory",
+                )
+            )
             done.wait()
         self.check_written()
+
+
+def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> None:
+    """Let what uses a tensor begin; raise an InvalidStateError if work on it is held.
+
+    Args:
+        memory: The tensor's.
+        what: What cannot be done then, and with which tensor.
+        reading: Held work that only reads it does not matter.
+    """
+    for work in memory.session.queue.flush():
+        if work.uses(memory.region, writing=reading):
+            raise InvalidStateError(
+                f"{what}: work on it waits for a timeline ({work.title} {work.standing()});"
+                " wait for that first"
+            )
 
 
 def on_tensors(

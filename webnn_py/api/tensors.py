@@ -25,7 +25,7 @@ from webnn_py.core.messages import said, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory import host
-from webnn_py.ordering.schedule import Operation, Run
+from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.timeline import TimelinePoint
 
 
@@ -62,7 +62,7 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
     except DataError as error:
         raise ValidationError(str(error)) from None
     run = session.queue.write(memory.storage, array.copy())
-    submit(session, run, writes=[memory])
+    submit(session, "write_tensor", run, [], [memory])
 
 
 @telling_of_memory
@@ -84,14 +84,16 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
 
 def submit(
     session: Session,
+    title: str,
     run: Run,
-    reads: Sequence[TensorMemory] = (),
-    writes: Sequence[TensorMemory] = (),
+    reads: Sequence[TensorMemory],
+    writes: Sequence[TensorMemory],
     sync: tuple[TimelinePoint, ...] = (),
 ) -> None:
     """Put work on tensors into the context's order."""
     work = on_tensors(reads, writes, run)
-    session.queue.submit(Operation(work, mark_failed(writes), sync, uses=(*reads, *writes)))
+    fail = mark_failed(writes)
+    session.queue.submit(Operation(work, fail, sync, reads=reads, writes=writes, title=title))
 
 
 def from_dlpack(session: Session, value: Any) -> MLTensor:

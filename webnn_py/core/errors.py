@@ -104,7 +104,8 @@ def root_of(error: BaseException) -> BaseException:
 
 def consequence(what: str, root: BaseException) -> OperationError:
     """What fails because of a failure before; see `root_of`."""
-    made = OperationError(f"{what} failed: {root}")
+    notes = "".join(f", {note}" for note in getattr(root, "__notes__", ())[:1])
+    made = OperationError(f"{what} failed: {root}{notes}")
     made.root = root
     made.__cause__ = root
     return made

@@ -11,9 +11,10 @@ from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.ir import Array, Descriptor, Graph, Node
-from webnn_py.memory.overlap import Target
+from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ordering.schedule import Executor, Operation, Run, Schedules
+from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.schedule import Executor, Schedule
 from webnn_py.passes import PIPELINE, Pass
 
 
@@ -111,6 +112,10 @@ class AwaitedRun(ABC):
         """Compute, or have the device do so; `done` follows."""
 
     @abstractmethod
+    def memory(self) -> tuple[list[Region], list[Region]]:
+        """What is read and what is written that others may use, but for tensors."""
+
+    @abstractmethod
     def results(self) -> list[Any]:
         """What was written, in the order of the outputs, once it is done."""
 
@@ -142,6 +147,10 @@ class _HostRun(AwaitedRun):
             self._executable.run(inputs, self._outputs)
         self.done.set_result(None)
 
+    def memory(self) -> tuple[list[Region], list[Region]]:
+        """The outputs; nobody else may change the inputs."""
+        return [], [region_of(array) for array in self._outputs]
+
     def release(self) -> None:
         """Keep the input arrays no more; a computation under way does."""
         self._inputs = ()
@@ -166,7 +175,7 @@ class Queue(ABC):
 
     def __init__(self, executor: Executor) -> None:
         self.lost: Callable[[str], None] = lambda message: None
-        self._schedules = Schedules(executor)
+        self._schedule = Schedule(executor)
 
     @abstractmethod
     def allocate(self, descriptor: Descriptor) -> Any:
@@ -200,36 +209,42 @@ class Queue(ABC):
         """What `dispatch` gave under the same key, if that is still known."""
         return None
 
-    def submit(self, operation: Operation, ordered: bool = True) -> Run:
-        """Put work at the end of the order, or let it run as soon as its own waits are met.
-
-        Returns:
-            What takes it out again, if it has not begun.
+    def submit(self, operation: Operation) -> None:
+        """Put work into the order: after what shares memory with it, or a timeline.
 
         Raises:
             ContextLostError: The context is lost.
         """
-        return self._schedules.submit(operation, ordered)
+        self._schedule.submit(operation)
+
+    def withdraw(self, operation: Operation) -> None:
+        """Take work out again, if it has not begun."""
+        self._schedule.withdraw(operation)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether work that begins now may have to wait, for the memory that it shares."""
+        return self._schedule.keeps_order
 
     def flush(self) -> list[Operation]:
-        """Let all work in order begin that can.
+        """Let all work begin that can.
 
         Returns:
-            What is left: it waits for a timeline, or follows what does.
+            What is left: it waits for a timeline, or for what does.
         """
-        return self._schedules.settle()
+        return self._schedule.settle()
 
     def raise_failed(self) -> None:
         """Raise an OperationError if work was accepted and failed, and nobody was told."""
         return None
 
-    def uses(self, tensor: object) -> bool:
-        """Whether work in order that is not done, or not recorded, uses a tensor."""
-        return self._schedules.uses(tensor)
+    def users(self, region: Region) -> list[Operation]:
+        """The work that is not done, or not recorded, and uses a region of memory."""
+        return self._schedule.users(region)
 
     def close(self, error: BaseException) -> None:
         """Fail what has not begun."""
-        self._schedules.close(error)
+        self._schedule.close(error)
 
     def loss(self) -> Loss:
         """For `with`: a device that is found lost takes its context along."""

@@ -1,10 +1,10 @@
-"""Where outputs are written: no two of one run share memory, in any mode."""
+"""Which memory work uses, and whether two pieces of memory overlap."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,3 +62,53 @@ def _overlap(a: Target, b: Target) -> bool:
         return np.shares_memory(a, b, max_work=WORK)
     except np.exceptions.TooHardError:  # interleaved in a way that takes long to tell apart
         return True
+
+
+class Region(NamedTuple):
+    """Memory that work uses, told apart by numbers: it keeps nothing alive.
+
+    Attributes:
+        owner: The identity of what it is part of; host memory is all one.
+        begin: Its first byte.
+        end: The byte after its last.
+        array: The array that has it, where that is strided.
+    """
+
+    owner: int
+    begin: int
+    end: int
+    array: Array | None = None
+
+    @property
+    def region(self) -> Region:
+        """Itself, as work names what has a region."""
+        return self
+
+    def overlaps(self, other: Region) -> bool:
+        """Whether they share memory."""
+        if self is EVERYTHING or other is EVERYTHING:
+            return True
+        if self.owner != other.owner or self.begin >= other.end or other.begin >= self.end:
+            return False
+        if self.array is None or other.array is None:
+            return True
+        return _overlap(self.array, other.array)
+
+
+HOST = 0
+EVERYTHING = Region(-1, 0, 0)
+"""What work uses of which that is not known."""
+
+
+def region_of(target: Target) -> Region:
+    """The memory of an array, or of a part of a buffer or texture."""
+    if isinstance(target, Span):
+        return Region(id(target.owner), target.begin, target.end)
+    if target.flags.c_contiguous:
+        begin = target.__array_interface__["data"][0]
+        return Region(HOST, begin, begin + target.nbytes)
+    steps = [(size - 1) * stride for size, stride in zip(target.shape, target.strides, strict=True)]
+    first = target.__array_interface__["data"][0]
+    begin = first + sum(step for step in steps if step < 0)
+    end = first + sum(step for step in steps if step > 0) + target.itemsize
+    return Region(HOST, begin, end, target)

@@ -1,69 +1,26 @@
-"""The order of work on one context: first in, first out, parked while a timeline is not reached.
+"""The order of work on one context: kept where work shares memory or timelines, else overtaken.
 
-Nothing here blocks a thread. Work whose waits are met runs at once; if not, it and what follows it
-is parked, and the timeline that is reached resumes it.
+Nothing here blocks a thread. Work runs in the order of submission; what must wait for a timeline is
+held, and with it what shares memory with it. The timeline that is reached resumes it.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
 import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from webnn_py.core.errors import ContextLostError, OperationError
-from webnn_py.ordering.timeline import TimelinePoint, state_of
-from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
-
-Run = Callable[[], None]
-
-
-@dataclass(slots=True, eq=False)
-class Operation:
-    """One piece of work.
-
-    Attributes:
-        run: Does it, or hands it to a queue that keeps the order.
-        fail: Is told why it will not be done.
-        sync: What it waits for and signals.
-        slow: Only the worker runs it.
-        host: It uses host memory when it runs, so that it waits for work that is done, not only
-            for work that is submitted before it to the same device queue.
-        uses: What it reads and writes.
-        number: Its place in the order, set when it is submitted.
-    """
-
-    run: Run
-    fail: Callable[[BaseException], None]
-    sync: tuple[TimelinePoint, ...] = ()
-    slow: bool = False
-    host: bool = False
-    uses: tuple[object, ...] = ()
-    number: int = -1
-
-    @property
-    def signals(self) -> list[tuple[TimelineState, int]]:
-        """The timelines that it raises, and to what."""
-        return [(state_of(p.timeline), p.signal) for p in self.sync if p.signal is not None]
-
-    @property
-    def waits(self) -> list[tuple[TimelineState, int]]:
-        """The timelines that it waits for, and their values."""
-        return [(state_of(p.timeline), p.wait) for p in self.sync if p.wait is not None]
-
-    def abandon(self, error: BaseException) -> None:
-        """It will not be done, and so not signal either."""
-        for timeline, value in self.signals:
-            timeline.fail(value, error)
-        self.fail(error)
-
-
-def complete(operation: Operation) -> None:
-    """What it signals is reached."""
-    for timeline, value in operation.signals:
-        timeline.complete(value)
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.dependence import GRAPH, deadlock, overtaking
+from webnn_py.ordering.hazards import Hazards
+from webnn_py.ordering.operation import Held, Operation, Run, complete
+from webnn_py.ordering.timeline_state import unreached
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +28,12 @@ class Executor:
     """Where and how the operations of a context run.
 
     Attributes:
-        worker: Runs a function on the context's own thread, after what it was given before.
+        worker: Runs a function on a thread of the context's own, after what it was given before.
         signal: Raises what an operation signals, once what it has run or recorded is done.
-        parked: Called when the next operation must wait; submits what was recorded so far.
+        parked: Called when an operation waits for a timeline; submits what was recorded so far.
         queue: Identity of the device queue that keeps the order, if there is one.
         inline: Operations that are not slow run on the thread that submits them.
+        width: How many operations may run at once.
     """
 
     worker: Callable[[Run], None]
@@ -83,25 +41,38 @@ class Executor:
     parked: Run = lambda: None
     queue: object = None
     inline: bool = False
+    width: int = 1
+
+
+class _Turn(NamedTuple):
+    """What a thread does next.
+
+    Attributes:
+        operation: What it runs, or what was found to be held; None to let the worker go on.
+        cause: Why the operation is not to be done, if it is not.
+        held: It waits for a timeline, or can never run.
+    """
+
+    operation: Operation | None
+    cause: BaseException | None = None
+    held: bool = False
 
 
 class Schedule:
-    """Runs operations in order, one at a time, and holds no lock while it runs one.
+    """Runs operations, and holds no lock while it runs one.
 
     Args:
         executor: Where and how.
-        emptied: Told when nothing is left to do.
     """
 
-    def __init__(
-        self, executor: Executor, emptied: Callable[[Schedule], None] | None = None
-    ) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._emptied = emptied
-        self._waiting: deque[Operation] = deque()
-        self._running: Operation | None = None
-        self._busy = False  # a thread runs operations, or the worker is about to
-        self._parked_on: list[tuple[TimelineState, Waiter]] = []  # only while not busy
+        self._line: deque[Operation] = deque()  # not looked at yet
+        self._held: dict[Operation, Held] = {}  # in the order of submission
+        self._ready: list[tuple[int, Held]] = []  # a heap of what need not be held any more
+        self._running: dict[Operation, None] = {}
+        self._hazards = Hazards()
+        self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
         self._last = -1
         self._lock = threading.RLock()
@@ -114,8 +85,13 @@ class Schedule:
         if self._closed is not None:
             raise ContextLostError(str(self._closed))
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether work that begins now may have to wait, for the memory that it shares."""
+        return bool(self._held or self._line) or self._executor.width > 1
+
     def submit(self, operation: Operation) -> None:
-        """Add an operation; it runs when all before it have run and its waits are met.
+        """Add an operation; it runs when its waits are met and what must come before it is done.
 
         Raises:
             ContextLostError: The context is lost.
@@ -125,17 +101,17 @@ class Schedule:
                 self.check_open()
             if operation.sync:
                 for timeline, value in operation.signals:
-                    timeline.expect(value)
+                    timeline.expect(value, operation)
             operation.number = self._last = next(self._numbers)
-            if self._busy or self._parked_on:
-                self._waiting.append(operation)
+            if self._threads >= self._executor.width:
+                self._line.append(operation)
                 return
-            self._busy = True
+            self._threads += 1
             at_once = self._can_run_at_once(operation)
             if at_once:
-                self._running = operation
+                self._running[operation] = None
             else:
-                self._waiting.append(operation)
+                self._line.append(operation)
         if at_once:
             self._drain(operation.number, operation)
         else:
@@ -143,34 +119,41 @@ class Schedule:
 
     def _can_run_at_once(self, operation: Operation) -> bool:
         """Whether nothing comes before an operation that the submitting thread may run."""
-        return self._executor.inline and not (operation.sync or operation.slow or self._waiting)
+        return self._executor.inline and not (operation.sync or operation.slow or self._held)
 
     def withdraw(self, operation: Operation) -> None:
         """Take an operation out if it has not begun; it fails, and what it was to signal."""
         with self._lock:
-            if operation not in self._waiting:
+            held = self._held.get(operation)
+            if held is not None:
+                if held.dropped:
+                    return
+                with GRAPH.lock:
+                    held.dropped = True
+                    held.forget_timelines()
+            elif operation in self._line:
+                self._line.remove(operation)
+            else:
                 return
-            first = self._waiting[0] is operation
-            self._waiting.remove(operation)
         operation.abandon(OperationError("the work was cancelled before it began"))
-        if first:
-            self._wake()
+        if held is not None:
+            self._wake(held)
 
     def settle(self) -> list[Operation]:
         """Let everything submitted before this call run that can, and block while it does.
 
         Returns:
-            What is left: it waits for a timeline, or follows what does.
+            What is left: it waits for a timeline, or for what does.
         """
         last = self._last
         with self._lock:
-            if not (self._busy or self._waiting):
+            if not (self._threads or self._held):
                 return []
-            ready = self._parked_on and self._waiting and not self._must_wait(self._waiting[0])
-            if ready:  # the worker has not come to it yet
-                self._leave_timelines()
-                self._busy = True
-        if ready:
+            for held in self._held.values():  # the worker may not have come to it yet
+                self._look_again(held)
+            begin = bool(self._ready) and not self._threads
+            self._threads += begin
+        if begin:
             self._begin()
         with self._lock:
             self._settling += 1
@@ -178,39 +161,50 @@ class Schedule:
                 self._changed.wait_for(lambda: not self._is_moving(last))
             finally:
                 self._settling -= 1
-            return [operation for operation in self._waiting if operation.number <= last]
+            return [
+                operation
+                for operation, held in self._held.items()
+                if operation.number <= last and not held.dropped
+            ]
 
-    def uses(self, resource: object) -> bool:
-        """Whether work that is not done uses `resource`."""
+    def users(self, region: Region) -> list[Operation]:
+        """The work that is not done and uses a region."""
         with self._lock:
-            everything = [*self._waiting, *([self._running] if self._running else [])]
-            return any(used is resource for work in everything for used in work.uses)
+            everything = (*self._running, *self._held, *self._line)
+            return [operation for operation in everything if operation.uses(region)]
 
     def _is_moving(self, last: int) -> bool:
         """Whether an operation up to number `last` runs, or will soon."""
-        first = self._running or (self._waiting[0] if self._busy and self._waiting else None)
-        return first is not None and first.number <= last
+        if not self._threads:
+            return False
+        if any(operation.number <= last for operation in self._running):
+            return True
+        first = min(
+            self._line[0].number if self._line else last + 1,
+            self._ready[0][0] if self._ready else last + 1,
+        )
+        return first <= last
 
     def close(self, error: BaseException) -> None:
         """Fail everything that has not run, and refuse what comes."""
-        for operation in self.stop(error):
-            operation.abandon(ContextLostError(str(error)))
-
-    def stop(self, error: BaseException) -> list[Operation]:
-        """Refuse what comes.
-
-        Returns:
-            What has not run, for the caller to abandon.
-        """
         with self._lock:
             if self._closed is not None:
-                return []
+                return
             self._closed = error
-            dropped = list(self._waiting)
-            self._waiting.clear()
-            self._leave_timelines()
+            dropped = [work for work, held in self._held.items() if not held.dropped]
+            dropped = [work for work in (*dropped, *self._line) if work not in self._running]
+            with GRAPH.lock:
+                for operation, held in self._held.items():
+                    held.forget_timelines()
+                    operation.held = None
+            self._held.clear()
+            self._line.clear()
+            self._ready.clear()
+            self._hazards = Hazards()
             self._tell()
-            return dropped
+        # All are stopped before any work fails: it would make other work fail for that reason.
+        for operation in dropped:
+            operation.abandon(ContextLostError(str(error)))
 
     def _tell(self) -> None:
         """Something changed that `settle` may wait for; the caller holds the lock."""
@@ -218,31 +212,107 @@ class Schedule:
             self._changed.notify_all()
 
     def _begin(self) -> None:
-        """Run what was submitted up to now; the caller has set `_busy`."""
+        """Run what was submitted up to now; the caller has counted the thread."""
         if self._executor.inline:
             self._drain(self._last)
         else:
             self._executor.worker(self._drain)
 
-    def _wake(self) -> None:
-        """A timeline was reached or failed, or the first operation is gone."""
-        self._executor.worker(self._resume)
+    # What is held
 
-    def _resume(self) -> None:
+    def _wake(self, held: Held) -> None:
+        """A timeline was reached or failed, or the work is not wanted any more."""
+        self._executor.worker(functools.partial(self._resume, held))
+
+    def _resume(self, held: Held) -> None:
         with self._lock:
-            self._leave_timelines()
-            if self._busy:
+            self._look_again(held)
+            if not self._ready or self._threads >= self._executor.width:
                 return
-            self._busy = True
+            self._threads += 1
         self._drain()
 
-    def _leave_timelines(self) -> None:
-        for timeline, waiter in self._parked_on:
-            timeline.forget(waiter)
-        self._parked_on.clear()
+    def _hold(self, operation: Operation) -> Held | None:
+        """What holds work back, or will hold back other work; None if there is no such thing."""
+        alone = not self._held and self._executor.width == 1
+        if alone and not operation.sync:
+            return None
+        held = Held(operation, operation.waits)
+        if alone and not self._must_wait(held):
+            return None
+        with GRAPH.lock:
+            before, after = self._hazards.place(held, overtaking(operation))
+            held.blockers.update(before)
+            held.followers += after
+            for other in before:
+                other.followers.append(held)
+            for other in after:
+                other.blockers.add(held)
+            self._held[operation] = operation.held = held
+            self._wait_for_timelines(held)
+            held.cause = deadlock(held)
+            if held.cause is not None:
+                held.forget_timelines()
+        return held
+
+    def _wait_for_timelines(self, held: Held) -> None:
+        """Have timelines resume the work; the caller holds the locks."""
+        if not self._must_wait(held):
+            return
+        held.waiting = True
+        queue = self._queue_of(held.operation)
+        for timeline, value in held.waits:
+            waiter = timeline.when(value, functools.partial(self._wake, held), queue)
+            if waiter is not None:
+                held.waiters.append((timeline, waiter))
+        if not self._must_wait(held):
+            held.forget_timelines()
+
+    def _look_again(self, held: Held) -> None:
+        """Find out whether work is still to be held; the caller holds the lock."""
+        if held.operation not in self._held or held.operation in self._running:
+            return
+        if held.waiting and self._must_wait(held):
+            return
+        with GRAPH.lock:
+            held.forget_timelines()
+        self._release(held)
+
+    def _release(self, held: Held) -> None:
+        """Let work run, if nothing holds it; the caller holds the lock."""
+        if held.operation in self._held and not (held.blockers or held.waiting or held.ready):
+            held.ready = True
+            heapq.heappush(self._ready, (held.operation.number, held))
+
+    def _done(self, operation: Operation) -> None:
+        """What followed an operation need not wait for it; the caller holds the lock."""
+        self._running.pop(operation, None)
+        held = self._held.pop(operation, None)
+        if held is None:
+            return
+        with GRAPH.lock:
+            operation.held = None
+            self._hazards.remove(held)
+            for follower in held.followers:
+                follower.blockers.discard(held)
+        for follower in held.followers:
+            self._release(follower)
+
+    def _must_wait(self, held: Held) -> bool:
+        if not held.waits or held.cause is not None or held.dropped:
+            return False
+        if any(timeline.failure(value) is not None for timeline, value in held.waits):
+            return False
+        queue = self._queue_of(held.operation)
+        return not all(timeline.reached(value, queue) for timeline, value in held.waits)
+
+    def _queue_of(self, operation: Operation) -> object:
+        return None if operation.host else self._executor.queue
+
+    # What runs
 
     def _drain(self, last: int | None = None, begun: Operation | None = None) -> None:
-        """Run operations until one must wait; the rest goes on there.
+        """Run operations until none can; what must wait is resumed by what it waits for.
 
         Args:
             last: The number of the last one to run on this thread; None on the worker, which runs
@@ -250,83 +320,89 @@ class Schedule:
             begun: The one that runs already.
         """
         ran = False
+        running = begun
         try:
             if begun is not None:
-                self._perform(begun)
-            while (operation := self._first()) is not None:
-                if self._must_wait(operation):
-                    self._executor.parked()
-                    if self._park(operation):
-                        return
-                elif ran if last is None else operation.slow or operation.number > last:
+                self._perform(begun, None)
+            while (turn := self._next(last, ran, running)) is not None:
+                running = None
+                if turn.operation is None:
                     self._executor.worker(self._drain)
                     return
-                elif self._take(operation):
-                    self._perform(operation)
-                    ran = True
+                if not turn.held:
+                    running, ran = turn.operation, True
+                    self._perform(turn.operation, turn.cause)
+                elif turn.cause is None:
+                    self._executor.parked()
+                else:
+                    turn.operation.break_promises(turn.cause)
         except BaseException as error:  # such as Ctrl-C: the rest goes on with the worker
-            with self._lock:
-                running, self._running, self._busy = self._running, None, False
             if running is not None:
                 running.abandon(OperationError(f"the work was interrupted: {error!r}"))
-            self._wake()
+            with self._lock:
+                if running is not None:
+                    self._done(running)
+            self._executor.worker(self._drain)
             raise
 
-    def _first(self) -> Operation | None:
-        """The next operation; if there is none, nobody is busy any more."""
+    def _next(self, last: int | None, ran: bool, done: Operation | None) -> _Turn | None:
+        """What a thread does after an operation; None if there is nothing, and it is released."""
         with self._lock:
-            self._running = None
-            self._busy = bool(self._waiting)
+            if done is not None:
+                self._done(done)
             self._tell()
-            if self._busy:
-                return self._waiting[0]
-        if self._emptied is not None:
-            self._emptied(self)
+            while self._ready or self._line:
+                operation = self._ready[0][1].operation if self._ready else self._line[0]
+                if ran if last is None else operation.slow or operation.number > last:
+                    return _Turn(None)
+                turn = self._take()
+                if turn is not None:
+                    if (self._ready or self._line) and self._threads < self._executor.width:
+                        self._threads += 1
+                        self._executor.worker(self._drain)
+                    return turn
+            self._threads -= 1
+            return None
+
+    def _take(self) -> _Turn | None:
+        """Begin the next operation, or find out what holds it; None if it follows held work."""
+        held: Held | None
+        if self._ready:
+            held = heapq.heappop(self._ready)[1]
+            held.ready = False
+            if held.dropped:
+                self._done(held.operation)
+                return None
+            with GRAPH.lock:  # work may have failed, and been made good since
+                self._wait_for_timelines(held)
+        else:
+            operation = self._line.popleft()
+            held = self._hold(operation)
+            if held is None:
+                self._running[operation] = None
+                return _Turn(operation, self._failure(operation) if operation.sync else None)
+            if held.cause is not None:
+                self._release(held)
+                return _Turn(operation, held.cause, held=True)
+        if held.waiting:
+            return _Turn(held.operation, held=True)
+        if held.blockers:
+            return None
+        self._running[held.operation] = None
+        return _Turn(held.operation, held.cause or self._failure(held.operation))
+
+    def _failure(self, operation: Operation) -> BaseException | None:
+        """Why what an operation waits for will not be reached, if that is so."""
+        for timeline, value in operation.waits:
+            cause = timeline.failure(value)
+            if cause is not None:
+                return unreached(timeline, value, cause)
         return None
 
-    def _take(self, operation: Operation) -> bool:
-        """Begin an operation; False if it was withdrawn."""
-        with self._lock:
-            if not self._waiting or self._waiting[0] is not operation:
-                return False
-            self._running = self._waiting.popleft()
-            return True
-
-    def _must_wait(self, operation: Operation) -> bool:
-        if not operation.sync:
-            return False
-        waits = operation.waits
-        if any(timeline.failure(value) is not None for timeline, value in waits):
-            return False
-        queue = self._queue_of(operation)
-        return not all(timeline.reached(value, queue) for timeline, value in waits)
-
-    def _queue_of(self, operation: Operation) -> object:
-        return None if operation.host else self._executor.queue
-
-    def _park(self, operation: Operation) -> bool:
-        """Have timelines resume the operation; False if it need not wait any more."""
-        with self._lock:
-            if not self._waiting or self._waiting[0] is not operation:
-                return False
-            for timeline, value in operation.waits:
-                waiter = timeline.when(value, self._wake, self._queue_of(operation))
-                if waiter is not None:
-                    self._parked_on.append((timeline, waiter))
-            if not self._must_wait(operation):
-                self._leave_timelines()
-                return False
-            self._busy = False
-            self._tell()
-            return True
-
-    def _perform(self, operation: Operation) -> None:
-        if operation.sync:
-            for timeline, value in operation.waits:
-                cause = timeline.failure(value)
-                if cause is not None:
-                    operation.abandon(unreached(value, cause))
-                    return
+    def _perform(self, operation: Operation, cause: BaseException | None) -> None:
+        if cause is not None:
+            operation.abandon(cause)
+            return
         try:
             operation.run()
         except Exception as error:
@@ -336,59 +412,4 @@ class Schedule:
             if operation.sync and operation.signals:
                 self._executor.signal(operation)
         except Exception as error:
-            for timeline, value in operation.signals:
-                timeline.fail(value, error)
-
-
-class Schedules:
-    """A context's schedule, and one of its own for each piece of work that keeps no order."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self._main = Schedule(executor)
-        self._apart: set[Schedule] = set()
-        self._lock = threading.Lock()
-
-    def submit(self, operation: Operation, ordered: bool) -> Run:
-        """Put work at the end of the order, or let it run as soon as its own waits are met.
-
-        Returns:
-            What takes it out again, if it has not begun.
-
-        Raises:
-            ContextLostError: The context is lost.
-        """
-        schedule = self._main if ordered else self._new()
-        schedule.submit(operation)
-        return functools.partial(schedule.withdraw, operation)
-
-    def _new(self) -> Schedule:
-        with self._lock:
-            self._main.check_open()
-            apart = Schedule(self._executor, self._discard)
-            self._apart.add(apart)
-            return apart
-
-    def _discard(self, apart: Schedule) -> None:
-        with self._lock:
-            self._apart.discard(apart)
-
-    def settle(self) -> list[Operation]:
-        """As `Schedule.settle`, for the work in order."""
-        return self._main.settle()
-
-    def uses(self, resource: object) -> bool:
-        """As `Schedule.uses`, for the work in order."""
-        return self._main.uses(resource)
-
-    def close(self, error: BaseException) -> None:
-        """Fail everything that has not run, and refuse what comes."""
-        # All are stopped before any work fails: it would make other work fail for that reason.
-        dropped = self._main.stop(error)
-        with self._lock:
-            apart = list(self._apart)
-            self._apart.clear()
-        for schedule in apart:
-            dropped += schedule.stop(error)
-        for operation in dropped:
-            operation.abandon(ContextLostError(str(error)))
+            operation.break_promises(error)

@@ -17,6 +17,8 @@ from webnn_py.core.messages import shown
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
 MAX_VALUE = 2**64 - 1
+SHOWN = 3
+"""Pieces of work that a message tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class Timeline:
 
     Args:
         value: The value to begin with.
+        label: What messages and `repr` call it; a number if not given.
 
     Raises:
-        ValidationError: It is no integer from 0 to 2**64 - 1.
+        ValidationError: `value` is no integer from 0 to 2**64 - 1, or `label` no string.
 
     Example:
         `ctx.dispatch(g, inputs, outputs, sync=[a(wait=1), b(signal=2)])`
@@ -54,8 +57,8 @@ class Timeline:
     Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's timeline semaphores.
     """
 
-    def __init__(self, value: int = 0) -> None:
-        self._state = TimelineState(_checked(value, "value"))
+    def __init__(self, value: int = 0, *, label: str = "") -> None:
+        self._state = TimelineState(_checked(value, "value"), convert.label(label))
 
     def __call__(self, *, wait: int | None = None, signal: int | None = None) -> TimelinePoint:
         """The point that a piece of work waits for, signals, or both.
@@ -119,8 +122,8 @@ class Timeline:
                 done.wait(seconds)
             except TimeoutError:
                 raise WaitTimeoutError(
-                    f"the timeline is at {self._state.value} after {shown(timeout)} s,"
-                    f" not yet at {shown(value)}"
+                    f"timeline {self._state.name} is at {self._state.value} after"
+                    f" {shown(timeout)} s, not yet at {shown(value)}; {self._outlook(value)}"
                 ) from None
             finally:
                 self._state.forget(waiter)
@@ -146,6 +149,15 @@ class Timeline:
             if waiter is not None:
                 self._state.forget(waiter)
 
+    def _outlook(self, value: int) -> str:
+        """What is to signal a value, and what that waits for."""
+        works = self._state.signallers(value - 1)
+        if not works:
+            return "no work was accepted that is to signal it"
+        more = f" (and {len(works) - SHOWN} more)" if len(works) > SHOWN else ""
+        listed = "; ".join(f"{work.title} {work.standing()}" for work in works[:SHOWN])
+        return f"to be signalled by: {listed}{more}"
+
     def _completion(self, value: int) -> tuple[Completion[None], Waiter | None]:
         wanted = _signed(value, "value")
         done: Completion[None] = Completion()
@@ -155,7 +167,7 @@ class Timeline:
             if cause is None:
                 done.set_result(None)
             else:
-                done.set_exception(unreached(wanted, cause))
+                done.set_exception(unreached(self._state, wanted, cause))
 
         waiter = self._state.when(wanted, arrived)
         if waiter is None:
@@ -163,7 +175,7 @@ class Timeline:
         return done, waiter
 
     def __repr__(self) -> str:
-        return f"<Timeline {self._state.value}>"
+        return f"<Timeline {self._state.name} at {self._state.value}>"
 
 
 def state_of(timeline: Timeline) -> TimelineState:

@@ -9,6 +9,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from webnn_py.core.errors import (
     InvalidStateError,
@@ -20,6 +21,7 @@ from webnn_py.core.errors import (
 from webnn_py.core.forks import FORKED, in_child
 
 Resume = Callable[[], None]
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -44,16 +46,25 @@ class TimelineState:
 
     Args:
         value: The value to begin with.
+        label: What messages call it; a number if it has none.
+
+    Attributes:
+        value: The value reached.
+        name: What messages call it.
+        culprit: The work whose failure ends waits, as a remark in parentheses.
     """
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int, label: str = "") -> None:
         self.value = value
+        self.name = repr(label) if label else f"#{next(_NUMBERS)}"
         self._lock = threading.Lock()
         self._order = itertools.count()
         self._waiters: list[Waiter] = []  # sorted
         self._expected: Counter[int] = Counter()
+        self._signallers: list[tuple[int, int, Any]] = []  # sorted by value
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
         self._failed: tuple[int, BaseException] | None = None
+        self.culprit = ""
         _STATES.add(self)
 
     def signal(self, value: int) -> None:
@@ -116,17 +127,32 @@ class TimelineState:
             if self._waiters[place : place + 1] == [waiter]:
                 del self._waiters[place]
 
-    def expect(self, value: int) -> None:
+    def expect(self, value: int, work: object = None) -> None:
         """Work that signals `value` was accepted; `complete` or `fail` follows."""
         with self._lock:
             self._expected[value] += 1
+            if work is not None:
+                bisect.insort(self._signallers, (value, next(self._order), work), key=_place)
             if self._failed is not None and self._failed[0] == value:
                 self._failed = None
 
-    def complete(self, value: int) -> None:
+    def signallers(self, above: int = -1, to: int | None = None) -> list[Any]:
+        """The work that is to signal more than one value, and at most another."""
+        with self._lock:
+            known = self._signallers
+            begin = bisect.bisect_right(known, above, key=_value)
+            end = len(known) if to is None else bisect.bisect_right(known, to, key=_value)
+            return [work for _, _, work in known[begin:end]]
+
+    def awaited_from(self, value: int) -> bool:
+        """Whether anybody waits for `value` or more."""
+        with self._lock:
+            return bool(self._waiters) and self._waiters[-1].value >= value
+
+    def complete(self, value: int, work: object = None) -> None:
         """Work that signals `value` is done."""
         with self._lock:
-            self._no_longer_expected(value)
+            self._no_longer_expected(value, work)
             ready = [] if self._past_failure(value) else self._raise_to(value)
         _call(ready)
 
@@ -138,20 +164,30 @@ class TimelineState:
             ready = self._take(lambda w: w.queue is queue and self._reached(w.value, queue))
         _call(ready)
 
-    def fail(self, value: int, error: BaseException) -> None:
+    def fail(self, value: int, error: BaseException, work: object = None) -> None:
         """Work that was to signal `value` failed, or will not be done."""
         with self._lock:
-            self._no_longer_expected(value)
+            self._no_longer_expected(value, work)
             ends = self._failed is None or value <= self._failed[0]
             if ends and value > self.value and value not in self._expected:
-                self._failed = (value, root_of(error))
+                self.culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
+                self._failed = (value, self._told(root_of(error), value))
             ready = self._take(lambda waiter: self._failure(waiter.value) is not None)
         _call(ready)
+
+    def _told(self, root: BaseException, value: int) -> BaseException:
+        """What failed first, with a note of the first timeline that is not raised therefore."""
+        if hasattr(root, "__notes__"):
+            return root
+        made = root_of(root)
+        made.add_note(f"so that timeline {self.name} does not reach {value}{self.culprit}")
+        return made
 
     def leave_behind(self) -> None:
         """After a fork: what was to signal it does so in the parent process only."""
         self._lock = threading.Lock()
         self._waiters = []
+        self._signallers = []
         self._promised = weakref.WeakKeyDictionary()
         if self._expected:
             end = min(self._expected)
@@ -162,10 +198,17 @@ class TimelineState:
     def _past_failure(self, value: int) -> bool:
         return self._failed is not None and value >= self._failed[0]
 
-    def _no_longer_expected(self, value: int) -> None:
+    def _no_longer_expected(self, value: int, work: object) -> None:
         self._expected[value] -= 1
         if self._expected[value] <= 0:
             del self._expected[value]
+        known = self._signallers
+        place = bisect.bisect_left(known, value, key=_value)
+        while place < len(known) and known[place][0] == value:
+            if known[place][2] is work:
+                del known[place]
+                return
+            place += 1
 
     def _raise_to(self, value: int) -> list[Waiter]:
         self.value = max(self.value, value)
@@ -194,11 +237,20 @@ def _leave_behind() -> None:
 in_child(_leave_behind)
 
 
-def unreached(value: int, cause: BaseException) -> MLError:
+def unreached(timeline: TimelineState, value: int, cause: BaseException) -> MLError:
     """What a wait for `value` raises because of `cause`."""
+    what = f"timeline {timeline.name}: waiting for {value}"
     if isinstance(cause, _LeftBehindError):
-        return _LeftBehindError(f"waiting for {value}: {cause}")
-    return consequence(f"waiting for {value}: the work that was to signal it", cause)
+        return _LeftBehindError(f"{what}: {cause}")
+    return consequence(f"{what}: the work that was to signal it{timeline.culprit}", cause)
+
+
+def _value(signaller: tuple[int, int, Any]) -> int:
+    return signaller[0]
+
+
+def _place(signaller: tuple[int, int, Any]) -> tuple[int, int]:
+    return signaller[:2]
 
 
 def _call(ready: Iterable[Waiter]) -> None:

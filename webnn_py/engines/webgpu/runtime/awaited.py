@@ -14,7 +14,8 @@ from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.ir import Array
-from webnn_py.ordering import schedule
+from webnn_py.memory.overlap import Region, region_of
+from webnn_py.ordering import operation
 
 
 class Run(AwaitedRun):
@@ -30,13 +31,14 @@ class Run(AwaitedRun):
         super().__init__()
         self._submit_recorded = submit_recorded
         self._loaded = loaded
+        self._given = [output for output in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(value.shape, DTYPES[value.data_type].numpy) if given is None else given
             for given, (_, value) in zip(outputs, loaded.graph.outputs, strict=True)
         ]
         self._dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
 
-    def when_there_is_room(self, start: schedule.Run) -> None:
+    def when_there_is_room(self, start: operation.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
         in_flight = self._loaded.gpu.in_flight
 
@@ -81,6 +83,12 @@ class Run(AwaitedRun):
                     gpu.queue.write_buffer(buffer, 0, contents)
                 gpu.queue.submit([commands])
         return staging, fence
+
+    def memory(self) -> tuple[list[Region], list[Region]]:
+        """The user's resources of the device, and the arrays that results are read back into."""
+        run = self._dispatch
+        written = [*run.written.values(), *self._given]
+        return [region_of(span) for span in run.read], [region_of(target) for target in written]
 
     def release(self) -> None:
         """Keep the copies of host arrays no more."""

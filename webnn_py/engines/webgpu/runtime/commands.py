@@ -40,15 +40,19 @@ _USES = "_webnn_uses"
 class Uses:
     """What commands use, from their recording to their submission.
 
+    Args:
+        noted: It is noted from their first one.
+
     Attributes:
         graphs: The graphs that they initialize.
         taken: A context has them, and will submit them.
         submitted: They were submitted.
     """
 
-    __slots__ = ("_parts", "_resources", "graphs", "submitted", "taken")
+    __slots__ = ("_noted", "_parts", "_resources", "graphs", "submitted", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, noted: bool = False) -> None:
+        self._noted = noted
         self._resources: dict[Any, None] = {}
         self._parts: dict[Uses, None] = {}
         self.graphs: dict[BoundInputs, Initialization] = {}
@@ -75,6 +79,11 @@ class Uses:
         self.graphs.setdefault(initialization.graph, initialization)
         if not native.OBSERVING.there:  # nobody will tell that they are submitted
             initialization.take_effect()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was noted that they use: from the start, and of every part."""
+        return self._noted and all(part.complete for part in self._parts)
 
     def resources(self) -> Iterator[Any]:
         """Every buffer and texture."""
@@ -192,7 +201,7 @@ def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = method(self, *args, **kwargs)
-        uses = Uses() if own else uses_of(self)
+        uses = Uses(noted=True) if own else uses_of(self)
         for value in (*args, *kwargs.values()):
             uses.note(value)
         if isinstance(made, (*RECORDERS, *RECORDED)):

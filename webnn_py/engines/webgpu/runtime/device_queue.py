@@ -23,8 +23,9 @@ from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory.overlap import Span
-from webnn_py.ordering.schedule import Executor, Operation, Run, complete
+from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
+from webnn_py.ordering.operation import Operation, Run, complete
+from webnn_py.ordering.schedule import Executor
 
 BATCH_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""
@@ -220,6 +221,17 @@ class DeviceQueue(Queue):
         for index, given in enumerate(commands):
             uses_of(given).check(f"submit: command buffer {index}")
 
+    def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
+        """What command buffers use, all of which they may write."""
+        found = [uses_of(given) for given in commands]
+        if not all(uses.complete for uses in found):
+            return [EVERYTHING]
+        resources = dict.fromkeys(used for uses in found for used in uses.resources())
+        return [
+            region_of(Span(used, 0, used.size) if isinstance(used, wgpu.GPUBuffer) else Span(used))
+            for used in resources
+        ]
+
     def submit_commands(self, commands: Sequence[Any]) -> Run:
         """The user's command buffers after what is recorded."""
 
@@ -261,11 +273,11 @@ class DeviceQueue(Queue):
             return False
         return True
 
-    def submit(self, operation: Operation, ordered: bool = True) -> Run:
+    def submit(self, operation: Operation) -> None:
         """As the base. What is recorded into a batch that is then refused fails, too."""
         if not operation.slow:
             operation.run = functools.partial(self._record, operation.run, operation.fail)
-        return super().submit(operation, ordered)
+        super().submit(operation)
 
     def _record(self, record: Run, fail: Callable[[BaseException], None]) -> None:
         with self._locked("recording a graph"):
@@ -310,8 +322,7 @@ class DeviceQueue(Queue):
             with self.loss(), device_errors("waiting for submitted work"):
                 self.gpu.staging.wait(fence)
         except BaseException as error:
-            for timeline, value in operation.signals:
-                timeline.fail(value, error)
+            operation.break_promises(error)
         else:
             complete(operation)
 

@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.ir import Graph, Node
-from webnn_py.ordering.schedule import Run
+from webnn_py.ordering.operation import Run
 
 
 class WebGPUEngine(DeviceEngine):

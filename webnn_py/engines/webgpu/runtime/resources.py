@@ -43,6 +43,7 @@ class Dispatch:
         uploads: Buffers to be written before the commands run, and their contents.
         downloads: Where host outputs lie when the commands have run, by their number.
         given: The user's buffers and textures, and what they are for.
+        read: Where the user's inputs lie on the device.
         written: Where the user's outputs go on the device, by name.
     """
 
@@ -52,6 +53,7 @@ class Dispatch:
     uploads: list[tuple[Any, Array]] = field(default_factory=list)
     downloads: dict[int, Binding] = field(default_factory=dict)
     given: list[tuple[Any, str]] = field(default_factory=list)
+    read: list[Span] = field(default_factory=list)
     written: dict[str, Target] = field(default_factory=dict)
 
     def take(self, resource: Any, what: str) -> None:
@@ -177,6 +179,11 @@ def place(
     return run
 
 
+def _texture_span(resource: Any) -> Span:
+    """All of a texture, of which this is perhaps a view."""
+    return Span(resource.texture if is_view(resource) else resource)
+
+
 def _public(value: Value) -> Descriptor:
     return Descriptor(value.data_type, value.shape)
 
@@ -196,12 +203,14 @@ def _place_input(
     elif is_texture(resource):
         check_device(gpu, resource, what)
         run.take(resource, what)
+        run.read.append(_texture_span(resource))
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
         exact = loaded.compiled.exact_bytes_of(value)
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
+        run.read.append(given.span)
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
             run.places[value] = given
             return
@@ -230,7 +239,7 @@ def _place_output(
     if is_texture(resource):
         check_device(gpu, resource, what)
         run.take(resource, what)
-        run.written[name] = Span(resource.texture if is_view(resource) else resource)
+        run.written[name] = _texture_span(resource)
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from webnn_py.ordering.schedule import Run
+from webnn_py.ordering.operation import Run
 
 
 class NonBlockingSemaphore:

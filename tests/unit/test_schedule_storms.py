@@ -1,4 +1,4 @@
-"""Work apart from the order, and storms of threads and schedules."""
+"""Storms of threads and schedules."""
 
 from __future__ import annotations
 
@@ -10,55 +10,13 @@ from typing import Any
 import pytest
 
 from tests.threads import in_threads
-from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
-from webnn_py import ContextLostError, MLError, Timeline
-from webnn_py.ordering.schedule import Executor, Operation, Schedule, Schedules
+from tests.unit.scheduling import LONG, threads
+from webnn_py import MLError, Timeline
+from webnn_py.ordering.operation import Operation
+from webnn_py.ordering.schedule import Executor, Schedule
 from webnn_py.ordering.timeline import state_of
 
-__all__ = ["hosted", "inline", "log", "threads", "worker"]
-
-
-# Apart
-
-
-def test_work_apart_waits_for_its_own_points_only(worker: Worker, log: Log) -> None:
-    schedules, timeline = Schedules(Executor(worker)), Timeline()
-    schedules.submit(log.operation("parked", timeline(wait=1)), ordered=True)
-    schedules.submit(log.operation("ordered"), ordered=True)
-    schedules.submit(log.operation("apart"), ordered=False)
-    schedules.submit(log.operation("late", timeline(wait=2)), ordered=False)
-    worker.work()
-    assert log.lines == ["apart"]
-    assert len(schedules._apart) == 1
-    timeline.signal(2)
-    worker.work()
-    assert sorted(log.lines[1:]) == ["late", "ordered", "parked"]
-    assert not schedules._apart
-
-
-def test_closing_ends_work_apart_too(worker: Worker, log: Log) -> None:
-    schedules, timeline = Schedules(Executor(worker)), Timeline()
-    schedules.submit(log.operation("a", timeline(wait=1)), ordered=False)
-    schedules.submit(log.operation("b", timeline(wait=1)), ordered=True)
-    worker.work()
-    schedules.close(ContextLostError("gone"))
-    assert sorted(log.lines) == ["a failed", "b failed"]
-    for ordered in (True, False):
-        with pytest.raises(ContextLostError):
-            schedules.submit(log.operation("c"), ordered)
-    assert not schedules._apart
-    assert state_of(timeline)._waiters == []
-
-
-def test_work_apart_can_be_withdrawn(worker: Worker, log: Log) -> None:
-    schedules, timeline = Schedules(Executor(worker)), Timeline()
-    withdraw = schedules.submit(log.operation("a", timeline(wait=1)), ordered=False)
-    worker.work()
-    withdraw()
-    worker.work()
-    assert log.lines == ["a failed"]
-    assert not schedules._apart
-    assert state_of(timeline)._waiters == []
+__all__ = ["threads"]
 
 
 # Storms

@@ -1,0 +1,147 @@
+"""Which held work must be done before which, and what can never run for that reason.
+
+Values only rise. So the work that signals a value comes before the work that waits for it or for a
+higher one, whatever was submitted first.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from webnn_py.core.errors import OperationError
+from webnn_py.core.forks import in_child
+from webnn_py.ordering.hazards import Overtakes
+from webnn_py.ordering.operation import Held, Operation, Point
+
+MOST_STEPS = 6
+"""Of a deadlock, that a message tells of."""
+
+
+class _Graph:
+    """The held work of all contexts; who changes it or looks through it has the lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+
+GRAPH = _Graph()
+in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may have had the lock
+
+
+def overtaking(operation: Operation) -> Overtakes | None:
+    """Whether work waits, however indirectly, for what new work is to signal; None if none can."""
+    if not _is_awaited(operation):
+        return None
+    free: set[Held] = set()
+
+    def overtakes(held: Held) -> bool:
+        return _path(held, operation, free) is not None
+
+    return overtakes
+
+
+def deadlock(held: Held) -> OperationError | None:
+    """Why new work can never run, if it has to wait for itself.
+
+    It has to where all that was accepted to signal what it waits for waits for it.
+    """
+    if not _is_awaited(held.operation):
+        return None
+    path = _path(held, held.operation, set())
+    if path is None or held not in _stuck(held):
+        return None
+    steps = path if len(path) <= MOST_STEPS else [*path[: MOST_STEPS - 1], "…", path[-1]]
+    return OperationError(f"this can never run: {held.operation.title} {'; that '.join(steps)}")
+
+
+def _is_awaited(operation: Operation) -> bool:
+    return any(timeline.awaited_from(value) for timeline, value in operation.signals)
+
+
+def _path(start: Held, goal: Operation, free: set[Held]) -> list[str] | None:
+    """How held work has to wait for other work, in words; None if it has not.
+
+    Args:
+        start: Who waits.
+        goal: The other work.
+        free: Work that is known not to have to; what is found is added.
+    """
+    came_from: dict[Held, tuple[Held, Operation, Point | None] | None] = {start: None}
+    scanned: dict[object, int] = {}
+    pending = [start]
+    while pending:
+        held = pending.pop()
+        if held in free:
+            continue
+        for other, point in _before(held, scanned):
+            if other is goal:
+                steps = [_told(other, point)]
+                while (link := came_from[held]) is not None:
+                    held, other, point = link
+                    steps.insert(0, _told(other, point))
+                return steps
+            if other.held is not None and other.held not in came_from:
+                came_from[other.held] = held, other, point
+                pending.append(other.held)
+    free.update(came_from)
+    return None
+
+
+def _before(held: Held, scanned: dict[object, int]) -> list[tuple[Operation, Point | None]]:
+    """What must be done before held work, but for what was scanned before.
+
+    With each the point for which; None if they share memory.
+    """
+    found: list[tuple[Operation, Point | None]] = []
+    for timeline, value in _unmet(held):
+        above = scanned.get(timeline, -1)
+        if above < value:
+            scanned[timeline] = value
+            found += [(work, (timeline, value)) for work in timeline.signallers(above, value)]
+    return found + [(other.operation, None) for other in held.blockers]
+
+
+def _told(work: Operation, point: Point | None) -> str:
+    """Why work must be done before, in words."""
+    if point is None:
+        return f"comes after {work.title}, which uses the same memory"
+    timeline, value = point
+    return (
+        f"waits for timeline {timeline.name} to reach {value} (now {timeline.value}), which"
+        f" {work.title} is to signal"
+    )
+
+
+def _unmet(held: Held) -> list[Point]:
+    if not held.waiting:
+        return []
+    return [(timeline, value) for timeline, value in held.waits if timeline.value < value]
+
+
+def _stuck(start: Held) -> set[Held]:
+    """Of the held work that some work may have to wait for: what can never run."""
+    stuck, pending = {start}, [start]
+    while pending:
+        held = pending.pop()
+        works = [work for timeline, _ in _unmet(held) for work in timeline.signallers()]
+        for other in (*held.blockers, *(work.held for work in works)):
+            if other is not None and other not in stuck:
+                stuck.add(other)
+                pending.append(other)
+    while True:
+        free = {held for held in stuck if not _is_stuck(held, stuck)}
+        if not free:
+            return stuck
+        stuck -= free
+
+
+def _is_stuck(held: Held, stuck: set[Held]) -> bool:
+    """Whether held work can never run if some other work cannot."""
+    if not held.blockers.isdisjoint(stuck):
+        return True
+    for timeline, value in _unmet(held):
+        before = timeline.signallers(-1, value)
+        enough = timeline.signallers(value - 1)
+        if any(work.held in stuck for work in before) and all(w.held in stuck for w in enough):
+            return True
+    return False

@@ -1,0 +1,141 @@
+"""One piece of work in a context's order, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from webnn_py.memory.overlap import Region
+from webnn_py.ordering.timeline import TimelinePoint, state_of
+from webnn_py.ordering.timeline_state import TimelineState, Waiter
+
+Run = Callable[[], None]
+Point = tuple[TimelineState, int]
+"""A timeline, and a value that work waits for or signals."""
+
+
+class Memory(Protocol):
+    """What work reads or writes."""
+
+    @property
+    def region(self) -> Region:
+        """Where it lies."""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One piece of work.
+
+    Attributes:
+        run: Does it, or hands it to a queue that keeps the order.
+        fail: Is told why it will not be done.
+        sync: What it waits for and signals.
+        slow: Only the worker runs it.
+        host: It uses host memory when it runs, so that it waits for work that is done, not only
+            for work that is submitted before it to the same device queue.
+        reads: The memory that it reads and others may write.
+        writes: The memory that it writes.
+        title: What messages call it.
+        number: Its place in the order of submission.
+        held: What holds it back, while something does or it is followed by what it holds back.
+    """
+
+    run: Run
+    fail: Callable[[BaseException], None]
+    sync: tuple[TimelinePoint, ...] = ()
+    slow: bool = False
+    host: bool = False
+    reads: Sequence[Memory] = ()
+    writes: Sequence[Memory] = ()
+    title: str = "work"
+    number: int = -1
+    held: Held | None = None
+
+    @property
+    def signals(self) -> list[Point]:
+        """The timelines that it raises, and to what."""
+        return [(state_of(p.timeline), p.signal) for p in self.sync if p.signal is not None]
+
+    @property
+    def waits(self) -> list[Point]:
+        """The timelines that it waits for, and their values."""
+        return [(state_of(p.timeline), p.wait) for p in self.sync if p.wait is not None]
+
+    def uses(self, region: Region, writing: bool = False) -> bool:
+        """Whether it reads or writes in a region, or writes."""
+        used = self.writes if writing else (*self.reads, *self.writes)
+        return any(memory.region.overlaps(region) for memory in used)
+
+    def abandon(self, error: BaseException) -> None:
+        """It will not be done, and so not signal either."""
+        self.break_promises(error)
+        self.fail(error)
+
+    def break_promises(self, error: BaseException) -> None:
+        """It will not signal."""
+        signals, self.sync = self.signals, tuple(p for p in self.sync if p.signal is None)
+        for timeline, value in signals:
+            timeline.fail(value, error, self)
+
+    def standing(self) -> str:
+        """How far it is, in words."""
+        held = self.held
+        if held is None:
+            return "runs, or is about to"
+        for timeline, value in held.waits if held.waiting else ():
+            if timeline.value < value:
+                return f"waits for timeline {timeline.name} to reach {value}, now {timeline.value}"
+        before = min(held.blockers, key=lambda other: other.operation.number, default=None)
+        if before is None:
+            return "runs, or is about to"
+        operation = before.operation
+        return f"waits behind {operation.title}, which {operation.standing_alone()}"
+
+    def standing_alone(self) -> str:
+        """As `standing`, in few words."""
+        held = self.held
+        for timeline, value in held.waits if held is not None and held.waiting else ():
+            if timeline.value < value:
+                return f"waits for timeline {timeline.name} to reach {value}, now {timeline.value}"
+        return "is not done"
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Work that cannot run yet.
+
+    Attributes:
+        operation: The work.
+        waits: What it waits for.
+        waiting: It is not known that these are reached, or cannot be any more.
+        blockers: What must be done before it, as they share memory.
+        followers: What it must be done before, likewise.
+        waiters: What to forget at its timelines.
+        ready: It stands in line to be run, or dropped.
+        cause: Why it can never run, if that is so.
+        dropped: It is not done and nobody is to be told; what follows it keeps its order.
+    """
+
+    operation: Operation
+    waits: list[Point]
+    waiting: bool = False
+    blockers: set[Held] = field(default_factory=set)
+    followers: list[Held] = field(default_factory=list)
+    waiters: list[tuple[TimelineState, Waiter]] = field(default_factory=list)
+    ready: bool = False
+    cause: BaseException | None = None
+    dropped: bool = False
+
+    def forget_timelines(self) -> None:
+        """It does not wait for them any more."""
+        self.waiting = False
+        for timeline, waiter in self.waiters:
+            timeline.forget(waiter)
+        self.waiters.clear()
+
+
+def complete(operation: Operation) -> None:
+    """What it signals is reached."""
+    for timeline, value in operation.signals:
+        timeline.complete(value, operation)
