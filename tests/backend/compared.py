@@ -66,3 +66,23 @@ def assert_like_reference(
     """Both contexts agree on a call, as `assert_close` has it."""
     for got, wanted in zip(compute(context, call), compute(reference, call), strict=True):
         assert_close(got, wanted, integers, nan)
+
+
+def assert_indices_are_clamped(context: MLContext, reference: MLContext, indices: Array) -> None:
+    """Gathers and scatters at these places of a dimension of 5 give what the reference does."""
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
+    columns = np.repeat(indices[:, np.newaxis], 3, axis=1)
+    for name, places in (
+        ("gather", indices),
+        ("gather_elements", columns),
+        ("gather_nd", indices[:, np.newaxis]),
+    ):
+        call = applied(name, {"input": table, "indices": places})
+        assert_like_reference(context, reference, call)
+    for index in indices:
+        place = np.array([[index]], indices.dtype)
+        row = np.full((1, 3), 99, np.float32)
+        operands = {"input": table, "indices": place, "updates": row}
+        assert_like_reference(context, reference, applied("scatter_nd", operands))
+        operands["indices"] = np.repeat(place, 3, axis=1)
+        assert_like_reference(context, reference, applied("scatter_elements", operands))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import applied, assert_like_reference
+from tests.backend.compared import applied, assert_indices_are_clamped, assert_like_reference
 from tests.internals import built_from
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
@@ -66,22 +66,7 @@ def test_an_operator(
 @pytest.mark.parametrize("kind", INDICES)
 def test_indices_outside_are_clamped(engine: MLContext, reference: MLContext, kind: str) -> None:
     indices = np.array(INDICES[kind], DTYPES[kind].numpy)
-    table = np.arange(15, dtype=np.float32).reshape(5, 3)
-    columns = np.repeat(indices[:, np.newaxis], 3, axis=1)
-    for name, places in (
-        ("gather", indices),
-        ("gather_elements", columns),
-        ("gather_nd", indices[:, np.newaxis]),
-    ):
-        call = applied(name, {"input": table, "indices": places})
-        assert_like_reference(engine, reference, call)
-    for index in indices:
-        place = np.array([[index]], DTYPES[kind].numpy)
-        row = np.full((1, 3), 99, np.float32)
-        operands = {"input": table, "indices": place, "updates": row}
-        assert_like_reference(engine, reference, applied("scatter_nd", operands))
-        operands["indices"] = np.repeat(place, 3, axis=1)
-        assert_like_reference(engine, reference, applied("scatter_elements", operands))
+    assert_indices_are_clamped(engine, reference, indices)
 
 
 ENDS = [0, -0.0, 1, -1, 0.5, 1.5, 2.5, -2.5, 127.6, 128, -129, 255.6, 256, 2.0**31, -(2.0**31)]

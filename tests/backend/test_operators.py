@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import applied, assert_like_reference
+from tests.backend.compared import applied, assert_indices_are_clamped, assert_like_reference
 from tests.internals import session_of
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
@@ -66,22 +66,7 @@ def test_indices_outside_are_clamped(
     each_device: MLContext, reference: MLContext, kind: str
 ) -> None:
     indices = np.array(INDICES[kind], DTYPES[kind].numpy)
-    table = np.arange(15, dtype=np.float32).reshape(5, 3)
-    columns = np.repeat(indices[:, np.newaxis], 3, axis=1)
-    for name, places in (
-        ("gather", indices),
-        ("gather_elements", columns),
-        ("gather_nd", indices[:, np.newaxis]),
-    ):
-        call = applied(name, {"input": table, "indices": places})
-        assert_like_reference(each_device, reference, call)
-    for index in indices:
-        place = np.array([[index]], DTYPES[kind].numpy)
-        row = np.full((1, 3), 99, np.float32)
-        operands = {"input": table, "indices": place, "updates": row}
-        assert_like_reference(each_device, reference, applied("scatter_nd", operands))
-        operands["indices"] = np.repeat(place, 3, axis=1)
-        assert_like_reference(each_device, reference, applied("scatter_elements", operands))
+    assert_indices_are_clamped(each_device, reference, indices)
 
 
 @pytest.mark.parametrize("data_type", ["float32", "float16", "int8", "uint8", "int64"])

@@ -13,6 +13,7 @@ import pytest
 
 from tests.loops import Run, cancel_after, pause, together
 from tests.threads import in_threads
+from tests.unit.timelines import Queue, resumed, waiters
 from webnn_py import (
     InvalidStateError,
     MLError,
@@ -23,21 +24,6 @@ from webnn_py import (
 from webnn_py.ordering.timeline import MAX_VALUE, state_of
 
 SOON = 5.0
-
-
-class Queue:
-    """Identity of a device queue."""
-
-
-def waiters(timeline: Timeline) -> int:
-    return len(state_of(timeline)._waiters)
-
-
-def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
-    """A list that gets `value` when the timeline resumes who waits for it."""
-    called: list[int] = []
-    assert state_of(timeline).when(value, lambda: called.append(value), queue) is not None
-    return called
 
 
 # Values and points

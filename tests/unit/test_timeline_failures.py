@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.loops import Run, pause, together
+from tests.unit.timelines import Queue, resumed
 from webnn_py import (
     ContextLostError,
     OperationError,
@@ -13,24 +14,6 @@ from webnn_py import (
 from webnn_py.ordering.timeline import state_of
 
 SOON = 5.0
-
-
-class Queue:
-    """Identity of a device queue."""
-
-
-def waiters(timeline: Timeline) -> int:
-    return len(state_of(timeline)._waiters)
-
-
-def resumed(timeline: Timeline, value: int, queue: object = None) -> list[int]:
-    """A list that gets `value` when the timeline resumes who waits for it."""
-    called: list[int] = []
-    assert state_of(timeline).when(value, lambda: called.append(value), queue) is not None
-    return called
-
-
-# Values and points
 
 
 def test_a_failure_reaches_who_waits_and_who_comes_later() -> None:
