@@ -86,10 +86,9 @@ def conv(
     strides: list[int] | None = None,
 ) -> Any:
     """A convolution."""
-    rank = x.rank - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    window = list(w.shape[2:])
-    around = windows.padding(auto_pad, pads, x.shape[2:], window, steps, spread)
+    around, steps, spread = windows.placed(
+        x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations
+    )
     return convolved(g, x, w, b, around, steps, spread, group)
 
 

@@ -92,9 +92,9 @@ def max_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The greatest element of each window, and where it stood."""
-    rank = x.rank - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    around, steps, spread = windows.placed(
+        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
+    )
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
     args = (around, kernel_shape, steps, spread, counts)
     padded = _surrounded(g, x, *args, lowest(x))
@@ -154,14 +154,14 @@ def average_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The mean of each window, of the input alone or with its padding."""
-    rank = x.rank - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    around, steps, spread = windows.placed(
+        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
+    )
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
     padded = _surrounded(g, x, around, kernel_shape, steps, spread, counts, 0)
     made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
     factor = np.ones((), np.float64)
-    for i in range(rank):
+    for i in range(x.rank - 2):
         low, high = around[i] if count_include_pad else (0, 0)
         starts = np.arange(counts[i])[:, None] * steps[i] - around[i][0]
         taps = starts + np.arange(kernel_shape[i]) * spread[i]
@@ -184,9 +184,9 @@ def lp_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The p-norm of each window."""
-    rank = x.rank - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    around = windows.padding(auto_pad, pads, x.shape[2:], kernel_shape, steps, spread)
+    around, steps, spread = windows.placed(
+        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
+    )
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
     powers = g.pow(g.abs(x), float(p))
     padded = _surrounded(g, powers, around, kernel_shape, steps, spread, counts, 0)

@@ -232,13 +232,7 @@ def qlinear_matmul(
 def _int_conv(
     g: Emitter, x: Any, w: Any, x_zero: Any, w_zero: Any, options: dict[str, Any], group: int
 ) -> Any:
-    rank = x.rank - 2
-    steps = options["strides"] or [1] * rank
-    spread = options["dilations"] or [1] * rank
-    window = list(w.shape[2:])
-    around = windows.padding(
-        options["auto_pad"], options["pads"], x.shape[2:], window, steps, spread
-    )
+    around, steps, spread = windows.placed(x.shape[2:], w.shape[2:], **options)
     left = _without_zero(g, x, x_zero, "float32", 1)
     right = _without_zero(g, w, w_zero, "float32", 0)
     return convolved(g, left, right, None, around, steps, spread, group)

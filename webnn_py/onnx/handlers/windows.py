@@ -9,6 +9,19 @@ from webnn_py.onnx.tensor import refuse
 Pads = list[tuple[int, int]]
 
 
+def placed(
+    size: Sequence[int],
+    window: Sequence[int],
+    auto_pad: str,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+) -> tuple[Pads, list[int], list[int]]:
+    """The padding, strides and dilations that the attributes of an operator say."""
+    steps, spread = (list(given or [1] * len(size)) for given in (strides, dilations))
+    return padding(auto_pad, pads, size, window, steps, spread), steps, spread
+
+
 def padding(
     auto_pad: str,
     pads: Sequence[int] | None,
