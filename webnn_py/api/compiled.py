@@ -94,12 +94,15 @@ class CompiledGraph:
 
     def __init__(self, session: Session, recipe: Graph) -> None:
         self.session = session
-        self.signature = Signature(recipe)
+        self.signature = signature = Signature.of(recipe)
         self.bound = BoundInputs()
         self._recipe: Graph | None = recipe
         # Without a way from it back to this object, whose memory goes when nobody has it any more.
         self._compiled: RecentlyUsed[tuple[Listing, Executable]] | None = RecentlyUsed(
             lambda sizes: session.compile(fix(recipe, dict(sizes))), MOST_EXECUTABLES
+        )
+        self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
+            lambda sizes: signature.at(dict(sizes)), MOST_EXECUTABLES
         )
         self.is_open = bool(recipe.open_sizes)
         self._listing: Listing | str = str(recipe) if self.is_open else self._compiled.get(())[0]
@@ -112,8 +115,8 @@ class CompiledGraph:
         """
         if not self.is_open:
             return self.signature, ()
-        sizes = self.signature.sizes_of(inputs, error)
-        return self.signature.at(sizes), tuple(sorted(sizes.items()))
+        sizes = tuple(sorted(self.signature.sizes_of(inputs, error).items()))
+        return self._signatures.get(sizes), sizes
 
     def prepare(self, sizes: object) -> None:
         """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
@@ -123,7 +126,7 @@ class CompiledGraph:
     def is_ready(self, sizes: Sizes) -> bool:
         """Whether nothing need be compiled for these sizes."""
         compiled = self._compiled
-        return compiled is None or compiled.has(sizes)
+        return not self.is_open or compiled is None or compiled.has(sizes)
 
     @property
     def recipe(self) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -33,20 +33,24 @@ from webnn_py.memory.overlap import check_apart
 class Signature:
     """The inputs and outputs of a graph, by name.
 
+    Args:
+        inputs: Data type and shape of each.
+        outputs: The same.
+        open_sizes: The names of the open sizes in them.
+
     Attributes:
         title: What messages call a dispatch.
     """
 
-    def __init__(self, recipe: Graph) -> None:
-        inputs = {v.name: v for v in recipe.inputs}
-        self._describe(inputs, dict(recipe.outputs))
-        self._open_sizes = recipe.open_sizes
-
-    def _describe(
-        self, inputs: Mapping[str, Descriptor], outputs: Mapping[str, Descriptor]
+    def __init__(
+        self,
+        inputs: Mapping[str, Descriptor],
+        outputs: Mapping[str, Descriptor],
+        open_sizes: Iterable[str] = (),
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self._open_sizes = tuple(open_sizes)
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
         self.title = f"dispatch to {', '.join(map(shown, self.outputs))}"
@@ -55,16 +59,19 @@ class Signature:
             for name, descriptor in self.outputs.items()
         ]
 
+    @classmethod
+    def of(cls, recipe: Graph) -> Signature:
+        """Those of a graph."""
+        inputs = {value.name: value for value in recipe.inputs}
+        return cls(inputs, dict(recipe.outputs), recipe.open_sizes)
+
     def at(self, sizes: Mapping[str, int]) -> Signature:
         """The same inputs and outputs where the open sizes are these."""
-        fixed = object.__new__(Signature)
-        fixed._open_sizes = {}
         inputs, outputs = (
             {n: Descriptor(d.data_type, evaluated(d.shape, sizes)) for n, d in given.items()}
             for given in (self.inputs, self.outputs)
         )
-        fixed._describe(inputs, outputs)
-        return fixed
+        return Signature(inputs, outputs)
 
     def sizes_of(self, inputs: object, error: type[MLError] = DataError) -> dict[str, int]:
         """The open sizes that follow from what is given for the inputs.
