@@ -33,7 +33,7 @@ ERRORS = {
     "WaitTimeoutError": TimeoutError,
 }
 
-CREATE = "device * device_type power_preference accelerated engine engine_options"
+CREATE = "device * device_type power_preference accelerated engine engine_options workers"
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has
 # the operators' methods besides, and the errors have those of Python's exceptions.

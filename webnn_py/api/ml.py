@@ -38,6 +38,7 @@ class ML(Suggesting):
         accelerated: bool | None = None,
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
+        workers: int = 1,
     ) -> MLContext:
         """Make a context.
 
@@ -50,6 +51,8 @@ class ML(Suggesting):
                 package adds); of a GPU context "webgpu".
             engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
                 has options of its own, or none.
+            workers: On how many threads of its own a CPU context may run work at once that shares
+                no memory, at least 1. `engine_options` say what an engine uses for one graph.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
@@ -64,14 +67,15 @@ class ML(Suggesting):
         _check_choice("power_preference", power_preference, POWER_PREFERENCES)
         _check_engine(engine)
         options = _checked_options(engine_options)
+        threads = _checked_workers(workers)
         hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
         if device is not None and device_type not in (None, "gpu"):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
-            _check_gpu_engine(engine, options)
+            _check_gpu_options(engine, options, threads)
             return _gpu_context(device, power_preference)
         if hardware and device_type is None:
-            _check_gpu_engine(engine, options)
+            _check_gpu_options(engine, options, threads)
             found = _open_gpu(None, power_preference, hardware=True)
             if found is not None:
                 return found
@@ -81,7 +85,7 @@ class ML(Suggesting):
                 )
         if engine == "webgpu":
             raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
-        return MLContext(Session(make_engine(engine, options), "cpu"))
+        return MLContext(Session(make_engine(engine, options), "cpu", threads))
 
     async def create_context_async(
         self,
@@ -92,6 +96,7 @@ class ML(Suggesting):
         accelerated: bool | None = None,
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
+        workers: int = 1,
     ) -> MLContext:
         """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
 
@@ -108,6 +113,7 @@ class ML(Suggesting):
             accelerated=accelerated,
             engine=engine,
             engine_options=engine_options,
+            workers=workers,
         )
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
         completion = Completion.of(executor.submit(work))
@@ -134,7 +140,16 @@ def _checked_options(given: object) -> Mapping[str, Any]:
     return options
 
 
-def _check_gpu_engine(engine: str, options: Mapping[str, Any]) -> None:
+def _checked_workers(given: object) -> int:
+    number = convert.number(given, "option 'workers'")
+    if not isinstance(number, int) or number < 1:
+        raise ValidationError(
+            f"option 'workers': got {shown(given)}, expected an integer of at least 1"
+        )
+    return number
+
+
+def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) -> None:
     if engine not in GPU_ENGINES:
         raise ValidationError(
             f"engine {engine!r} runs on the CPU: it needs device_type='cpu', and neither a device"
@@ -142,6 +157,11 @@ def _check_gpu_engine(engine: str, options: Mapping[str, Any]) -> None:
         )
     if options:
         raise ValidationError(f"engine 'webgpu' has no option {shown(next(iter(options)))}")
+    if workers != 1:
+        raise ValidationError(
+            f"option 'workers': got {workers}, but work on a GPU is ordered by the device's queue;"
+            " leave it out, or use device_type='cpu'"
+        )
 
 
 def _gpu_context(device: Any, power_preference: str) -> MLContext:

@@ -44,13 +44,14 @@ class Session:
     Args:
         engine: What compiles and runs its graphs.
         device_type: "cpu" or "gpu".
+        workers: How many threads it runs work on.
 
     Attributes:
         queue: The order of its work.
         lost: Why it was lost, once it is.
     """
 
-    def __init__(self, engine: Engine, device_type: MLDeviceType) -> None:
+    def __init__(self, engine: Engine, device_type: MLDeviceType, workers: int = 1) -> None:
         self.engine = engine
         self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
@@ -62,13 +63,13 @@ class Session:
         self._alive = True  # what `lost` says, at the cost of an attribute
         self._worker, self._builder = (
             ThreadPoolExecutor(
-                1, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
+                most, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
             )
-            for name in (device_type, f"{device_type}-build")
+            for name, most in ((device_type, workers), (f"{device_type}-build", 1))
         )
         for executor in (self._worker, self._builder):
             forks.finalize(self, functools.partial(executor.shutdown, wait=False))
-        self.queue = engine.queue(functools.partial(_start, self._worker))
+        self.queue = engine.queue(functools.partial(_start, self._worker), workers)
         self.queue.lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
 
@@ -142,7 +143,7 @@ class Session:
         return listing, executable
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on the context's own thread, after what was given to it before."""
+        """Run `work` on a thread of the context, begun after what was given to it before."""
         return Completion.of(self._submit(self._worker, work))
 
     def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:

@@ -320,8 +320,13 @@ class Engine(ABC):
         return None
 
     @abstractmethod
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
-        """A new context's order of work; `worker` runs a function on the context's thread."""
+    def queue(self, worker: Callable[[Run], None], width: int) -> Queue:
+        """A new context's order of work.
+
+        Args:
+            worker: Runs a function on one of the context's threads.
+            width: How many of these there are; 1 where the engine has a device.
+        """
 
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:

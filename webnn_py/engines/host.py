@@ -1,4 +1,4 @@
-"""Engines that run on the CPU: tensors in host memory, one worker thread for a context."""
+"""Engines that run on the CPU: tensors in host memory, a context's own threads for its work."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ ALIGNMENT = 64
 
 
 class HostQueue(Queue):
-    """Operations run one after the other on the context's worker."""
+    """Operations run on the context's threads; what shares no memory, on several at once.
 
-    def __init__(self, worker: Callable[[Run], None]) -> None:
-        super().__init__(Executor(worker))
+    Args:
+        worker: Runs a function on one of the threads.
+        width: How many there are.
+    """
+
+    def __init__(self, worker: Callable[[Run], None], width: int = 1) -> None:
+        super().__init__(Executor(worker, width=width))
 
     def allocate(self, descriptor: Descriptor) -> Array:
         """A zeroed array, aligned for any engine and for those it is shared with."""
@@ -77,9 +82,9 @@ class HostEngine(Engine):
     The least that one has is `compile` and, unless it runs everything, `supports`.
     """
 
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
-        """One worker, tensors in host memory."""
-        return HostQueue(worker)
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
+        """Tensors in host memory, work on the context's threads."""
+        return HostQueue(worker, width)
 
     @abstractmethod
     def compile(self, graph: Graph) -> HostExecutable:

@@ -127,6 +127,18 @@ class Held:
     cause: BaseException | None = None
     dropped: bool = False
 
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for a timeline, or behind what does."""
+        seen, pending = {self}, [self]
+        while pending:
+            held = pending.pop()
+            if held.waiting:
+                return True
+            pending += held.blockers - seen
+            seen |= held.blockers
+        return False
+
     def forget_timelines(self) -> None:
         """It does not wait for them any more."""
         self.waiting = False

@@ -20,6 +20,7 @@ from webnn_py.memory.overlap import Region
 from webnn_py.ordering.dependence import GRAPH, deadlock, overtaking
 from webnn_py.ordering.hazards import Hazards
 from webnn_py.ordering.operation import Held, Operation, Run, complete
+from webnn_py.ordering.signals import Signals
 from webnn_py.ordering.timeline_state import unreached
 
 
@@ -28,7 +29,8 @@ class Executor:
     """Where and how the operations of a context run.
 
     Attributes:
-        worker: Runs a function on a thread of the context's own, after what it was given before.
+        worker: Runs a function on a thread of the context's own, begun after what it was given
+            before.
         signal: Raises what an operation signals, once what it has run or recorded is done.
         parked: Called when an operation waits for a timeline; submits what was recorded so far.
         queue: Identity of the device queue that keeps the order, if there is one.
@@ -71,6 +73,7 @@ class Schedule:
         self._held: dict[Operation, Held] = {}  # in the order of submission
         self._ready: list[tuple[int, Held]] = []  # a heap of what need not be held any more
         self._running: dict[Operation, None] = {}
+        self._signals = Signals(executor.signal, self._held)
         self._hazards = Hazards()
         self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
@@ -88,7 +91,10 @@ class Schedule:
     @property
     def keeps_order(self) -> bool:
         """Whether work that begins now may have to wait, for the memory that it shares."""
-        return bool(self._held or self._line) or self._executor.width > 1
+        if self._executor.width > 1:
+            return True
+        with self._lock:  # a thread may be about to hold what it took off the line
+            return bool(self._held or self._line)
 
     def submit(self, operation: Operation) -> None:
         """Add an operation; it runs when its waits are met and what must come before it is done.
@@ -126,7 +132,7 @@ class Schedule:
         with self._lock:
             held = self._held.get(operation)
             if held is not None:
-                if held.dropped:
+                if held.dropped or operation in self._running:
                     return
                 with GRAPH.lock:
                     held.dropped = True
@@ -179,6 +185,8 @@ class Schedule:
             return False
         if any(operation.number <= last for operation in self._running):
             return True
+        if self._signals.is_due(last):
+            return True
         first = min(
             self._line[0].number if self._line else last + 1,
             self._ready[0][0] if self._ready else last + 1,
@@ -205,6 +213,8 @@ class Schedule:
         # All are stopped before any work fails: it would make other work fail for that reason.
         for operation in dropped:
             operation.abandon(ContextLostError(str(error)))
+        with self._lock:
+            self._signals.catch_up()
 
     def _tell(self) -> None:
         """Something changed that `settle` may wait for; the caller holds the lock."""
@@ -350,6 +360,7 @@ class Schedule:
         with self._lock:
             if done is not None:
                 self._done(done)
+            self._signals.catch_up()
             self._tell()
             while self._ready or self._line:
                 operation = self._ready[0][1].operation if self._ready else self._line[0]
@@ -410,6 +421,13 @@ class Schedule:
             return
         try:
             if operation.sync and operation.signals:
-                self._executor.signal(operation)
+                self._signal(operation)
         except Exception as error:
             operation.break_promises(error)
+
+    def _signal(self, operation: Operation) -> None:
+        if self._executor.width == 1:
+            self._executor.signal(operation)
+            return
+        with self._lock:
+            self._signals.give(operation)

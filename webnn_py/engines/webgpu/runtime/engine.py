@@ -48,7 +48,7 @@ class WebGPUEngine(DeviceEngine):
         """Give back the memory kept for readback; the device is the user's or goes with us."""
         self.gpu.staging.clear()
 
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
         made = DeviceQueue(self.gpu, worker)
         self._submit_recorded = made.submit_recorded
