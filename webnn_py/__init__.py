@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from webnn_py.api.execution import MLExecution
     from webnn_py.api.graph import MLGraph
     from webnn_py.api.ml import ml
+    from webnn_py.api.profile import MLProfile, MLProfileRow
     from webnn_py.api.promise import MLPromise
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.tensor import MLTensor
@@ -66,6 +67,7 @@ _HOMES = {
     "api.graph": ("MLGraph",),
     "ops.operand": ("MLOperand",),
     "api.ml": ("ml",),
+    "api.profile": ("MLProfile", "MLProfileRow"),
     "api.promise": ("MLPromise",),
     "api.session": ("MLContextLostInfo",),
     "api.tensor": ("MLTensor",),
@@ -91,6 +93,8 @@ __all__ = [
     "MLOperandDataType",
     "MLOperandDescriptor",
     "MLPowerPreference",
+    "MLProfile",
+    "MLProfileRow",
     "MLPromise",
     "MLTensor",
     "NotSupportedError",

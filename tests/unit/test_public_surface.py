@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 import webnn_py
@@ -73,6 +74,8 @@ CONTRACT = {
         "outputs": None,
         "prepare_async": "sizes",
         "prepare_sync": "sizes",
+        "profile": "inputs * runs",
+        "profile_async": "inputs * runs",
     },
     "MLDimension": {"bounds": None, "evaluate": "sizes", "names": None},
     "MLOperand": {"data_type": None, "rank": None, "shape": None, "size": None},
@@ -83,6 +86,24 @@ CONTRACT = {
         "dispatch": "graph inputs outputs",
         "finish": "* label",
         "initialize_graph": "graph constants",
+    },
+    "MLProfile": {
+        "clock": None,
+        "milliseconds": None,
+        "peak_bytes": None,
+        "peak_flops": None,
+        "rows": None,
+        "save_trace": "path",
+    },
+    "MLProfileRow": {
+        "bytes": None,
+        "flop": None,
+        "kernel": None,
+        "milliseconds": None,
+        "operator": None,
+        "roof": None,
+        "share": None,
+        "step": None,
     },
     "MLPromise": {"done": None},
     "MLTensor": {
@@ -154,15 +175,20 @@ def things(context: webnn_py.MLContext) -> dict[str, object]:
     """One of each class whose objects have state."""
     builder = webnn_py.MLGraphBuilder(context)
     operand = builder.relu(builder.input("x", "float32", [2]))
+    dimension = builder.input("n", "float32", ["n"]).shape[0]
+    graph = builder.build_sync({"y": operand})
+    profile = graph.profile({"x": np.ones(2, np.float32)}, runs=1)
     return {
         "MLAwaitedExecution": webnn_py.MLAwaitedExecution(context),
         "MLContext": context,
-        "MLDimension": builder.input("n", "float32", ["n"]).shape[0],
+        "MLDimension": dimension,
         "MLExecution": webnn_py.MLExecution(context),
-        "MLGraph": builder.build_sync({"y": operand}),
+        "MLGraph": graph,
         "MLGraphBuilder": builder,
         "MLOperand": operand,
         "MLOperandDescriptor": webnn_py.MLOperandDescriptor("float32", [2]),
+        "MLProfile": profile,
+        "MLProfileRow": profile[0],
         "MLPromise": context.lost,
         "MLTensor": context.create_tensor_sync("float32", [2]),
         "Timeline": webnn_py.Timeline(),

@@ -10,6 +10,7 @@ from typing import Any
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
+from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
@@ -59,6 +60,19 @@ class Executable(ABC):
             DataError: Something does not fit; nothing has run.
         """
 
+    @abstractmethod
+    def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
+        """Run once on this thread, and measure.
+
+        Args:
+            inputs: As `start` takes them.
+            outputs: The same; what is None is computed and thrown away.
+
+        Raises:
+            DataError: Something does not fit; nothing has run.
+            OperationError: It failed.
+        """
+
 
 class HostExecutable(Executable):
     """A compiled graph that runs on the calling thread, on host memory.
@@ -88,6 +102,10 @@ class HostExecutable(Executable):
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """One run on whatever thread begins it."""
         return _HostRun(self, inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """No steps, unless the engine tells of them; it is one, then."""
+        return RunTime((), timed(lambda: self.run(inputs, outputs)), "host")
 
 
 class AwaitedRun(ABC):
@@ -317,6 +335,10 @@ class Engine(ABC):
 
     def destroy(self) -> None:
         """Give back what belongs to the engine itself; its context is gone."""
+        return None
+
+    def roof(self) -> Roof | None:
+        """What the hardware does at most, measured once; None if the engine cannot tell."""
         return None
 
     @abstractmethod

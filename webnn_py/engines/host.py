@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from webnn_py.core import dtypes
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
+from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.ordering.operation import Run
 from webnn_py.ordering.schedule import Executor
@@ -86,6 +88,21 @@ class HostEngine(Engine):
         """Tensors in host memory, work on the context's threads."""
         return HostQueue(worker, width)
 
+    def roof(self) -> Roof:
+        """Measured by NumPy's product and copy."""
+        return _measured_roof()
+
     @abstractmethod
     def compile(self, graph: Graph) -> HostExecutable:
         """Make a graph ready to run."""
+
+
+@functools.cache
+def _measured_roof() -> Roof:
+    size, copied = 768, 32 << 20
+    square = np.ones((size, size), np.float32)
+    source, target = np.ones(copied, np.uint8), np.empty(copied, np.uint8)
+    return Roof(
+        2 * size**3 / min(timed(lambda: square @ square) for _ in range(5)),
+        2 * copied / min(timed(lambda: np.copyto(target, source)) for _ in range(5)),
+    )

@@ -8,8 +8,9 @@ from typing import Any
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands, DeviceExecutable
 from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
-from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime import awaited, profiling
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.recording import Recording
@@ -34,6 +35,11 @@ class WebGPUExecutable(DeviceExecutable):
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
         return awaited.Run(self._submit_recorded, self.loaded, inputs, outputs)
+
+    def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
+        """A step for each value that is stored, however many kernels make it."""
+        self._submit_recorded()
+        return profiling.profile(self.loaded, inputs)
 
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Into a `Recording`."""

@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Descriptor, Value
 
 STORAGE = wgpu.BufferUsage.STORAGE
@@ -139,18 +140,20 @@ class LoadedGraph:
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """What is recorded for these places of inputs and outputs."""
+        return DispatchCommands(self.dispatches(places))
+
+    def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
+        """The dispatch of each kernel, for these places of inputs and outputs."""
         everything = self._own | dict(places)
-        return DispatchCommands(
-            [
-                (
-                    step.pipeline,
-                    step.fixed or self._bind_group(step, everything),
-                    *step.kernel.workgroups,
-                    step.kernel.times,
-                )
-                for step in checkpoints(self._steps)
-            ]
-        )
+        return [
+            (
+                step.pipeline,
+                step.fixed or self._bind_group(step, everything),
+                *step.kernel.workgroups,
+                step.kernel.times,
+            )
+            for step in checkpoints(self._steps)
+        ]
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
         """Record one run into an open compute pass.
