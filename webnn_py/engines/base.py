@@ -9,6 +9,7 @@ from typing import Any
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.recently_used import Held
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node
@@ -46,6 +47,13 @@ class Executable(ABC):
     def code(self) -> str:
         """The generated code, where there is any."""
         return ""
+
+    def held(self) -> Held:
+        """The memory that it takes: bytes, by what tells the pieces apart (and is not kept).
+
+        What several executables have, such as weights, is the same piece in each.
+        """
+        return {}
 
     @abstractmethod
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:

@@ -16,6 +16,7 @@ from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import said, type_name
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
@@ -196,6 +197,12 @@ class SegmentedExecutable(HostExecutable):
         """The engines' generated code."""
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
+    def held(self) -> Held:
+        """What the segments hold."""
+        return {
+            piece: size for step in self._steps for piece, size in step.executable.held().items()
+        }
+
 
 class PlainMemoryExecutable(HostExecutable):
     """Takes whatever memory users give, and hands on what every engine takes.
@@ -242,6 +249,10 @@ class PlainMemoryExecutable(HostExecutable):
     def code(self) -> str:
         """As the executable."""
         return self._executable.code()
+
+    def held(self) -> Held:
+        """As the executable."""
+        return self._executable.held()
 
 
 def _call(

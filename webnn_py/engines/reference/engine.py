@@ -12,6 +12,7 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import OperationError
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed
@@ -159,6 +160,10 @@ class ReferenceExecutable(HostExecutable):
     def describe(self) -> str:
         """The graph's listing."""
         return str(self._graph)
+
+    def held(self) -> Held:
+        """The constants."""
+        return {id(array): array.nbytes for array in self._graph.constants.values()}
 
 
 class ReferenceEngine(HostEngine):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands, DeviceExecutable
 from webnn_py.engines.initialization import BoundInputs
@@ -52,6 +53,10 @@ class WebGPUExecutable(DeviceExecutable):
         """Into a `Recording`."""
         assert isinstance(commands, Recording)
         commands.initialize(self.loaded, bound, constants)
+
+    def held(self) -> Held:
+        """The device's buffers."""
+        return self.loaded.held()
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the sizes of buffers."""

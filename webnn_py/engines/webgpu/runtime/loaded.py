@@ -13,6 +13,7 @@ import wgpu
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
 from webnn_py.engines.webgpu.compiler.storage import PART_ALIGNMENT, host_dtype
@@ -175,6 +176,13 @@ class LoadedGraph:
             compute = encoder.begin_compute_pass()
             self.encode(compute, places)
             compute.end()
+
+    def held(self) -> Held:
+        """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
+        arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
+        buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
+        ends = dict.fromkeys([*self.graph.inputs, *(value for _, value in self.graph.outputs)])
+        return arrays | buffers | {id(self): sum(map(self.compiled.bytes_of, ends))}
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
