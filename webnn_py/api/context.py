@@ -192,6 +192,9 @@ class MLContext(Suggesting):
     def write_tensor(self, tensor: MLTensor, value: Any) -> None:
         """Write host memory into a tensor, in order; `value` is copied before this returns.
 
+        Where work that is not done keeps many such copies it waits first, for little on a thread
+        that is running an event loop.
+
         Args:
             tensor: A writable tensor of this context.
             value: An array of its data type and shape (or flat, with all its elements), or a buffer
@@ -204,7 +207,7 @@ class MLContext(Suggesting):
             OperationError: There is no memory left for the copy.
             ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "writeTensor()".
+        Source: WebNN 2026, "writeTensor()"; for the waiting webnn_py, spec/execution.md, "Order".
         """
         tensors.write(self._session, tensor, value)
 

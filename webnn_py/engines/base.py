@@ -15,8 +15,9 @@ from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
-from webnn_py.ordering.schedule import Executor, Schedule
+from webnn_py.ordering.schedule import Schedule
 from webnn_py.passes import PIPELINE, Pass
 
 
@@ -242,6 +243,10 @@ class Queue(ABC):
             ContextLostError: The context is lost.
         """
         self._schedule.submit(operation)
+
+    def wait_for_room(self, seconds: float | None = None) -> None:
+        """Block while work that can run keeps too much host memory, for so many seconds at most."""
+        self._schedule.wait_for_room(seconds)
 
     def withdraw(self, operation: Operation) -> None:
         """Take work out again, if it has not begun."""

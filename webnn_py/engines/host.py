@@ -15,8 +15,8 @@ from webnn_py.core.errors import OperationError
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Run
-from webnn_py.ordering.schedule import Executor
 
 ALIGNMENT = 64
 """Bytes; what XLA asks of memory that it does not copy."""

@@ -37,6 +37,7 @@ class Operation:
         reads: The memory that it reads and others may write.
         writes: The memory that it writes.
         title: What messages call it.
+        kept_bytes: Bytes of host memory that it keeps until it is done.
         number: Its place in the order of submission.
         held: What holds it back, while something does or it is followed by what it holds back.
     """
@@ -49,6 +50,7 @@ class Operation:
     reads: Sequence[Memory] = ()
     writes: Sequence[Memory] = ()
     title: str = "work"
+    kept_bytes: int = 0
     number: int = -1
     held: Held | None = None
 
