@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.backend.networks import encoder
+from tests.backend.networks import assert_like, encoder
 from tests.graphs import awaited, normal
 from tests.internals import engine_of, session_of
-from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
+from webnn_py import (
+    MLAwaitedExecution,
+    MLContext,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperand,
+    Timeline,
+    ValidationError,
+    ml,
+)
 from webnn_py.api.graph import compiled_of
+from webnn_py.ir import Graph
+from webnn_py.passes import Derive, derive_anew
 
 LARGE = os.environ.get("WEBNN_LARGE_ENCODER") == "1"
 LAYERS, WIDTH, HEADS = (12, 384, 6) if LARGE else (2, 16, 2)
@@ -60,6 +73,10 @@ def encoding(context: MLContext, batch: Any = "batch", length: Any = "length") -
     return b.build_sync({"y": encoder(b, batch, length, LAYERS, WIDTH, HEADS)})
 
 
+def at(batch: int, length: int) -> tuple[tuple[str, int], ...]:
+    return ("batch", batch), ("length", length)
+
+
 def inputs_of(batch: int, length: int) -> dict[str, Any]:
     return {
         "x": normal(batch, length, WIDTH, seed=batch),
@@ -101,6 +118,95 @@ def test_a_size_is_compiled_once(gpu: MLContext, made: Made) -> None:
     for length in (13, 11):
         awaited(graph, inputs_of(2, length))
     assert (made.pipelines, made.constants) == ([], [])
+
+
+def keeping(context: MLContext, **options: Any) -> MLContext:
+    """A context of the same kind that keeps fewer executables."""
+    return ml.create_context_sync(device_type=context.device_type, **options)
+
+
+def compiled_for(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> tuple[MLGraph, list[tuple[int, ...]]]:
+    """An open encoder, and a list of the shapes that it is compiled for from now on."""
+    graph, session, found = encoding(context), session_of(context), []
+    compile_now = session.compile
+
+    def compile(recipe: Graph, derive: Derive = derive_anew) -> Any:
+        found.append(recipe.inputs[1].shape)
+        return compile_now(recipe, derive)
+
+    monkeypatch.setattr(session, "compile", compile)
+    return graph, found
+
+
+def test_sizes_used_last_stay_compiled(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    with keeping(context, max_prepared_sizes=2) as context:
+        graph, compiled = compiled_for(context, monkeypatch)
+        one, two, three = (1, 1), (2, 2), (1, 3)
+        for sizes in (one, two, one, three, one, three, one):
+            awaited(graph, inputs_of(*sizes))
+        assert compiled == [one, two, three]
+        awaited(graph, inputs_of(*two))
+        awaited(graph, inputs_of(*three))
+        assert compiled == [one, two, three, two, three]
+
+
+def test_memory_limits_what_stays_compiled(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = (2, 32), (1, 1)
+    with ml.create_context_sync(device_type="gpu", max_prepared_bytes=1 << 16) as context:
+        graph, compiled = compiled_for(context, monkeypatch)
+        made = Made(context, monkeypatch)
+        for sizes in (small, (1, 2), small, (1, 2)):
+            awaited(graph, inputs_of(*sizes))
+        assert compiled == [small, (1, 2)]
+        for sizes in (large, large, small, small):
+            awaited(graph, inputs_of(*sizes))
+        assert compiled == [small, (1, 2), large, small]
+        weights = sum(made.constants)
+        encoding(context, 1, 1)
+        assert sum(made.constants) == 2 * weights
+
+
+def test_what_runs_needs_no_room(context: MLContext) -> None:
+    sizes = SIZES[:4] * 6
+    with keeping(context, max_prepared_sizes=1, max_prepared_bytes=0) as context:
+        graph, execution = encoding(context), MLAwaitedExecution(context)
+
+        async def main() -> list[dict[str, Any]]:
+            runs = (execution.compute(graph, inputs_of(*each)) for each in sizes)
+            return await asyncio.gather(*runs)
+
+        for each, got in zip(sizes, asyncio.run(main()), strict=True):
+            assert_like(got, awaited(graph, inputs_of(*each)))
+
+
+def test_what_waits_needs_no_room(context: MLContext) -> None:
+    """A dispatch is parked, its executable is dropped, and then it runs."""
+    with keeping(context, max_prepared_sizes=1) as context:
+        graph, go = encoding(context), Timeline()
+        inputs = {n: context.create_tensor_sync("float32", array.shape, writable=True)
+                  for n, array in inputs_of(2, 5).items()}  # fmt: skip
+        for name, array in inputs_of(2, 5).items():
+            context.write_tensor(inputs[name], array)
+        output = context.create_tensor_sync("float32", [2, 5, WIDTH], readable=True)
+        context.dispatch(graph, inputs, {"y": output}, sync=[go(wait=1)])
+        there = weakref.ref(compiled_of(graph).executable(session_of(context), sizes=at(2, 5)))
+        graph.prepare_sync({"batch": 1, "length": 1})
+        assert compiled_of(graph).executable_there(session_of(context), at(2, 5)) is None
+        go.signal(1)
+        got = context.read_tensor_sync(output)
+        gc.collect()
+        assert there() is None
+        np.testing.assert_allclose(got, awaited(graph, inputs_of(2, 5))["y"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["max_prepared_sizes", "max_prepared_bytes"])
+def test_numbers_that_say_nothing_are_refused(name: str) -> None:
+    wrong: list[Any] = [-1, 1.5, "16", True, *([None, 0] if name == "max_prepared_sizes" else [])]
+    for value in wrong:
+        with pytest.raises(ValidationError, match=f"option '{name}'"):
+            ml.create_context_sync(**{name: value})
 
 
 Weighted = Callable[[MLGraphBuilder, MLOperand], MLOperand]

@@ -65,6 +65,33 @@ def test_no_more_are_kept_than_are_to_be() -> None:
     assert [key for key, ref in enumerate(made) if ref() is not None] == [7, 8, 9]
 
 
+def test_what_takes_too_many_bytes_goes(make: Making) -> None:
+    """All but the one used last, and what all of them share is free."""
+    pieces = {1: {"a": 40}, 2: {"b": 30}, 3: {"c": 20, "b": 30}, 4: {"d": 500}}
+    cache = RecentlyUsed(
+        make, Room(9, 100), lambda made: {"all": 1000, **pieces[int(made.split()[-1])]}
+    )
+    for key in (1, 2, 3):
+        cache.get(key)
+    assert [cache.find(key) is None for key in pieces] == [False, False, False, True]
+    cache.get(4)
+    assert [cache.find(key) is None for key in pieces] == [True, True, True, False]
+    for key in (1, 2, 1, 4):
+        cache.get(key)
+    assert make.made == [1, 2, 3, 4, 1, 2, 4]
+
+
+def test_what_is_there_is_found_and_nothing_is_made_for_it(make: Making) -> None:
+    cache = RecentlyUsed(make, Room(2))
+    assert cache.find(1) is None
+    for key in (1, 2):
+        cache.get(key)
+    assert cache.find(1) == "for 1"
+    cache.get(3)
+    assert (cache.find(1), cache.find(2)) == ("for 1", None)
+    assert make.made == [1, 2, 3]
+
+
 def test_it_is_made_once_however_many_ask(make: Making) -> None:
     make.gate = threading.Event()
     cache = RecentlyUsed(make, Room(1))

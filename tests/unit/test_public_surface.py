@@ -34,7 +34,10 @@ ERRORS = {
     "WaitTimeoutError": TimeoutError,
 }
 
-CREATE = "device * device_type power_preference accelerated engine engine_options workers"
+CREATE = (
+    "device * device_type power_preference accelerated engine engine_options workers"
+    " max_prepared_sizes max_prepared_bytes"
+)
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has
 # the operators' methods besides, and the errors have those of Python's exceptions.

@@ -22,11 +22,11 @@ class Room:
 
     Attributes:
         most: How many.
-        most_bytes: Bytes of memory; what all that is kept shares does not count.
+        most_bytes: Bytes of memory, None for no limit; what all that is kept shares does not count.
     """
 
     most: int = 16
-    most_bytes: int = 1 << 30
+    most_bytes: int | None = 1 << 30
 
 
 def _nothing(made: object) -> Held:
@@ -97,11 +97,13 @@ class RecentlyUsed(Generic[T]):
 
     def _make_room(self) -> None:
         """Drop what was used first until the rest fits."""
+        room = self._room
         there = {key: made.wait() for key, made in self._made.items() if made.done}
         held = [self._held(made) for made in there.values()]
-        kept = min(len(held), self._room.most)
-        while kept > 1 and _own_bytes(held[-kept:]) > self._room.most_bytes:
-            kept -= 1
+        kept = min(len(held), room.most)
+        if room.most_bytes is not None:
+            while kept > 1 and _own_bytes(held[-kept:]) > room.most_bytes:
+                kept -= 1
         for key in list(there)[: len(held) - kept]:
             del self._made[key]
         if self._latest is not None and self._latest[0] not in self._made:
