@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webnn_py.api.profile import MLProfile, MLProfileRow
     from webnn_py.api.promise import MLPromise
     from webnn_py.api.session import MLContextLostInfo
+    from webnn_py.api.slicing import MLSlicedDispatch
     from webnn_py.api.tensor import MLTensor
     from webnn_py.core.devices import MLDeviceType, MLPowerPreference
     from webnn_py.core.dimensions import MLDimension
@@ -70,6 +71,7 @@ _HOMES = {
     "api.profile": ("MLProfile", "MLProfileRow"),
     "api.promise": ("MLPromise",),
     "api.session": ("MLContextLostInfo",),
+    "api.slicing": ("MLSlicedDispatch",),
     "api.tensor": ("MLTensor",),
     "ordering.timeline": ("Timeline", "TimelinePoint"),
 }
@@ -96,6 +98,7 @@ __all__ = [
     "MLProfile",
     "MLProfileRow",
     "MLPromise",
+    "MLSlicedDispatch",
     "MLTensor",
     "NotSupportedError",
     "OperationError",

@@ -60,6 +60,7 @@ CONTRACT = {
         "op_support_limits": "",
         "read_tensor_async": "tensor out",
         "read_tensor_sync": "tensor out",
+        "slice_dispatch": "graph inputs outputs",
         "submit": "command_buffers sync",
         "write_tensor": "tensor value",
     },
@@ -87,6 +88,7 @@ CONTRACT = {
     "MLAwaitedExecution": {"compute": "graph inputs outputs sync"},
     "MLCommandEncoder": {
         "dispatch": "graph inputs outputs",
+        "dispatch_slice": "job * budget_ms",
         "finish": "* label",
         "initialize_graph": "graph constants",
     },
@@ -109,6 +111,7 @@ CONTRACT = {
         "step": None,
     },
     "MLPromise": {"done": None},
+    "MLSlicedDispatch": {"done": None, "progress": None},
     "MLTensor": {
         "__dlpack__": "* stream max_version dl_device copy",
         "__dlpack_device__": "",

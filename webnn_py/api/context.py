@@ -13,6 +13,7 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
+from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.api.tensor_memory import check_not_held
@@ -27,7 +28,7 @@ from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-class MLContext(Suggesting):
+class MLContext(Slicing, Suggesting):
     """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after

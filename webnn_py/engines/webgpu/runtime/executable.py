@@ -7,14 +7,16 @@ from typing import Any
 
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.engines.device import Commands, DeviceExecutable
+from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
 from webnn_py.engines.webgpu.runtime import awaited, profiling
 from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.recording import Recording
+from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 
 
 class WebGPUExecutable(DeviceExecutable):
@@ -46,6 +48,17 @@ class WebGPUExecutable(DeviceExecutable):
         """Into a `Recording`."""
         assert isinstance(commands, Recording)
         commands.run(self.loaded, inputs, outputs)
+
+    def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
+        """Over buffers that no other run uses meanwhile."""
+        with device_errors("preparing a run in slices"):
+            return SlicedGraphRun(self.loaded, inputs, outputs)
+
+    def record_slice(self, commands: Commands, run: SlicedRun, seconds: float) -> bool:
+        """Into a `Recording`."""
+        assert isinstance(commands, Recording)
+        assert isinstance(run, SlicedGraphRun)
+        return commands.slice(run, seconds)
 
     def initialize(
         self, commands: Commands, bound: BoundInputs, constants: Mapping[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import wgpu
@@ -23,6 +23,8 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
 from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Descriptor, Value
+
+T = TypeVar("T")
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -64,6 +66,8 @@ class LoadedGraph:
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._own: dict[Value, Binding] = {}
         self._io: dict[Value, Binding] = {}
+        self._apart: list[LoadedGraph] = []
+        self._costs: Any = None
         self._check_sizes()
         pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in checkpoints(kernels)]
         self._place_constants()
@@ -128,10 +132,34 @@ class LoadedGraph:
         parts = (*kernel.reads, kernel.writes)
         with device_errors(f"binding {kernel.name}"):
             layout = pipeline.get_bind_group_layout(0)
-            step = Step(kernel, pipeline, layout, parts, numbers, None)
-            if all(part.value in self._own for part in parts):
-                step = replace(step, fixed=self._bind_group(step, self._own))
-        return step
+        return self._fixed(Step(kernel, pipeline, layout, parts, numbers, None))
+
+    def _fixed(self, step: Step) -> Step:
+        """A step with its bind group, if that is always the same."""
+        if not all(part.value in self._own for part in step.parts):
+            return step
+        with device_errors(f"binding {step.kernel.name}"):
+            return replace(step, fixed=self._bind_group(step, self._own))
+
+    def take_apart(self) -> LoadedGraph:
+        """The same graph over intermediates of its own, which nobody else has until `give_back`."""
+        with self._lock:
+            if self._apart:
+                return self._apart.pop()
+        return _LoadedApart(self)
+
+    def give_back(self, twin: LoadedGraph) -> None:
+        """End what `take_apart` began; who takes it next follows in the queue."""
+        with self._lock:
+            self._apart.append(twin)
+
+    def costs(self, make: Callable[[LoadedGraph], T]) -> T:
+        """What is known of the time that this graph takes, kept for all its runs in slices."""
+        with self._lock:
+            if self._costs is None:
+                self._costs = make(self)
+            found: T = self._costs
+            return found
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
         bound = [places[part.value].part(part) for part in step.parts]
@@ -191,6 +219,17 @@ class LoadedGraph:
                 size = self.compiled.bytes_of(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
+
+
+class _LoadedApart(LoadedGraph):
+    """A graph with the pipelines and constants of another one, and its own of all else."""
+
+    def __init__(self, loaded: LoadedGraph) -> None:
+        vars(self).update(vars(loaded))
+        self._lock, self._commands, self._apart = threading.Lock(), PlaceCache(), []
+        self._own, self._io = dict(self._own), {}
+        self._place_intermediates()
+        self._steps = [self._fixed(step) for step in checkpoints(self._steps)]
 
 
 def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:

@@ -24,8 +24,8 @@ from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_p
 from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 
-MOST_STAMPS = 4096
-"""Timestamps that one query set holds, on any device."""
+MOST_PASSES = 2048
+"""Passes whose timestamps one query set holds, on any device."""
 
 
 def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
@@ -51,11 +51,16 @@ def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
         *seconds, whole = clock.measure(
             [*(DispatchCommands([each]) for each in dispatches), DispatchCommands(dispatches)]
         )
-    return RunTime(_steps(loaded.compiled, seconds), whole, clock.name)
+    return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock.name)
 
 
-def _steps(compiled: Compiled, seconds: Sequence[float]) -> tuple[StepTime, ...]:
-    """One step for the kernels of each root."""
+def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTime, int]]:
+    """A step for the kernels of each root, and how many these are.
+
+    Args:
+        compiled: The graph.
+        seconds: What each kernel took.
+    """
     roots = {kernel.root for kernel in compiled.kernels}
     parts = itertools.groupby(
         zip(compiled.kernels, seconds, strict=True), key=lambda part: part[0].root
@@ -65,8 +70,9 @@ def _steps(compiled: Compiled, seconds: Sequence[float]) -> tuple[StepTime, ...]
         kernels, times = zip(*part, strict=True)
         names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
         assert root is not None
-        steps.append(step_of(names, _nodes_of(compiled, root, roots), sum(times), flops_of))
-    return tuple(steps)
+        nodes = _nodes_of(compiled, root, roots)
+        steps.append((step_of(names, nodes, sum(times), flops_of), len(kernels)))
+    return steps
 
 
 def _nodes_of(compiled: Compiled, root: Value, roots: set[Value | None]) -> list[Node]:
@@ -85,11 +91,6 @@ def _nodes_of(compiled: Compiled, root: Value, roots: set[Value | None]) -> list
     return list(reversed(found))
 
 
-def clock_of(gpu: Device) -> Stamps | HostClock:
-    """The device's own clock, else the host's."""
-    return Stamps(gpu) if "timestamp-query" in gpu.handle.features else HostClock(gpu)
-
-
 def flops_of(node: Node) -> int:
     """As `flops`, also of what only this engine has: all steps of a recurrence in one node."""
     if node.op != STEPS:
@@ -100,26 +101,30 @@ def flops_of(node: Node) -> int:
     return 2 * projected.shape[1] * weight.size
 
 
-class Stamps:
-    """Reads the device's clock before and after each pass."""
+def has_clock(gpu: Device) -> bool:
+    """Whether the device can leave timestamps."""
+    return "timestamp-query" in gpu.handle.features
 
-    name = "gpu"
 
-    def __init__(self, gpu: Device) -> None:
-        self._gpu = gpu
+def clock_of(gpu: Device) -> DeviceClock | HostClock:
+    """The device's own clock, else the host's."""
+    return DeviceClock(gpu) if has_clock(gpu) else HostClock(gpu)
 
-    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
-        """The seconds that each takes."""
-        at_once = MOST_STAMPS // 2
-        parts = (commands[i : i + at_once] for i in range(0, len(commands), at_once))
-        return [seconds for part in parts for seconds in self._measure(part)]
 
-    def _measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
-        gpu, count = self._gpu, 2 * len(commands)
+class Stamped:
+    """Records each of some commands in a pass of its own, between two timestamps.
+
+    Args:
+        gpu: A device that has a clock.
+        encoder: A GPUCommandEncoder with no open pass.
+        commands: At most MOST_PASSES.
+    """
+
+    def __init__(self, gpu: Device, encoder: Any, commands: Sequence[DispatchCommands]) -> None:
+        count = 2 * len(commands)
         queries = gpu.handle.create_query_set(type="timestamp", count=count)
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
         stamps = gpu.buffer(8 * count, usage, "timestamps")
-        encoder = gpu.encoder("profile")
         for number, each in enumerate(commands):
             writes = {
                 "query_set": queries,
@@ -130,12 +135,38 @@ class Stamps:
             each.encode(compute)
             compute.end()
         encoder.resolve_query_set(queries, 0, count, stamps, 0)
-        copy = gpu.staging.copy(encoder, Binding(stamps, 0, 8 * count))
-        gpu.queue.submit([encoder.finish()])
-        ticks = np.empty(count, np.int64)
-        gpu.staging.read([(copy, ticks)], Cancellation())
-        seconds = np.maximum(ticks[1::2] - ticks[::2], 0) * timestamp_period(gpu.queue) * 1e-9
-        found: list[float] = seconds.tolist()
+        self._copy = gpu.staging.copy(encoder, Binding(stamps, 0, 8 * count))
+        self._gpu = gpu
+        self._ticks = np.empty(count, np.int64)
+
+    def read(self) -> list[float]:
+        """The seconds that each pass took, once the commands have run, which are submitted.
+
+        Raises:
+            ContextLostError: The device was lost meanwhile.
+        """
+        self._gpu.staging.read([(self._copy, self._ticks)], Cancellation())
+        ticks = np.maximum(self._ticks[1::2] - self._ticks[::2], 0)
+        seconds: list[float] = (ticks * timestamp_period(self._gpu.queue) * 1e-9).tolist()
+        return seconds
+
+
+class DeviceClock:
+    """Reads the device's clock before and after each pass."""
+
+    name = "gpu"
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+
+    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
+        """The seconds that each takes."""
+        found: list[float] = []
+        for first in range(0, len(commands), MOST_PASSES):
+            encoder = self._gpu.encoder("profile")
+            stamped = Stamped(self._gpu, encoder, commands[first : first + MOST_PASSES])
+            self._gpu.queue.submit([encoder.finish()])
+            found += stamped.read()
         return found
 
 
