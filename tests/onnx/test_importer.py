@@ -63,16 +63,6 @@ def test_add_to_continues_a_graph(cpu: MLContext) -> None:
         add_to(MLGraphBuilder(cpu), made, {"a": np.ones(2, np.int64)})
 
 
-def test_open_dimensions_are_fixed_by_input_shapes(cpu: MLContext) -> None:
-    made = model([node("Relu", ["x"], ["y"])], {"x": ["batch", 2]}, ["y"])
-    with pytest.raises(ValidationError, match=r"input_shapes=\{'x'.*'batch'"):
-        load(made, cpu)
-    assert load(made, cpu, {"x": [3, 2]}).outputs["y"].shape == (3, 2)
-    assert load(made, cpu, {"batch": 4}).outputs["y"].shape == (4, 2)
-    with pytest.raises(ValidationError, match="the model has"):
-        load(made, cpu, {"x": [3, 3]})
-
-
 def test_all_that_cannot_be_mapped_is_in_one_message(cpu: MLContext) -> None:
     nodes = [
         node("NonZero", ["x"], ["i"], name="first"),

@@ -19,7 +19,6 @@ LAYERS = (
     ("core",),
     ("ir",),
     ("memory", "ops", "ordering"),
-    ("storage",),
     ("passes",),
     ("engines",),
     ("api",),

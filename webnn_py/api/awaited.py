@@ -89,7 +89,8 @@ class MLAwaitedExecution(Suggesting):
             compiled = compiled_of(graph)
             compiled.check_usable(self._session)
             signature, sizes = compiled.fixed(inputs)
-            executable = compiled.executable_there(self._session, sizes)
+            ready = compiled.is_ready(sizes)
+            executable = compiled.executable(self._session, sizes=sizes) if ready else None
             given = self._given(compiled, signature, inputs, outputs)
             if executable is None:
                 return self._compile_first(compiled, sizes, given, waits)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeGuard
 
 from webnn_py.core import polynomials
@@ -12,6 +14,10 @@ from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
 
 MAX_DIMENSION = 2**31 - 1
+
+Question = tuple[str, "MLDimension"]
+"""What is not known of something for all sizes: whether it is ">=" or "==" 0."""
+_asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 
 
 class MLDimension:
@@ -172,6 +178,7 @@ class MLDimension:
         low, high = span(over)
         if low >= 0 or high < 0:
             return low >= 0
+        _note(">=", over)
         raise ValidationError(
             f"whether `{self} {relation} {other}` is not known{_for(over)}{_deciding(over)}"
         )
@@ -318,8 +325,59 @@ def undecided(got: object, expected: object) -> str:
         over: Any = a - b  # type: ignore[operator]
         if _is_never_zero(over):
             return ""
+        if not found:
+            _note("==", over)
         found = found or f"; whether `{a} == {b}` is not known{_for(over)}{_equating(a, b, over)}"
     return found
+
+
+@contextmanager
+def questions() -> Iterator[list[Question]]:
+    """What rules ask of open dimensions and is not known, for one who can choose the bounds."""
+    found: list[Question] = []
+    token = _asked.set(found)
+    try:
+        yield found
+    finally:
+        _asked.reset(token)
+
+
+def _note(relation: str, over: MLDimension) -> None:
+    asked = _asked.get()
+    if asked is not None:
+        asked.append((relation, over))
+
+
+def narrowed(question: Question) -> tuple[str, int, int] | None:
+    """The one size that a question is about, and the bounds within which its answer is yes.
+
+    None where it is about several, or the answer is never yes.
+    """
+    relation, over = question
+    if len(over.names) != 1:
+        return None
+    (symbol,) = over._symbols.values()
+    name, low, high = symbol.name, symbol.low, symbol.high
+    rises = over.evaluate({name: high}) > over.evaluate({name: low})
+
+    def turn(least: int) -> int:
+        """The first size that is on the other side of a number than the lowest one is."""
+        return _first(low, high + 1, lambda n: (over.evaluate({name: n}) >= least) == rises)
+
+    if relation == "==":
+        low, high = sorted((turn(0), turn(1)))
+        return (name, low, high - 1) if low < high else None
+    low, high = (turn(0), high) if rises else (low, turn(0) - 1)
+    return (name, low, high) if low <= high else None
+
+
+def paired(question: Question) -> tuple[str, str] | None:
+    """The two sizes that a question asks to be equal, where it asks just this."""
+    relation, over = question
+    if relation != "==" or len(over.names) != 2:
+        return None
+    one, other = (MLDimension(polynomials.single(s)) for s in over._symbols.values())
+    return over.names[:2] if over in (one - other, other - one) else None
 
 
 def _is_never_zero(value: int | MLDimension) -> bool:
@@ -367,16 +425,8 @@ def _equating(a: object, b: object, over: MLDimension) -> str:
     """What would make two sizes equal whose difference is given, as the end of a message."""
     if symbol_of(a) is not None and symbol_of(b) is not None:
         return "; give both one name"
-    if len(over.names) == 1:
-        (symbol,) = over._symbols.values()
-        rises = over.evaluate({symbol.name: symbol.high}) > 0
-
-        def reached(size: int) -> bool:
-            value = over.evaluate({symbol.name: size})
-            return value >= 0 if rises else value <= 0
-
-        size = _first(symbol.low, symbol.high, reached)
-        if over.evaluate({symbol.name: size}) == 0:
-            return f"; give dimensions={{{symbol.name!r}: {size}}}"
+    found = narrowed(("==", over))
+    if found is not None:
+        return f"; give dimensions={{{found[0]!r}: {found[1]}}}"
     names = ", ".join(f"{name!r}: …" for name in over.names)
     return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

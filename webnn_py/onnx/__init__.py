@@ -18,7 +18,7 @@ from webnn_py.core.errors import NotSupportedError
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
-    from webnn_py.onnx.model import InputShapes
+    from webnn_py.onnx.inputs import InputShapes
 
 __all__ = ["add_to", "load", "to_onnx"]
 
@@ -27,27 +27,29 @@ def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = 
     """Build a graph of an ONNX model.
 
     Bools are uint8 tensors of 0 and 1. Nodes are labelled by their names, weights named by their
-    initializers.
+    initializers. Dimensions that the model leaves open are so in the graph, called as the model
+    calls them (an input's name and the axis where it does not); their bounds are those within
+    which its nodes work.
 
     Args:
         path_or_model: A path, the bytes of a file, or an onnx.ModelProto.
         ctx: Where the graph will run.
-        input_shapes: Shapes by inputs' names, and sizes by the names of dimensions, for what the
-            model leaves open.
+        input_shapes: What is fixed of that: shapes by inputs' names (names of sizes and -1 leave
+            them open), sizes or bounds (lowest, highest) by the names of dimensions.
 
     Raises:
         NotSupportedError: Nodes that WebNN cannot express, all in one message; or the extra `onnx`
             is not installed.
         DataError: The model is damaged or contradicts itself, or its external data is not there.
-        ValidationError: An input has open dimensions.
+        ValidationError: `input_shapes` names what the model does not have, or does not fit it; or
+            an input has no shape at all.
 
     Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
     """
     importing = _importer()
-    builder = MLGraphBuilder(ctx)
-    model = importing.Model(path_or_model)
-    found = importing.Importer(builder, model).run(shapes=input_shapes)
-    return builder.build_sync(importing.outputs(builder, found))
+    builder, found = importing.imported(ctx, importing.Model(path_or_model), input_shapes or {})
+    graph: MLGraph = builder.build_sync(importing.outputs(builder, found))
+    return graph
 
 
 def add_to(
@@ -57,7 +59,8 @@ def add_to(
 
     Args:
         builder: Where its nodes go.
-        model: A path, the bytes of a file, or an onnx.ModelProto.
+        model: A path, the bytes of a file, or an onnx.ModelProto. Its open dimensions are the
+            builder's of these names.
         inputs: Operands in the place of the model's inputs, by name; or arrays, for inputs whose
             contents are constant. The others become inputs of the builder.
 

@@ -19,7 +19,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.onnx.emitter import BOOL
-from webnn_py.onnx.importing import Importer, Model, outputs
+from webnn_py.onnx.importing import Importer, Inputs, Model, outputs
 from webnn_py.onnx.tensor import Array
 
 DEVICES = {"CPU": "cpu"}
@@ -39,8 +39,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     def __init__(self, model: Any, context: MLContext) -> None:
         self._model = Model(model)
         self._context = context
-        given = {one.name for one in self._model.graph.initializer}
-        self._names = [v.name for v in self._model.graph.input if v.name not in given]
+        self._names = [value.name for value in self._model.inputs]
         self._built: dict[Any, tuple[MLGraph, set[str]]] = {}
         self._fixed: set[str] = set()
 
@@ -86,7 +85,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             importer = Importer(builder, self._model)
             shapes = {name: list(a.shape) for name, a in arrays.items() if name not in fixed}
             try:
-                found = importer.run(fixed, shapes)
+                found = importer.run(fixed, Inputs(self._model.inputs, shapes))
             except NotSupportedError:
                 more = (importer.needed & arrays.keys()) - self._fixed
                 if not more:

@@ -59,7 +59,8 @@ def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, 
 def _type(tensor: Any) -> Any:
     if not isinstance(tensor, Tensor):
         return onnx.TypeProto()
-    return onnx.helper.make_tensor_type_proto(tensor.elem, tensor.shape)
+    shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
+    return onnx.helper.make_tensor_type_proto(tensor.elem, shape)
 
 
 def bound(body: Any, node: Any, schema: Any) -> list[Any]:

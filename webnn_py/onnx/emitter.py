@@ -9,8 +9,18 @@ import numpy as np
 import onnx
 
 from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
-from webnn_py.onnx.tensor import ELEMENT_TYPES, Array, Tensor, of_array, refuse
+from webnn_py.onnx.tensor import (
+    ELEMENT_TYPES,
+    Array,
+    Share,
+    Tensor,
+    narrowing,
+    of_array,
+    of_sizes,
+    refuse,
+)
 from webnn_py.ops.operand import MLOperand
 
 BOOL = onnx.TensorProto.BOOL
@@ -54,7 +64,8 @@ class Emitter:
             first = tensors[0]
             args = [self._argument(one, first) for one in given]
             options = {key: self._option(value) for key, value in options.items()}
-            made = method(*args, **options, label=self.label)
+            with narrowing():
+                made = method(*args, **options, label=self.label)
             like = tensors[1] if name == "where" else first
             inputs = frozenset[str]().union(*(one.inputs for one in tensors))
             kind = _kind(name, like)
@@ -78,6 +89,8 @@ class Emitter:
 
     def operand(self, tensor: Tensor) -> MLOperand:
         """The operand of a tensor; of one that is known, a constant made once."""
+        if tensor.operand is None and tensor.sizes is not None:
+            tensor.operand = self._measured(tensor)
         if tensor.operand is None:
             data_type = tensor.data_type
             assert tensor.array is not None
@@ -90,6 +103,45 @@ class Emitter:
                 name=tensor.name,
             )
         return tensor.operand
+
+    def _measured(self, tensor: Tensor) -> MLOperand:
+        """Contents that follow from open dimensions, as numbers when the graph runs."""
+        assert tensor.sizes is not None
+        parts = [self._number(size, tensor.data_type) for size in tensor.sizes.flat]
+        whole = self.concat(parts, 0) if len(parts) > 1 else parts[0]
+        return self.operand(self.moved(whole, tensor.shape))
+
+    def _number(self, size: Any, data_type: str) -> Tensor:
+        """A list of one number: an open dimension is how many ones fill it."""
+        if isinstance(size, Share):
+            above = self._number(size.numerator, data_type)
+            made: Tensor = self.div(above, float(size.denominator))
+            return made
+        if not is_dimension(size):
+            return of_array(np.asarray([float(size)]).astype(data_type))
+        low, high = size.bounds
+        if -low > high:
+            negative: Tensor = self.mul(self._number(-size, data_type), self._one(-1, data_type))
+            return negative
+        ones = self.expand(self._one(1, "int64"), [size - low + 1])
+        total = self.reduce_sum(ones, axes=[0], keep_dimensions=True)
+        return self.to(self.add(total, self._one(low - 1, "int64")), data_type)
+
+    def _one(self, number: int, data_type: str) -> Tensor:
+        return of_array(np.asarray([number], data_type))
+
+    def size(self, value: int) -> Tensor:
+        """A scalar int64 that is a size or place, which may be open."""
+        return of_sizes(np.asarray(value, object), onnx.TensorProto.INT64)
+
+    def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
+        """0, 1, 2 and so on, up to a size, along one of several axes."""
+        shape = [count if i == axis else 1 for i in range(rank)]
+        if not is_dimension(count):
+            return of_array(np.arange(count, dtype=np.int64).reshape(shape))
+        ones = self.expand(self._one(1, "int64"), shape)
+        made: Tensor = self.cumulative_sum(ones, axis, exclusive=True)
+        return made
 
     def packed(self, array: Array, data_type: MLOperandDataType, name: str = "") -> Tensor:
         """A constant of 4-bit integers, from an array of one element a byte."""

@@ -49,9 +49,9 @@ FOLDED = frozenset(
         "Less", "LessOrEqual", "Log", "Max", "Mean", "MelWeightMatrix", "Min", "Mod", "Mul",
         "Neg", "NonZero", "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2",
         "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-        "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Shape", "Sign", "Sin",
-        "Sinh", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tan", "Tanh", "Tile",
-        "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
+        "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "ScatterElements", "ScatterND",
+        "Shape", "Sign", "Sin", "Sinh", "Size", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
+        "Tan", "Tanh", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze", "Where", "Xor",
     ]
 )
 # fmt: on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
@@ -11,19 +12,22 @@ import onnx
 
 from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
-from webnn_py.onnx import bodies, control, folding
+from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.handlers import handler_of
-from webnn_py.onnx.model import InputShapes, Model, input_shape, opsets_of
+from webnn_py.onnx.inputs import Inputs
+from webnn_py.onnx.model import Model, opsets_of
 from webnn_py.onnx.reasons import reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
+    NarrowerError,
     Tensor,
     UnknownValueError,
     UnmappableError,
     element_name,
     of_array,
+    of_sizes,
     webnn_type,
 )
 from webnn_py.ops.operand import MLOperand
@@ -42,26 +46,29 @@ class Importer:
     Args:
         builder: Where its nodes go.
         model: What to import.
+        may_narrow: Whether the bounds of open dimensions are the caller's to choose: then a node
+            that wants narrower ones is a NarrowerError.
 
     Attributes:
         needed: Inputs whose contents a node needs at import.
     """
 
-    def __init__(self, builder: MLGraphBuilder, model: Model) -> None:
+    def __init__(self, builder: MLGraphBuilder, model: Model, may_narrow: bool = False) -> None:
         self.emitter = Emitter(builder)
         self.model = model
+        self._may_narrow = may_narrow
         self.needed: set[str] = set()
         self._failures: list[tuple[str, str, str]] = []
         self._count = 0
 
     def run(
-        self, inputs: Mapping[str, Any] | None = None, shapes: InputShapes | None = None
+        self, inputs: Mapping[str, Any] | None = None, shapes: Inputs | None = None
     ) -> dict[str, Tensor]:
         """Import the model's graph.
 
         Args:
             inputs: Operands and arrays in the place of inputs; the others become the builder's.
-            shapes: Shapes of inputs and sizes of dimensions, where the model leaves them open.
+            shapes: The shapes of these, if not those of the model.
 
         Returns:
             The model's outputs by name.
@@ -71,13 +78,13 @@ class Importer:
             DataError: The model contradicts itself.
         """
         try:
-            return self._run(inputs or {}, shapes or {})
-        except (MLError, MemoryError):
+            return self._run(inputs or {}, shapes or Inputs(self.model.inputs, {}))
+        except (MLError, NarrowerError, MemoryError):
             raise
         except Exception as error:  # what no valid model has, such as names that are no text
             raise DataError(f"onnx: the model is damaged: {error}") from error
 
-    def _run(self, inputs: Mapping[str, Any], shapes: InputShapes) -> dict[str, Tensor]:
+    def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:
         graph = self.model.graph
         scope: Scope = {}
         for tensor in graph.initializer:
@@ -104,37 +111,37 @@ class Importer:
         except UnmappableError as error:
             self._failures.append(("output", name, str(error)))
 
-    def _inputs(self, scope: Scope, given: Mapping[str, Any], shapes: InputShapes) -> None:
-        values = self.model.graph.input
-        names = {value.name for value in values}
-        for name in given:
-            if name not in names:
-                raise ValidationError(f"onnx: the model has no input {name!r}; it has {names}")
-        for value in values:
-            kind = value.type.tensor_type.elem_type
-            if value.name in given:
-                scope[value.name] = _given(value.name, given[value.name], kind)
-            elif value.name in scope:
-                continue  # an initializer is its default
-            elif not value.type.HasField("tensor_type"):
-                which = value.type.WhichOneof("value") or "no type"
-                self._failures.append(("input", value.name, f"WebNN has no {which}"))
-                scope[value.name] = FAILED
-            else:
+    def _inputs(self, scope: Scope, given: Mapping[str, Any], shapes: Inputs) -> None:
+        values = {value.name: value for value in self.model.graph.input}
+        for name, value in given.items():
+            if name not in values:
+                raise ValidationError(
+                    f"onnx: the model has no input {name!r}; it has {', '.join(values)}"
+                )
+            tensor = _given(name, value, values[name].type.tensor_type.elem_type)
+            scope[name] = tensor
+            shapes.made(name, tensor.shape)
+        for name in shapes.in_order():
+            if name not in given:
                 try:
-                    data_type: Any = webnn_type(kind)
+                    scope[name] = self._input(values[name], shapes)
                 except UnmappableError as error:
-                    self._failures.append(("input", value.name, str(error)))
-                    scope[value.name] = FAILED
-                    continue
-                shape = input_shape(value, shapes)
-                if 0 in shape:  # without elements there is nothing to wait for
-                    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
-                    scope[value.name] = of_array(np.empty(shape, dtype))
-                    continue
-                operand = self.emitter.builder.input(value.name, data_type, shape)
-                names_of = frozenset([value.name])
-                scope[value.name] = Tensor(kind, shape, None, operand, names_of, is_input=True)
+                    self._failures.append(("input", name, str(error)))
+                    scope[name] = FAILED
+
+    def _input(self, value: Any, shapes: Inputs) -> Tensor:
+        if not value.type.HasField("tensor_type"):
+            raise UnmappableError(f"WebNN has no {value.type.WhichOneof('value') or 'no type'}")
+        kind = value.type.tensor_type.elem_type
+        data_type: Any = webnn_type(kind)
+        shape = shapes.shape(value.name)
+        if 0 in shape:  # without elements there is nothing to wait for
+            if not all(isinstance(size, int) for size in shape):
+                raise UnmappableError("WebNN has no tensors without elements")
+            return of_array(np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(kind)))
+        operand = self.emitter.builder.input(value.name, data_type, shape)
+        shapes.made(value.name, operand.shape)
+        return Tensor(kind, operand.shape, None, operand, frozenset([value.name]), is_input=True)
 
     def lookup(self, scope: Scope, name: str, where: str) -> Any:
         """What a name stands for.
@@ -185,6 +192,10 @@ class Importer:
             if wanted and (wanted[-1] >= len(results) or results[wanted[-1]] is None):
                 raise UnmappableError(f"its output {wanted[-1]} has no counterpart in WebNN")
             return results
+        except NarrowerError as error:
+            if self._may_narrow:
+                raise
+            self._fail(node, str(error.__cause__))
         except UnmappableError as error:
             if isinstance(error, UnknownValueError):
                 self.needed |= error.inputs
@@ -206,6 +217,8 @@ class Importer:
         return lost
 
     def _fail(self, node: Any, reason: str) -> None:
+        if self._may_narrow:  # who may, has no builder to give them to
+            reason = reason.replace("give dimensions=", "give input_shapes=")
         operator = operator_of(node)
         name = node.name or (node.output[0] if node.output else "")
         if (operator, name, reason) not in self._failures:
@@ -283,12 +296,14 @@ class Importer:
     ) -> list[Tensor] | None:
         if not all(one is None or isinstance(one, Tensor) for one in inputs):
             return None
-        if node.op_type == "Shape" and isinstance(inputs[0], Tensor):
-            return [of_array(_shape(inputs[0].shape, **attributes_of(node)))]
-        if node.op_type == "Size" and isinstance(inputs[0], Tensor):
-            return [of_array(np.asarray(np.prod(inputs[0].shape, dtype=np.int64)))]
-        if any(one is not None and one.array is None for one in inputs):
+        if node.op_type in ("Shape", "Size") and isinstance(inputs[0], Tensor):
+            of = _shape if node.op_type == "Shape" else _size
+            return [of_sizes(of(inputs[0].shape, **attributes_of(node)), onnx.TensorProto.INT64)]
+        given = [one for one in inputs if one is not None]
+        if any(one.array is None and one.sizes is None for one in given):
             return None
+        if any(one.sizes is not None for one in given):
+            return arithmetic.fold(node, inputs, attributes_of(node), opsets)
         arrays = [None if one is None else one.array for one in inputs]
         if not folding.can_fold(node, arrays):
             return None
@@ -319,7 +334,11 @@ def _shape(shape: tuple[int, ...], start: int = 0, end: int | None = None) -> An
     first, last = (
         min(max(i + rank if i < 0 else i, 0), rank) for i in (start, rank if end is None else end)
     )
-    return np.asarray(shape[first:last], np.int64)
+    return np.asarray(shape[first:last], object)
+
+
+def _size(shape: tuple[int, ...]) -> Any:
+    return np.asarray(math.prod(shape), object)
 
 
 def _given(name: str, value: Any, elem: int) -> Tensor:

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.context import MLContext
 from webnn_py.onnx.importer import Importer
+from webnn_py.onnx.inputs import Inputs, InputShapes
 from webnn_py.onnx.model import Model
-from webnn_py.onnx.tensor import Tensor
+from webnn_py.onnx.tensor import NarrowerError, Tensor
 from webnn_py.ops.operand import MLOperand
 
-__all__ = ["Importer", "Model", "outputs"]
+__all__ = ["Importer", "Inputs", "Model", "imported", "outputs"]
+
+
+def imported(
+    ctx: MLContext, model: Model, shapes: InputShapes
+) -> tuple[MLGraphBuilder, dict[str, Tensor]]:
+    """A model in a builder of its own, its open dimensions bounded as its nodes want it.
+
+    Raises:
+        MLError: As `load`.
+    """
+    fewer: list[NarrowerError] = []
+    while True:  # each time there are fewer sizes
+        inputs = Inputs(model.inputs, shapes, fewer)
+        builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
+        try:
+            return builder, Importer(builder, model, may_narrow=True).run(shapes=inputs)
+        except NarrowerError as error:
+            fewer.append(error)
 
 
 def outputs(builder: MLGraphBuilder, found: Mapping[str, Tensor]) -> dict[str, MLOperand]:

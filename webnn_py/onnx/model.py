@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from onnx import external_data_helper, inliner, numpy_helper
 
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.onnx.tensor import Array
-
-InputShapes = Mapping[str, Sequence[int] | int]
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
@@ -62,6 +59,12 @@ class Model:
         """The graph of the model."""
         return self.proto.graph
 
+    @property
+    def inputs(self) -> list[Any]:
+        """The inputs that are to be given: an initializer of its name is an input's default."""
+        names = {tensor.name for tensor in self.graph.initializer}
+        return [value for value in self.graph.input if value.name not in names]
+
     def contents(self, tensor: Any) -> Array:
         """The contents of a tensor that the model holds, external data included.
 
@@ -103,45 +106,3 @@ def opsets_of(imports: Any) -> dict[str, int]:
     found = {("" if one.domain == "ai.onnx" else one.domain): int(one.version) for one in imports}
     found.setdefault("", 1)
     return found
-
-
-def input_shape(value: Any, given: InputShapes) -> tuple[int, ...]:
-    """The shape of a model's input.
-
-    Args:
-        value: The input's onnx.ValueInfoProto.
-        given: Shapes by inputs' names, sizes by names of dimensions.
-
-    Raises:
-        ValidationError: It has open dimensions that `given` does not fix.
-    """
-    own = value.type.tensor_type
-    dims = [d.dim_value if d.HasField("dim_value") else (d.dim_param or "?") for d in own.shape.dim]
-    if value.name in given:
-        fixed = given[value.name]
-        if isinstance(fixed, int):
-            raise ValidationError(
-                f"onnx: input_shapes[{value.name!r}]: got {fixed}, expected a list of dimensions"
-            )
-        shape = tuple(int(size) for size in fixed)
-        fits = not own.HasField("shape") or (
-            len(shape) == len(dims)
-            and all(
-                isinstance(dim, str) or dim == size for dim, size in zip(dims, shape, strict=True)
-            )
-        )
-        if not fits:
-            raise ValidationError(
-                f"onnx: input_shapes[{value.name!r}]: got {list(shape)}, the model has {dims}"
-            )
-        return shape
-    dims = [given.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
-    if not own.HasField("shape") or any(not isinstance(dim, int) for dim in dims):
-        shown = dims if own.HasField("shape") else "no shape"
-        names = sorted({dim for dim in dims if isinstance(dim, str) and dim != "?"})
-        sizes = "".join(f", or {{{name!r}: ...}}" for name in names[:1])
-        raise ValidationError(
-            f"onnx: input {value.name!r} has {shown}; fix its open dimensions:"
-            f" input_shapes={{{value.name!r}: [...]}}{sizes}"
-        )
-    return tuple(int(size) for size in dims if isinstance(size, int))

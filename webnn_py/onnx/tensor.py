@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import onnx
 
-from webnn_py.core.errors import MLError
+from webnn_py.core.dimensions import (
+    MLDimension,
+    is_dimension,
+    narrowed,
+    paired,
+    questions,
+    symbols_of,
+)
+from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]
@@ -49,6 +59,48 @@ class UnknownValueError(UnmappableError):
         self.inputs = inputs
 
 
+class OpenValueError(UnmappableError):
+    """A node needs numbers at import that follow from open dimensions."""
+
+    def __init__(self, what: str, sizes: Array) -> None:
+        names = sorted(symbols_of(sizes.reshape(-1)))
+        told = ", ".join(f"{name!r}: ..." for name in names)
+        super().__init__(
+            f"{what} must be known at import, and follows from open dimensions; give"
+            f" dimensions={{{told}}}"
+        )
+
+
+class NarrowerError(Exception):
+    """A node is right only for fewer sizes.
+
+    Attributes:
+        bounds: Name of an open size, its lowest and its highest value; or else
+        same: Names of two that must be equal.
+    """
+
+    def __init__(
+        self, bounds: tuple[str, int, int] | None, same: tuple[str, str] | None = None
+    ) -> None:
+        super().__init__(bounds or same)
+        self.bounds, self.same = bounds, same
+
+
+@contextmanager
+def narrowing() -> Iterator[None]:
+    """What is not known for all sizes is a NarrowerError, where it would be known for fewer."""
+    with questions() as asked:
+        try:
+            yield
+        except ValidationError as error:
+            if not asked:
+                raise
+            bounds, same = narrowed(asked[0]), paired(asked[0])
+            if bounds is None and same is None:
+                raise
+            raise NarrowerError(bounds, same) from error
+
+
 class BrokenModelError(MLError, ValueError):
     """A model that contradicts itself; becomes a DataError that names the node."""
 
@@ -61,6 +113,13 @@ def element_name(elem: int) -> str:
         return f"element type {elem}"
 
 
+class Share(NamedTuple):
+    """A fraction of a dimension, which is no integer for some sizes."""
+
+    numerator: MLDimension
+    denominator: int
+
+
 @dataclass(slots=True, eq=False)
 class Tensor:
     """One tensor of the model.
@@ -69,6 +128,8 @@ class Tensor:
         elem: ONNX's element type, which tells bool from uint8.
         shape: Its dimensions.
         array: Its contents, where they are known at import.
+        sizes: Its contents, where they follow from open dimensions: integers and MLDimensions, and
+            fractions of them where it is of floats.
         operand: The operand, where one has been made.
         inputs: Names of the model's inputs that the contents depend on.
         name: What the constant is called, where `array` is a weight.
@@ -82,6 +143,7 @@ class Tensor:
     inputs: frozenset[str] = frozenset()
     name: str = ""
     is_input: bool = False
+    sizes: Array | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -116,6 +178,8 @@ class Tensor:
         Raises:
             UnknownValueError: They are known only when the graph runs.
         """
+        if self.sizes is not None:
+            raise OpenValueError(what, self.sizes)
         if self.array is None:
             raise UnknownValueError(what, self.inputs)
         return self.array
@@ -123,6 +187,14 @@ class Tensor:
     def integers(self, what: str) -> list[int]:
         """The contents as a list of integers."""
         return [int(value) for value in self.known(what).reshape(-1)]
+
+    def dimensions(self, what: str) -> list[int]:
+        """The contents as a list of sizes or places, which may be open."""
+        if self.sizes is None:
+            return self.integers(what)
+        if any(type(size) is not int and not is_dimension(size) for size in self.sizes.flat):
+            raise OpenValueError(what, self.sizes)
+        return list(self.sizes.flat)
 
 
 def webnn_type(elem: int) -> str:
@@ -141,6 +213,13 @@ def of_array(array: Any, name: str = "") -> Tensor:
     array = np.asarray(array)
     elem = int(onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     return Tensor(elem, array.shape, array, name=name)
+
+
+def of_sizes(sizes: Array, elem: int) -> Tensor:
+    """A tensor whose contents are numbers or follow from open dimensions."""
+    if any(symbols_of([size]) or isinstance(size, Share) for size in sizes.flat):
+        return Tensor(elem, sizes.shape, sizes=sizes)
+    return of_array(sizes.astype(onnx.helper.tensor_dtype_to_np_dtype(elem)))
 
 
 def refuse(reason: str) -> NoReturn:

@@ -15,6 +15,7 @@ from webnn_py.onnx.handlers import (
     resizing,
     sampling,
     scan,
+    slicing,
 )
 from webnn_py.onnx.registry import HANDLERS, handler_of
 
@@ -35,4 +36,5 @@ __all__ = [
     "resizing",
     "sampling",
     "scan",
+    "slicing",
 ]

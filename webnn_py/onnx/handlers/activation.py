@@ -192,10 +192,8 @@ def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
 def hardmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
     """1 at the first greatest element along an axis, else 0."""
     at = axis % x.rank
-    best = g.arg_max(x, at, keep_dimensions=True)
-    shape = [n if i == at else 1 for i, n in enumerate(x.shape)]
-    places = g.array(np.arange(x.shape[at], dtype=np.int32).reshape(shape))
-    return g.cast(g.equal(places, best), x.data_type)
+    best = g.arg_max(x, at, keep_dimensions=True, output_data_type="int64")
+    return g.cast(g.equal(g.places(x.shape[at], at, x.rank), best), x.data_type)
 
 
 def _flattened(operator: str, function: Any) -> None:
@@ -217,7 +215,7 @@ for _operator, _function in {
 
 
 def _dropped(g: Emitter, x: Tensor) -> list[Any]:
-    return [g.identity(x), g.array(np.ones(x.shape, np.bool_))]
+    return [g.identity(x), g.expand(g.array(np.asarray(True)), list(x.shape))]
 
 
 @handles("Dropout", since=12)

@@ -40,13 +40,12 @@ def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) ->
 def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
     """Slices at coordinates; batches get their own number as the first coordinates."""
     if batch_dims:
-        outer = x.shape[:batch_dims]
-        middle = indices.shape[batch_dims:-1]
-        grid = np.stack(list(np.indices(outer)), -1).astype(np.int64)
-        grid = grid.reshape([*outer, *[1] * len(middle), batch_dims])
-        grid = np.broadcast_to(grid, [*outer, *middle, batch_dims])
-        numbers = g.constant(grid, indices)
-        indices = g.concat([numbers, indices], indices.rank - 1)
+        shape = [*indices.shape[:-1], 1]
+        numbers = [
+            g.to(g.expand(g.places(x.shape[i], i, len(shape)), shape), indices.data_type)
+            for i in range(batch_dims)
+        ]
+        indices = g.concat([*numbers, indices], indices.rank - 1)
     return g.gather_nd(x, _indices(g, indices))
 
 
@@ -78,16 +77,9 @@ def _put(g: Emitter, x: Any, indices: Any, updates: Any, axis: int) -> Any:
     narrow = _narrowed(g, x, list(indices.shape), axis)
     if narrow is x:
         return g.scatter_elements(x, indices, updates, axis=axis)
-    places = [
-        np.arange(n).reshape([n if k == i else 1 for k in range(x.rank)])
-        for i, n in enumerate(indices.shape)
-    ]
     columns = [
-        g.expand(
-            g.to(indices, "int64") if i == axis else g.array(part.astype(np.int64)),
-            list(indices.shape),
-        )
-        for i, part in enumerate(places)
+        g.to(indices, "int64") if i == axis else g.expand(g.places(n, i, x.rank), indices.shape)
+        for i, n in enumerate(indices.shape)
     ]
     coordinates = g.concat([g.reshape(c, [*indices.shape, 1]) for c in columns], x.rank)
     return g.scatter_nd(x, coordinates, updates)
@@ -134,18 +126,18 @@ def scatter_nd(
 @handles("OneHot")
 def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
     """One value at each index along a new axis, another one elsewhere."""
-    count = depth.integers("depth")[0]
+    count = depth.dimensions("depth")[0]
     at = axis % (indices.rank + 1)
     shape = [*indices.shape[:at], 1, *indices.shape[at:]]
     kind = "float32" if indices.is_float else "int64"
     numbers = g.reshape(g.to(indices, kind), shape)
-    size = g.constant(count, numbers)
+    size = g.to(g.size(count), kind)
     nothing = g.constant(0, numbers)
     numbers = g.where(g.lesser(numbers, nothing), g.add(numbers, size), numbers)
-    row = np.arange(count).reshape([count if i == at else 1 for i in range(len(shape))])
+    row = g.to(g.places(count, at, len(shape)), kind)
     off = g.reshape(g.slice(values, [0], [1]), [])
     on = g.reshape(g.slice(values, [1], [1]), [])
-    return g.where(g.equal(numbers, g.constant(row, numbers)), on, off)
+    return g.where(g.equal(numbers, row), on, off)
 
 
 @handles("Compress")
@@ -167,12 +159,11 @@ def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
     info = DTYPES[x.data_type]
     find = "arg_max" if largest else "arg_min"
     worst = lowest(x) if largest else (np.inf if info.kind == "f" else info.max)
-    shape = [n if i == at else 1 for i, n in enumerate(x.shape)]
-    places = g.array(np.arange(x.shape[at], dtype=np.int64).reshape(shape))
+    places = g.places(x.shape[at], at, x.rank)
     taken: Any = None
     values, indices = [], []
     left: Any = x
-    big = g.array(np.asarray(x.shape[at], np.int64))
+    big = g.size(x.shape[at])
     for _ in range(count):
         if taken is None:
             best = getattr(g, find)(left, at, keep_dimensions=True, output_data_type="int64")
@@ -219,13 +210,11 @@ def tensor_scatter(
     """A cache with new rows in it, from an index of each batch on."""
     at = axis % past.rank
     length, count = past.shape[at], update.shape[at]
-    steps = [1] * past.rank
-    steps[at] = count
-    rows = g.array(np.arange(count, dtype=np.int64).reshape(steps))
+    rows = g.places(count, at, past.rank)
     if write_indices is not None:
         first = g.reshape(write_indices, [past.shape[0], *[1] * (past.rank - 1)])
         rows = g.add(first, rows)
     if mode == "circular":
-        size = g.array(np.asarray(length, np.int64))
+        size = g.size(length)
         rows = g.sub(rows, g.mul(g.div(rows, size), size))
     return g.scatter_elements(past, g.expand(rows, list(update.shape)), update, axis=at)

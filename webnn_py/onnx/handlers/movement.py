@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.onnx.emitter import Emitter
+from webnn_py.core.dimensions import is_open, span
+from webnn_py.core.shapes import broadcast
+from webnn_py.onnx.arithmetic import equal, least
+from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, of_array, refuse, webnn_type
 
@@ -30,7 +33,7 @@ def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> li
 @handles("Reshape", since=5)
 def reshape(g: Emitter, x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Any:
     """Another shape for the same elements."""
-    return g.reshape(x, _reshaped(x.shape, shape.integers("shape"), allowzero))
+    return g.reshape(x, _reshaped(x.shape, shape.dimensions("shape"), allowzero))
 
 
 @handles("Reshape")
@@ -56,7 +59,7 @@ def transpose(g: Emitter, x: Tensor, *, perm: list[int] | None = None) -> Any:
 
 def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
     if axes is None:
-        axes = [i for i, n in enumerate(x.shape) if n == 1]
+        axes = [i for i, n in enumerate(x.shape) if equal(n, 1)]
     used = {axis % x.rank for axis in axes}
     if any(x.shape[axis] != 1 for axis in used):
         refuse(f"its axes {sorted(used)} of shape {list(x.shape)} are not all 1")
@@ -123,7 +126,7 @@ def split(
     """Into parts of given or equal sizes; the last equal one may be smaller."""
     at = axis % x.rank
     if split is not None:
-        return _parts(g, x, split.integers("split"), at)
+        return _parts(g, x, split.dimensions("split"), at)
     count = num_outputs or len(g.outputs)
     size = -(-x.shape[at] // count)
     sizes = [size] * (count - 1)
@@ -138,84 +141,35 @@ def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = N
     return _parts(g, x, split or [x.shape[at] // count] * count, at)
 
 
-def _sliced(
-    g: Emitter,
-    x: Tensor,
-    starts: Sequence[int],
-    ends: Sequence[int],
-    axes: Sequence[int],
-    steps: Sequence[int],
-) -> Any:
-    begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
-    turned = []
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at = axis % x.rank
-        first, last, _ = slice(start, end, step).indices(x.shape[at])
-        if step < 0 and end < -x.shape[at]:
-            last = -1
-        places = range(first, last, step)
-        if not places:
-            refuse("WebNN has no tensors without elements")
-        low, high = min(places[0], places[-1]), max(places[0], places[-1])
-        begin[at], sizes[at], strides[at] = low, high - low + 1, abs(step)
-        if step < 0:
-            turned.append(at)
-    whole = begin == [0] * x.rank and sizes == list(x.shape) and set(strides) <= {1}
-    made = x if whole else g.slice(x, begin, sizes, strides=strides)
-    if turned:
-        return g.reverse(made, axes=turned)
-    return g.identity(x) if whole else made
-
-
-@handles("Slice", since=10)
-def slice_10(
-    g: Emitter,
-    x: Tensor,
-    starts: Tensor,
-    ends: Tensor,
-    axes: Tensor | None = None,
-    steps: Tensor | None = None,
-) -> Any:
-    """A part, with steps, as NumPy slices."""
-    first = starts.integers("starts")
-    return _sliced(
-        g,
-        x,
-        first,
-        ends.integers("ends"),
-        range(len(first)) if axes is None else axes.integers("axes"),
-        [1] * len(first) if steps is None else steps.integers("steps"),
-    )
-
-
-@handles("Slice")
-def slice_1(
-    g: Emitter, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
-) -> Any:
-    """Before opset 10."""
-    used = list(range(len(starts))) if axes is None else axes
-    return _sliced(g, x, starts, ends, used, [1] * len(starts))
-
-
 @handles("Expand")
 def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
     """Broadcast with a shape."""
-    target = shape.integers("shape")
-    return g.expand(x, list(np.broadcast_shapes(x.shape, tuple(target))))
+    return g.expand(x, list(broadcast(x.shape, shape.dimensions("shape"), ("x", "shape"))))
 
 
 @handles("ConstantOfShape")
 def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
     """One number everywhere; small ones are made at import."""
     number = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
-    sizes = shape.integers("shape")
-    return g.expand(of_array(number.reshape(())), sizes)
+    return g.expand(of_array(number.reshape(())), shape.dimensions("shape"))
+
+
+@handles("Range")
+def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
+    """Numbers with equal distances, as many as lie before a limit."""
+    if any(one.array is not None and one.array % 1 for one in (start, limit, delta)):
+        refuse("a range of numbers that are no integers")
+    (first,), (last,) = start.dimensions("start"), limit.dimensions("limit")
+    (step,) = delta.integers("delta")
+    over = last - first if step > 0 else first - last
+    numbers = g.mul(g.places((over + abs(step) - 1) // abs(step)), g.size(step))
+    return g.to(g.add(numbers, g.size(first)), start.data_type)
 
 
 @handles("Tile", since=6)
 def tile(g: Emitter, x: Tensor, repeats: Tensor) -> Any:
     """Repeated along each axis."""
-    return g.tile(x, repeats.integers("repeats"))
+    return g.tile(x, repeats.dimensions("repeats"))
 
 
 @handles("Tile")
@@ -233,11 +187,12 @@ def _padded(
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
         before[axis % x.rank], after[axis % x.rank] = pads[i], pads[i + count]
-    cut = [max(0, -p) for p in before], [max(0, -p) for p in after]
-    if any(cut[0]) or any(cut[1]):
-        sizes = [n - a - b for n, a, b in zip(x.shape, *cut, strict=True)]
-        x = g.slice(x, cut[0], sizes)
-    before, after = [max(0, p) for p in before], [max(0, p) for p in after]
+    more = [[-least(-p, 0) for p in ends] for ends in (before, after)]
+    if more != [before, after]:
+        pairs = zip((before, after), more, strict=True)
+        cut = [[b - a for a, b in zip(*ends, strict=True)] for ends in pairs]
+        x = g.slice(x, cut[0], [n - a - b for n, a, b in zip(x.shape, *cut, strict=True)])
+    before, after = more
     if mode == "wrap":
         return _wrapped(g, x, before, after)
     kind = {"constant": "constant", "reflect": "reflection", "edge": "edge"}[mode]
@@ -265,7 +220,7 @@ def pad(
     """More elements at the ends, or fewer where the padding is negative."""
     used = range(x.rank) if axes is None else axes.integers("axes")
     number = 0 if value is None else value.known("constant_value").reshape(-1)[0].item()
-    return _padded(g, x, pads.integers("pads"), mode, number, list(used))
+    return _padded(g, x, pads.dimensions("pads"), mode, number, list(used))
 
 
 @handles("Pad", since=2)
@@ -311,23 +266,21 @@ def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 @handles("Trilu")
 def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
     """The upper or lower triangle, else 0."""
-    diagonal = 0 if k is None else k.integers("k")[0]
-    reach = x.shape[-1] + x.shape[-2]
-    return g.triangular(x, upper=bool(upper), diagonal=max(-reach, min(diagonal, reach)))
+    diagonal = 0 if k is None else k.dimensions("k")[0]
+    high = sum(span(size)[1] for size in x.shape[-2:])
+    if not is_open([diagonal]):  # numbers are held where a WebNN option can be
+        diagonal = max(-high, min(diagonal, high))
+    return g.triangular(x, upper=bool(upper), diagonal=diagonal)
 
 
 @handles("EyeLike")
 def eye_like(g: Emitter, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Any:
     """1 on a diagonal, of another tensor's shape."""
-    rows, columns = x.shape
-    webnn_type(x.elem if dtype is None else dtype)
-    made = of_array(np.eye(rows, columns, k=k, dtype=_numpy(x.elem if dtype is None else dtype)))
-    return made
-
-
-def _numpy(elem: int) -> Any:
-
-    return onnx.helper.tensor_dtype_to_np_dtype(elem)
+    elem = x.elem if dtype is None else dtype
+    data_type = webnn_type(elem)
+    rows, columns = (g.places(size, axis, 2) for axis, size in enumerate(x.shape))
+    made = g.equal(g.add(rows, g.size(k)), columns)
+    return made if elem == BOOL else g.cast(made, data_type)
 
 
 @handles("ReverseSequence")
@@ -337,10 +290,8 @@ def reverse_sequence(
     """The first elements of each batch turned round, as many as its length says."""
     shape = [1] * x.rank
     shape[batch_axis] = x.shape[batch_axis]
-    steps = [1] * x.rank
-    steps[time_axis] = x.shape[time_axis]
     length = g.reshape(lengths, shape)
-    place = g.array(np.arange(x.shape[time_axis], dtype=np.int64).reshape(steps))
+    place = g.places(x.shape[time_axis], time_axis, x.rank)
     turned = g.sub(g.sub(length, place), g.array(np.asarray(1, np.int64)))
     places = g.where(g.lesser(place, length), turned, place)
     return g.gather_elements(x, g.expand(places, list(x.shape)), axis=time_axis)

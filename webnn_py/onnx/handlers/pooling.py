@@ -52,6 +52,50 @@ def _slid(
     return g.reshape(made, [n, c, *made.shape[2:-1], h, w])
 
 
+def _is_plain(
+    x: Any,
+    pads: windows.Pads,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    ceil_mode: int,
+) -> bool:
+    """Whether WebNN's pooling of two dimensions has the same windows as ONNX's.
+
+    Rounded up, ONNX leaves out those that begin in the padding after.
+    """
+    reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
+    if ceil_mode and any(p[1] or s > r for p, s, r in zip(pads, strides, reach, strict=True)):
+        return False
+    return x.rank in (3, 4) and all(max(p) < r for p, r in zip(pads, reach, strict=True))
+
+
+def _plain(
+    g: Emitter,
+    x: Any,
+    method: str,
+    pads: windows.Pads,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    ceil_mode: int,
+) -> Any:
+    """Pooling of one or two dimensions as WebNN has it."""
+    if x.rank == 3:
+        wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
+        args = [(0, 0), *pads], [1, *window], [1, *strides], [1, *dilations]
+        made = _plain(g, wide, method, *args, ceil_mode)
+        return g.reshape(made, [*made.shape[:2], made.shape[3]])
+    return getattr(g, method)(
+        x,
+        window_dimensions=list(window),
+        padding=[*pads[0], *pads[1]],
+        strides=list(strides),
+        dilations=list(dilations),
+        output_shape_rounding="ceil" if ceil_mode else "floor",
+    )
+
+
 def _surrounded(
     g: Emitter,
     x: Any,
@@ -61,11 +105,15 @@ def _surrounded(
     dilations: Sequence[int],
     counts: Sequence[int],
     value: float,
+    ceil_mode: int = 1,
 ) -> Any:
-    """The input padded to just what the windows cover."""
+    """The input padded to what the windows cover; rounded up, to just that."""
     after = []
     cut = list(x.shape)
     for i, count in enumerate(counts):
+        if not ceil_mode:
+            after.append(pads[i][1])
+            continue
         reach = (count - 1) * strides[i] + (window[i] - 1) * dilations[i] + 1
         rest = reach - x.shape[2 + i] - pads[i][0]
         after.append(max(0, rest))
@@ -73,7 +121,7 @@ def _surrounded(
     if cut != list(x.shape):
         x = g.slice(x, [0] * x.rank, cut)
     before = [low for low, _ in pads]
-    if any(before) or any(after):
+    if before != [0] * len(before) or after != before:
         return g.pad(x, [0, 0, *before], [0, 0, *after], value=value)
     return x
 
@@ -95,11 +143,14 @@ def max_pool(
     around, steps, spread = windows.placed(
         x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
     )
+    places = len(g.outputs) > 1 and g.outputs[1]
+    if not places and _is_plain(x, around, kernel_shape, steps, spread, ceil_mode):
+        return _plain(g, x, "max_pool2d", around, kernel_shape, steps, spread, ceil_mode)
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
     args = (around, kernel_shape, steps, spread, counts)
-    padded = _surrounded(g, x, *args, lowest(x))
+    padded = _surrounded(g, x, *args, lowest(x), ceil_mode)
     made = _slid(g, padded, "max_pool2d", kernel_shape, steps, spread)
-    if len(g.outputs) < 2 or not g.outputs[1]:
+    if not places:
         return made
     return [made, _places(g, x, padded, kernel_shape, steps, spread, around, counts, storage_order)]
 
@@ -157,9 +208,15 @@ def average_pool(
     around, steps, spread = windows.placed(
         x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
     )
+    counts_all = count_include_pad and around != [(0, 0)] * len(around)
+    if not counts_all and _is_plain(x, around, kernel_shape, steps, spread, ceil_mode):
+        return _plain(g, x, "average_pool2d", around, kernel_shape, steps, spread, ceil_mode)
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
-    padded = _surrounded(g, x, around, kernel_shape, steps, spread, counts, 0)
+    args = (around, kernel_shape, steps, spread, counts)
+    padded = _surrounded(g, x, *args, 0, ceil_mode)
     made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
+    if counts_all and not ceil_mode:
+        return made
     factor = np.ones((), np.float64)
     for i in range(x.rank - 2):
         low, high = around[i] if count_include_pad else (0, 0)
@@ -189,7 +246,8 @@ def lp_pool(
     )
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
     powers = g.pow(g.abs(x), float(p))
-    padded = _surrounded(g, powers, around, kernel_shape, steps, spread, counts, 0)
+    args = (around, kernel_shape, steps, spread, counts)
+    padded = _surrounded(g, powers, *args, 0, ceil_mode)
     made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
     return g.pow(g.mul(made, float(math.prod(kernel_shape))), 1.0 / p)
 

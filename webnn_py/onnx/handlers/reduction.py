@@ -81,7 +81,7 @@ def _position(
         return getattr(g, method)(x, at, keep_dimensions=keep, output_data_type="int64")
     turned = g.reverse(x, axes=[at])
     place = getattr(g, method)(turned, at, keep_dimensions=keep, output_data_type="int64")
-    return g.sub(g.array(np.asarray(x.shape[at] - 1, np.int64)), place)
+    return g.sub(g.size(x.shape[at] - 1), place)
 
 
 @handles("ArgMax")

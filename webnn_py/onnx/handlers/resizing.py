@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_dimension, is_open
+from webnn_py.onnx.arithmetic import quotient
 from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.sampling import taps
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Array, Tensor, refuse
 
@@ -106,13 +110,73 @@ def _applied(g: Emitter, x: Any, axis: int, matrix: Array) -> Any:
 
 
 def _fitted(
-    shape: Sequence[int], sizes: Sequence[int], axes: Sequence[int], policy: str
-) -> tuple[list[int], list[float]]:
+    shape: Sequence[Any], sizes: Sequence[Any], axes: Sequence[int], policy: str
+) -> tuple[list[Any], list[Any]]:
+    """The new sizes, and by what factor they are those of the old ones."""
+    factors = [quotient(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
     if policy == "stretch":
-        return list(sizes), [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
-    choose = min if policy == "not_larger" else max
-    scale = choose(size / shape[axis] for axis, size in zip(axes, sizes, strict=True))
+        return list(sizes), factors
+    if None in factors:
+        refuse("a kept aspect ratio with open dimensions")
+    scale = (min if policy == "not_larger" else max)(factors)  # type: ignore[type-var]
     return [math.floor(scale * shape[axis] + 0.5) for axis in axes], [scale] * len(axes)
+
+
+def _scaled(size: Any, factor: float) -> Any:
+    """A size times a factor, rounded down."""
+    if not is_dimension(size):
+        return math.floor(size * factor)
+    above, below = Fraction(factor).as_integer_ratio()
+    return size * above // below
+
+
+def _stretched(
+    g: Emitter, x: Any, axis: int, new: Any, factor: Any, kind: str, mode: str, nearest_mode: str
+) -> Any:
+    """One axis, whose sizes are open: the elements around are gathered and weighted."""
+    old = x.shape[axis]
+    numbers = g.places(new, axis, x.rank)
+    if mode == "nearest":
+        by = 1 if is_dimension(factor) or factor is None else factor
+        exact = by == int(by) and (kind, nearest_mode) == ("asymmetric", "floor")
+        if exact or (kind == "half_pixel" and by > 1 and by == int(by)):
+            return g.gather(x, _flat(g, g.div(numbers, g.size(int(by)))), axis=axis)
+    count, size = (g.to(g.size(n), "float32") for n in (new, old))
+    ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
+    place = g.to(numbers, "float32")
+    half = g.add(g.mul(g.add(place, 0.5), ratio), -0.5)
+    if kind == "asymmetric":
+        place = g.mul(place, ratio)
+    elif kind == "align_corners":
+        place = g.mul(place, g.div(g.add(size, -1.0), g.max(g.add(count, -1.0), 1.0)))
+    elif kind == "pytorch_half_pixel":
+        place = g.where(g.greater(count, 1.0), half, g.mul(half, 0.0))
+    elif kind == "half_pixel":
+        place = half
+    else:
+        refuse(f"coordinate_transformation_mode {kind!r} with open dimensions")
+    last = g.add(size, -1.0)
+    total: Any = None
+    for tap, weight in _taps(g, place, mode, nearest_mode):
+        inside = g.to(g.max(g.min(tap, last), 0.0), "int64")
+        part = g.gather(x, _flat(g, inside), axis=axis)
+        part = part if weight is None else g.mul(part, g.to(weight, x.data_type))
+        total = part if total is None else g.add(total, part)
+    return total
+
+
+def _flat(g: Emitter, places: Any) -> Any:
+    return g.reshape(places, [math.prod(places.shape)])
+
+
+def _taps(g: Emitter, place: Any, mode: str, nearest_mode: str) -> list[tuple[Any, Any]]:
+    if mode != "nearest":
+        return taps(g, place, mode)
+    if nearest_mode in ("floor", "ceil"):
+        return [(getattr(g, nearest_mode)(place), None)]
+    if nearest_mode == "round_prefer_ceil":
+        return [(g.floor(g.add(place, 0.5)), None)]
+    return [(g.ceil(g.add(place, -0.5)), None)]
 
 
 @handles("Resize", since=11)
@@ -136,10 +200,11 @@ def resize(
     """To other sizes, which must be known at import."""
     used = [axis % x.rank for axis in axes] if axes else list(range(x.rank))
     if sizes is not None and sizes.shape != (0,):
-        new, factors = _fitted(x.shape, sizes.integers("sizes"), used, keep_aspect_ratio_policy)
+        wanted = sizes.dimensions("sizes")
+        new, factors = _fitted(x.shape, wanted, used, keep_aspect_ratio_policy)
     elif scales is not None:
         factors = [float(value) for value in scales.known("scales").reshape(-1)]
-        new = [math.floor(x.shape[axis] * f) for axis, f in zip(used, factors, strict=True)]
+        new = [_scaled(x.shape[axis], f) for axis, f in zip(used, factors, strict=True)]
     else:
         refuse("it has neither scales nor sizes")
     kind = coordinate_transformation_mode
@@ -150,6 +215,13 @@ def resize(
     outside: Any = None
     for i, axis in enumerate(used):
         old = x.shape[axis]
+        if new[i] == old and kind != "tf_crop_and_resize":
+            continue
+        if is_open([new[i], old]):
+            if antialias or exclude_outside or cubic_coeff_a != -0.75:
+                refuse("other weights than the default ones, with open dimensions")
+            made = _stretched(g, made, axis, new[i], factors[i], kind, mode, nearest_mode)
+            continue
         span = (region[i], region[i + len(used)]) if region else (0.0, 1.0)
         length = old * factors[i]
         places = _places(kind, new[i], old, factors[i], span, length)

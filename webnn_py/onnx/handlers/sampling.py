@@ -36,7 +36,7 @@ def _cubic(g: Emitter, distance: Any) -> Any:
     return g.where(g.greater(d, 1.0), far, near)
 
 
-def _taps(g: Emitter, place: Any, mode: str) -> list[tuple[Any, Any]]:
+def taps(g: Emitter, place: Any, mode: str) -> list[tuple[Any, Any]]:
     """Whole places around, and their weights; no weight for 1."""
     if mode == "nearest":
         return [(g.round_even(place), None)]
@@ -65,8 +65,8 @@ def _sampled(
             place = g.mul(g.add(along, 1.0), (n - 1) / 2)
         else:
             place = g.mul(g.sub(g.mul(g.add(along, 1.0), float(n)), 1.0), 0.5)
-        taps = []
-        for tap, weight in _taps(g, place, mode):
+        found = []
+        for tap, weight in taps(g, place, mode):
             inside = None
             if padding_mode == "reflection":
                 tap = _reflected(g, tap, n, align_corners)
@@ -74,8 +74,8 @@ def _sampled(
                 held = g.clamp(tap, min_value=0, max_value=n - 1)
                 inside = g.equal(held, tap)
             held = g.clamp(tap, min_value=0, max_value=n - 1)
-            taps.append((g.cast(held, "int64"), weight, inside))
-        axes.append(taps)
+            found.append((g.cast(held, "int64"), weight, inside))
+        axes.append(found)
     first = g.array(_numbers(batch, count))
     total: Any = None
     for corner in itertools.product(*axes):

@@ -1,0 +1,244 @@
+"""Models with open dimensions, imported once and run at several sizes, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.exports import EXPORTERS, MODELS, PLACES, WORDS, Script, encoder
+from tests.onnx.models import model
+from webnn_py import (
+    DataError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+)
+from webnn_py.onnx import add_to, load
+
+node = onnx.helper.make_node
+
+SIZES: dict[str, list[dict[str, int]]] = {
+    "encoder": [{"batch": 1, "sequence": 1}, {"batch": 3, "sequence": 7}, {"sequence": PLACES}],
+    "decoder": [
+        {"past_sequence": 3, "sequence": 1},
+        {"batch": 2, "past_sequence": 5, "sequence": 4},
+    ],
+    "classifier": [{"height": 17, "width": 9}, {"batch": 2, "height": 8, "width": 32}],
+    "segmenter": [{"height": 16, "width": 8}, {"batch": 2, "height": 13, "width": 7}],
+    "recurrent": [{"time": 1}, {"batch": 3, "time": 5}],
+}
+
+
+def inputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    made = {}
+    for value in model.graph.input:
+        own = value.type.tensor_type
+        shape = [
+            d.dim_value or sum(sizes.get(name, 1) for name in d.dim_param.split(" + "))
+            for d in own.shape.dim
+        ]
+        if own.elem_type == onnx.TensorProto.FLOAT:
+            made[value.name] = rng.normal(size=shape).astype(np.float32)
+            continue
+        made[value.name] = rng.integers(0, WORDS, shape)
+        if value.name == "attention_mask":
+            made[value.name] = (np.arange(shape[1]) >= np.arange(shape[0])[:, None]).astype(int)
+            made[value.name][:, -1] = 1
+    return made
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_an_exported_model_runs_at_any_size(cpu: MLContext, name: str, exporter: str) -> None:
+    model = MODELS[name](EXPORTERS[exporter]())
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    graph = load(model, cpu)
+    for sizes in SIZES[name]:
+        inputs = inputs_of(model, sizes)
+        expected = session.run(None, inputs)
+        results = MLExecution(cpu).compute(graph, inputs)
+        for output, wanted in zip(model.graph.output, expected, strict=True):
+            np.testing.assert_allclose(results[output.name], wanted, rtol=2e-4, atol=2e-5)
+
+
+def shapes(made: onnx.ModelProto, context: MLContext, **given: Any) -> dict[str, list[str]]:
+    """The inputs' shapes, as listings show them."""
+    graph = load(made, context, given or None)
+    return {name: [str(size) for size in value.shape] for name, value in graph.inputs.items()}
+
+
+def test_names_of_dimensions_are_those_of_the_model(cpu: MLContext) -> None:
+    sums = [node("Add", ["x", "y"], ["s"]), node("Neg", ["z"], ["n"])]
+    inputs = {"x": ["batch", "odd name", 2], "y": ["batch", "odd name", 2], "z": [None, "batch"]}
+    made = model(sums, inputs, ["s", "n"])
+    assert shapes(made, cpu)["x"] == shapes(made, cpu)["y"] == ["batch", "_odd_name", "2"]
+    assert shapes(made, cpu)["z"] == ["z_0", "batch"]
+    assert shapes(made, cpu, batch=4)["z"] == ["z_0", "4"]
+    assert shapes(made, cpu, x=[3, "n", 2])["y"] == ["3", "_odd_name", "2"]
+
+
+def test_input_shapes_fix_and_bound_what_is_open(cpu: MLContext) -> None:
+    made = model([node("Relu", ["x"], ["y"])], {"x": ["batch", 2]}, ["y"])
+    assert load(made, cpu, {"x": [3, 2]}).outputs["y"].shape == (3, 2)
+    assert load(made, cpu, {"batch": 4}).outputs["y"].shape == (4, 2)
+    bounded = load(made, cpu, {"batch": (1, 4)})
+    assert bounded.output_shapes({"batch": 4}) == {"y": (4, 2)}
+    with pytest.raises(DataError, match=r"expected 1\.\.4"):
+        MLExecution(cpu).compute(bounded, {"x": np.ones((5, 2), np.float32)})
+    for given, told in (
+        ({"x": [3, 3]}, r"the model has \['batch', 2\]"),
+        ({"x": 3}, "expected a list"),
+        ({"batch": "3"}, "expected a size or"),
+        ({"bach": 3}, "no input or dimension 'bach'; it has x, batch; did you mean batch"),
+    ):
+        with pytest.raises(ValidationError, match=told):
+            load(made, cpu, given)
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ValidationError, match="'x' has no shape; give input_shapes"):
+        load(made, cpu)
+
+
+def test_a_dimension_follows_from_others_by_its_text(cpu: MLContext) -> None:
+    inputs = {"mask": ["batch", "past + 2*new"], "x": ["batch", "past"], "y": ["batch", "2*new"]}
+    nodes = [node("Concat", ["x", "y"], ["c"], axis=1), node("Add", ["c", "mask"], ["s"])]
+    made = model([*nodes, node("Neg", ["new"], ["n"])], {**inputs, "new": ["new"]}, ["s", "n"])
+    graph = load(made, cpu)
+    assert graph.output_shapes({"batch": 1, "past": 3, "new": 2})["s"] == (1, 7)
+    assert shapes(made, cpu, past=5)["mask"] == ["batch", "2*new + 5"]
+
+
+def test_sizes_are_bounded_by_what_a_model_slices(cpu: MLContext) -> None:
+    graph = load(encoder(Script()), cpu)
+    inputs = inputs_of(encoder(Script()), {"sequence": PLACES + 1})
+    with pytest.raises(DataError, match=f"sequence is {PLACES + 1}, expected 1..{PLACES}"):
+        MLExecution(cpu).compute(graph, inputs)
+    builder = MLGraphBuilder(cpu)
+    with pytest.raises(NotSupportedError, match=rf"give dimensions=.*\(1, {PLACES}\)"):
+        add_to(builder, encoder(Script()))
+    add_to(MLGraphBuilder(cpu, {"sequence": (1, 8)}), encoder(Script()))
+
+
+def test_sizes_that_must_be_equal_are_one(cpu: MLContext) -> None:
+    inputs = {"x": ["x_dynamic_axes_1", 3], "y": ["y_dynamic_axes_1", "y_dynamic_axes_2"]}
+    made = model([node("Concat", ["x", "y"], ["s"], axis=1)], inputs, ["s"])
+    assert shapes(made, cpu)["y"] == ["x_dynamic_axes_1", "y_dynamic_axes_2"]
+    product = [node("MatMul", ["y", "w"], ["s"])]
+    made = model(product, {"y": ["n", "m"]}, ["s"], {"w": np.ones((3, 2), np.float32)})
+    assert shapes(made, cpu) == {"y": ["n", "3"]}
+
+
+def test_add_to_knows_the_sizes_of_what_it_is_given(cpu: MLContext) -> None:
+    made = model([node("Add", ["x", "y"], ["s"])], {"x": ["a", "b"], "y": ["b"]}, ["s"])
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("mine", "float32", [2, "n"])
+    found = add_to(builder, made, {"x": x})
+    assert builder.build_sync(found).inputs["y"].shape == (x.shape[1],)
+
+
+def test_what_numbers_must_decide_says_which(cpu: MLContext) -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Cast", ["s"], ["f"], to=onnx.TensorProto.FLOAT),
+        node("Sqrt", ["f"], ["r"]),
+        node("Cast", ["r"], ["i"], to=onnx.TensorProto.INT64),
+        node("Expand", ["x", "i"], ["y"], name="wide"),
+        node("TopK", ["x", "s"], ["v", "p"], name="many"),
+    ]
+    with pytest.raises(NotSupportedError) as caught:
+        load(model(nodes, {"x": ["length"]}, ["y", "v"]), cpu)
+    text = str(caught.value)
+    assert "Expand [wide]: shape must be known at import" in text
+    assert "TopK [many]: k must be known at import, and follows from open dimensions" in text
+    assert "give input_shapes={'length': ...}" in text
+
+
+def number(*values: Any) -> Any:
+    return np.asarray(values)
+
+
+ARITHMETIC: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
+    "a sum of products": (
+        [node("Mul", ["s", "two"], ["a"]), node("Add", ["a", "s"], ["r"])],
+        {"two": number(2, 3)},
+        lambda n, m: [3 * n, 4 * m],
+    ),
+    "a rounded up quotient": (
+        [node("Add", ["s", "two"], ["a"]), node("Div", ["a", "two"], ["r"])],
+        {"two": number(2, 2)},
+        lambda n, m: [n // 2 + 1, m // 2 + 1],
+    ),
+    "a remainder": (
+        [node("Mod", ["s", "by"], ["r"])],
+        {"by": number(3, 3)},
+        lambda n, m: [n % 3, m % 3],
+    ),
+    "halves of floats": (
+        [
+            node("Cast", ["s"], ["f"], to=1),
+            node("Mul", ["f", "half"], ["h"]),
+            node("Ceil", ["h"], ["c"]),
+            node("Cast", ["c"], ["r"], to=7),
+        ],
+        {"half": number(0.5, 1.5).astype("f4")},
+        lambda n, m: [-(-n // 2), -(-3 * m // 2)],
+    ),
+    "a product of all": (
+        [node("ReduceProd", ["s"], ["p"], keepdims=1), node("Concat", ["p", "s"], ["r"], axis=0)],
+        {},
+        lambda n, m: [n * m, n, m],
+    ),
+    "what is turned and put": (
+        [
+            node("Slice", ["s", "last", "far", "first", "last"], ["t"]),
+            node("ScatterElements", ["t", "first", "seven"], ["r"], axis=0),
+        ],
+        {"last": number(-1), "far": number(-9), "first": number(0), "seven": number(7)},
+        lambda n, m: [7, n],
+    ),
+    "a choice": (
+        [
+            node("Equal", ["s", "none"], ["e"]),
+            node("Where", ["e", "none", "s"], ["w"]),
+            node("Greater", ["s", "none"], ["g"]),
+            node("Not", ["g"], ["l"]),
+            node("Where", ["l", "none", "w"], ["r"]),
+        ],
+        {"none": number(-1, -1)},
+        lambda n, m: [n, m],
+    ),
+    "the greater one": (
+        [node("Max", ["s", "least"], ["a"]), node("Sub", ["a", "least"], ["r"])],
+        {"least": number(1, 1)},
+        lambda n, m: [n - 1, m - 1],
+    ),
+}
+
+
+MAY_BE_ZERO = {"a remainder", "the greater one"}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_on_sizes(cpu: MLContext, name: str) -> None:
+    """As numbers when the graph runs, and as a shape when it is imported."""
+    arithmetic, weights, expected = ARITHMETIC[name]
+    nodes = [node("Shape", ["x"], ["s"]), *arithmetic, node("Abs", ["r"], ["numbers"])]
+    outputs = ["numbers"]
+    if name not in MAY_BE_ZERO:
+        nodes += [node("ReduceSum", ["x"], ["all"]), node("ConstantOfShape", ["r"], ["zeros"])]
+        nodes.append(node("Add", ["zeros", "all"], ["made"]))
+        outputs.append("made")
+    graph = load(model(nodes, {"x": ["n", "m"]}, outputs, weights), cpu)
+    for n, m in ((2, 3), (5, 4)):
+        results = MLExecution(cpu).compute(graph, {"x": np.ones((n, m), np.float32)})
+        assert results["numbers"].tolist() == expected(n, m)
+        assert "made" not in results or list(results["made"].shape) == expected(n, m)

@@ -1,0 +1,90 @@
+"""Slices, as NumPy makes them, of tensors whose sizes may be open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_py.core.dimensions import span
+from webnn_py.onnx.arithmetic import least
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor, refuse
+
+
+def _place(place: Any, size: Any) -> Any:
+    """A place counted from the front, between 0 and the size."""
+    low, high = span(place)
+    if high < 0:
+        return size - least(-place, size)
+    return least(place if low >= 0 else size - least(size - place, size), size)
+
+
+def _backwards(first: Any, last: Any, size: Any, step: int) -> tuple[Any, Any]:
+    """Lowest place and number of places of a negative step."""
+    if first >= size - 1 and last < -size and step == -1:
+        return 0, size
+    places = range(*slice(first, last, step).indices(size))
+    if last < -size:
+        places = range(places.start, -1, step)
+    if not places:
+        refuse("WebNN has no tensors without elements")
+    return places[-1], places[0] - places[-1] + 1
+
+
+def _sliced(
+    g: Emitter,
+    x: Tensor,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> Any:
+    begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
+    turned = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = axis % x.rank
+        if step < 0:
+            turned.append(at)
+            begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)
+        else:
+            begin[at] = _place(start, x.shape[at])
+            sizes[at] = _place(end, x.shape[at]) - begin[at]
+            if least(1, sizes[at]) != 1:
+                refuse("WebNN has no tensors without elements")
+        strides[at] = abs(step)
+    whole = begin == [0] * x.rank and sizes == list(x.shape) and set(strides) <= {1}
+    made = x if whole else g.slice(x, begin, sizes, strides=strides)
+    if turned:
+        return g.reverse(made, axes=turned)
+    return g.identity(x) if whole else made
+
+
+@handles("Slice", since=10)
+def slice_10(
+    g: Emitter,
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Tensor | None = None,
+    steps: Tensor | None = None,
+) -> Any:
+    """A part, with steps, as NumPy slices."""
+    first = starts.dimensions("starts")
+    return _sliced(
+        g,
+        x,
+        first,
+        ends.dimensions("ends"),
+        range(len(first)) if axes is None else axes.integers("axes"),
+        [1] * len(first) if steps is None else steps.integers("steps"),
+    )
+
+
+@handles("Slice")
+def slice_1(
+    g: Emitter, x: Tensor, *, starts: list[int], ends: list[int], axes: list[int] | None = None
+) -> Any:
+    """Before opset 10."""
+    used = list(range(len(starts))) if axes is None else axes
+    return _sliced(g, x, starts, ends, used, [1] * len(starts))

@@ -1,0 +1,201 @@
+"""The shapes of a model's inputs: as the model has them, and as the user fixes or bounds them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown, suggestion
+from webnn_py.core.sizes import ANY_SIZE
+from webnn_py.onnx.tensor import NarrowerError
+
+Bounds = tuple[int, int | None]
+InputShapes = Mapping[str, Sequence[int | str] | int | Bounds]
+"""Shapes by inputs' names; sizes, or their bounds, by the names of dimensions."""
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+}
+
+
+class Inputs:
+    """What the inputs of a model are made with, each in its turn.
+
+    A dimension that the model names (`dim_param`) is one open size wherever the name stands, and
+    the size of an input that has been given a number. A text such as "past + 1" follows from its
+    names; one that is neither is a size of its own, called after it, as one without a text is after
+    its input and axis.
+
+    Args:
+        values: The inputs' onnx.ValueInfoProto, without those that have initializers.
+        given: What the user says.
+        fewer: For which sizes alone the model's nodes are right.
+
+    Attributes:
+        bounds: What to give a builder as `dimensions`.
+
+    Raises:
+        ValidationError: The user names what the model does not have, or a shape that does not fit.
+    """
+
+    def __init__(
+        self, values: Iterable[Any], given: InputShapes, fewer: Iterable[NarrowerError] = ()
+    ) -> None:
+        self._values = {value.name: value for value in values}
+        self._sizes: dict[str, Any] = {}
+        self._shapes: dict[str, list[int | str]] = {}
+        self._called: dict[str, str] = {}
+        self._same: dict[str, str] = {}
+        self.bounds: dict[str, Bounds] = {}
+        texts = {name: _texts(value) for name, value in self._values.items()}
+        names = {text for shape in texts.values() for text in shape or () if isinstance(text, str)}
+        names |= {name for text in names for name in _names_in(text)}
+        for name, said in given.items():
+            if name in self._values:
+                self._shapes[name] = _shape(name, said, texts[name])
+            elif name in names:
+                self._fix(name, said)
+            else:
+                known = [*self._values, *sorted(names)]
+                raise ValidationError(
+                    f"onnx: input_shapes: the model has no input or dimension {shown(name)}; it has"
+                    f" {', '.join(known) or 'none'}{suggestion(str(name), known)}"
+                )
+        for name, shape in texts.items():
+            self._shapes.setdefault(name, shape)  # type: ignore[arg-type]
+            if name in given and shape is not None:
+                self._learn(shape, self._shapes[name])
+        for one in fewer:
+            if one.bounds is not None:
+                name, low, high = one.bounds
+                old_low, old_high = self.bounds.get(name, ANY_SIZE)
+                most = high if old_high is None else min(high, old_high)
+                self.bounds[name] = max(low, old_low), most
+            elif one.same is not None:
+                self._same[one.same[1]] = one.same[0]
+
+    def _fix(self, name: str, said: Any) -> None:
+        if isinstance(said, int) and not isinstance(said, bool):
+            self._sizes[name] = said
+        elif isinstance(said, (tuple, list)) and len(said) == 2:
+            self.bounds[self._name(name)] = (said[0], said[1])
+        else:
+            raise ValidationError(
+                f"onnx: input_shapes[{name!r}]: got {shown(said)}, expected a size or (lowest,"
+                " highest)"
+            )
+
+    def in_order(self) -> list[str]:
+        """The inputs' names: first those whose dimensions stand for themselves."""
+        plain = {text for s in self._shapes.values() for text in s or () if isinstance(text, str)}
+
+        def follows(name: str) -> bool:
+            texts = [text for text in self._shapes[name] or () if isinstance(text, str)]
+            return any(_names_in(text) and _names_in(text) <= plain for text in texts)
+
+        return sorted(self._values, key=follows)
+
+    def shape(self, name: str) -> list[Any]:
+        """The shape of an input, as a builder takes it.
+
+        Raises:
+            ValidationError: The model says none, nor does the user.
+        """
+        shape = self._shapes[name]
+        if shape is None:
+            raise ValidationError(
+                f"onnx: input {name!r} has no shape; give input_shapes={{{name!r}: [...]}}"
+            )
+        return [self._size(name, axis, size) for axis, size in enumerate(shape)]
+
+    def made(self, name: str, shape: Sequence[int]) -> None:
+        """An input has this shape: what the model calls its dimensions is known from here on."""
+        texts = self._shapes[name]
+        if texts is not None and len(texts) == len(shape):
+            self._learn(texts, shape)
+
+    def _learn(self, texts: Sequence[int | str], shape: Sequence[Any]) -> None:
+        for text, size in zip(texts, shape, strict=True):
+            if isinstance(text, str) and text and not isinstance(size, str) and size != -1:
+                self._sizes.setdefault(text, size)
+
+    def _size(self, name: str, axis: int, size: int | str) -> Any:
+        if size in ("", -1):
+            return self._name(f"{name}_{axis}")
+        if not isinstance(size, str):
+            return size
+        if size in self._sizes:
+            return self._sizes[size]
+        names = _names_in(size)
+        if names and names <= self._sizes.keys():
+            return _value(ast.parse(size, mode="eval").body, self._sizes)
+        return self._name(size)
+
+    def _name(self, text: str) -> str:
+        """What a builder calls a size: names must be identifiers there."""
+        if text not in self._called:
+            wanted = text if text.isidentifier() else f"_{re.sub(r'[^0-9A-Za-z_]+', '_', text)}"
+            name, number = wanted, 0
+            while name in self._called.values():
+                number += 1
+                name = f"{wanted}_{number}"
+            self._called[text] = name
+        name = self._called[text]
+        while name in self._same:
+            name = self._same[name]
+        return name
+
+
+def _texts(value: Any) -> list[int | str] | None:
+    """Numbers and names; "" for a dimension that has neither, None where there is no shape."""
+    own = value.type.tensor_type
+    if not own.HasField("shape"):
+        return None
+    dims = [d.dim_value if d.HasField("dim_value") else str(d.dim_param) for d in own.shape.dim]
+    return ["" if dim == -1 else dim for dim in dims]
+
+
+def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | str]:
+    if isinstance(said, (int, str)) or not isinstance(said, Iterable):
+        raise ValidationError(
+            f"onnx: input_shapes[{name!r}]: got {shown(said)}, expected a list of dimensions"
+        )
+    shape = [size if isinstance(size, str) else int(size) for size in said]
+    fits = texts is None or (
+        len(shape) == len(texts)
+        and all(isinstance(dim, str) or dim == size for dim, size in zip(texts, shape, strict=True))
+    )
+    if not fits:
+        has = [dim or "?" if isinstance(dim, str) else dim for dim in texts or ()]
+        raise ValidationError(f"onnx: input_shapes[{name!r}]: got {shape}, the model has {has}")
+    return shape
+
+
+def _names_in(text: str) -> set[str]:
+    """The names of a sum or product that follows from others; none in what is just a text."""
+    if text.isidentifier():
+        return set()
+    try:
+        tree = ast.parse(text, mode="eval").body
+        names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+        _value(tree, dict.fromkeys(names, 1))
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+        return set()
+    return names
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, Any]) -> Any:
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+        left, right = (_value(side, sizes) for side in (tree.left, tree.right))
+        return _OPERATORS[type(tree.op)](left, right)
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id]
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    raise ValueError(f"{ast.unparse(tree)} is no sum or product of sizes")
