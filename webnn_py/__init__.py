@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from webnn_py.api.execution import MLExecution
     from webnn_py.api.graph import MLGraph
     from webnn_py.api.ml import ml
+    from webnn_py.api.profile import MLProfile, MLProfileRow
     from webnn_py.api.promise import MLPromise
     from webnn_py.api.session import MLContextLostInfo
+    from webnn_py.api.slicing import MLSlicedDispatch
     from webnn_py.api.tensor import MLTensor
     from webnn_py.core.devices import MLDeviceType, MLPowerPreference
     from webnn_py.core.dimensions import MLDimension
@@ -66,8 +68,10 @@ _HOMES = {
     "api.graph": ("MLGraph",),
     "ops.operand": ("MLOperand",),
     "api.ml": ("ml",),
+    "api.profile": ("MLProfile", "MLProfileRow"),
     "api.promise": ("MLPromise",),
     "api.session": ("MLContextLostInfo",),
+    "api.slicing": ("MLSlicedDispatch",),
     "api.tensor": ("MLTensor",),
     "ordering.timeline": ("Timeline", "TimelinePoint"),
 }
@@ -91,7 +95,10 @@ __all__ = [
     "MLOperandDataType",
     "MLOperandDescriptor",
     "MLPowerPreference",
+    "MLProfile",
+    "MLProfileRow",
     "MLPromise",
+    "MLSlicedDispatch",
     "MLTensor",
     "NotSupportedError",
     "OperationError",

@@ -43,6 +43,13 @@ def context(request: pytest.FixtureRequest) -> MLContext:
     return found
 
 
+@pytest.fixture(scope="session")
+def several() -> Iterator[MLContext]:
+    """A CPU context of several threads."""
+    with ml.create_context_sync(device_type="cpu", workers=4) as context:
+        yield context
+
+
 @pytest.fixture(params=[numpy_library, torch_library, jax_library], ids=["numpy", "torch", "jax"])
 def library(request: pytest.FixtureRequest) -> Library:
     found: Library = request.param()

@@ -121,8 +121,8 @@ async def waited(context: MLContext) -> Any:
     return await context.lost
 
 
-def fork_with(device_type: Any) -> None:
-    context = ml.create_context_sync(device_type=device_type)
+def fork_with(device_type: Any, workers: int = 1) -> None:
+    context = ml.create_context_sync(device_type=device_type, workers=workers)
     left, x, host = uses(context), tensor(context, ONES), Timeline()
     assert_awaits(context)
     queue: Any = session_of(context).queue
@@ -151,6 +151,10 @@ def fork_with_a_cpu_context() -> None:
     fork_with("cpu")
 
 
+def fork_with_several_workers() -> None:
+    fork_with("cpu", workers=4)
+
+
 def fork_with_a_gpu_context() -> None:
     fork_with("gpu")
 
@@ -167,8 +171,9 @@ def gpu_contexts_in_the_child_alone() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
-def test_contexts_of_the_cpu() -> None:
-    run_alone(fork_with_a_cpu_context)
+@pytest.mark.parametrize("work", [fork_with_a_cpu_context, fork_with_several_workers])
+def test_contexts_of_the_cpu(work: Callable[[], None]) -> None:
+    run_alone(work)
 
 
 def test_contexts_of_the_gpu(gpu: MLContext) -> None:

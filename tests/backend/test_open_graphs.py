@@ -181,9 +181,9 @@ def test_what_is_prepared_is_not_compiled_again(
     session, compiled = session_of(context), []
     compile_now = session.compile
 
-    def counting(recipe: Any) -> Any:
+    def counting(recipe: Any, derive: Any) -> Any:
         compiled.append(recipe)
-        return compile_now(recipe)
+        return compile_now(recipe, derive)
 
     monkeypatch.setattr(session, "compile", counting)
     asyncio.run(graph.prepare_async({"batch": 2, "length": 5}))

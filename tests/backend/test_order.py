@@ -47,6 +47,13 @@ def blending(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"blended": builder.add(builder.mul(so_far, builder.constant(0.5, "float32")), image)}
 
 
+@pytest.fixture(params=["cpu", "several", "gpu"])
+def context(request: pytest.FixtureRequest) -> MLContext:
+    """A context of each kind, and a CPU context of several threads."""
+    found: MLContext = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.mark.parametrize("first", ["rasterize", "blend", "neither"])
 def test_rasterizing_and_blending_share_one_context(context: MLContext, first: str) -> None:
     """Two threads and ten images; whoever is ahead waits for the other by timelines alone."""

@@ -24,8 +24,9 @@ from tests.property.scheduling import (
 )
 from webnn_py import Timeline
 from webnn_py.memory.overlap import Region
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
-from webnn_py.ordering.schedule import Executor, Schedule
+from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))

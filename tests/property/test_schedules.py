@@ -46,6 +46,11 @@ STEPS = 40
 TENSORS = 4
 SIZE = 3
 LONG = 20.0
+KINDS = {
+    "cpu": {"device_type": "cpu"},
+    "several": {"device_type": "cpu", "workers": 4},
+    "gpu": {"device_type": "gpu"},
+}
 
 slots = st.integers(0, TENSORS - 1)
 sides = st.integers(0, 1)
@@ -56,8 +61,9 @@ maybe = st.booleans()
 class Side:
     """One of the two contexts, its model, and its tensors."""
 
-    def __init__(self, kind: Any) -> None:
-        self.context: MLContext = ml.create_context_sync(device_type=kind)
+    def __init__(self, kind: str) -> None:
+        options: Any = KINDS[kind]
+        self.context: MLContext = ml.create_context_sync(**options)
         self.model = ModelContext()
         self.adding = self._adding()
         self.tensors = [self.tensor() for _ in range(TENSORS)]
@@ -395,5 +401,6 @@ def case(*kinds: str, examples: int) -> Any:
 
 
 TestTwoHosts = case("cpu", "cpu", examples=CASES)
+TestSeveralWorkers = case("several", "cpu", examples=CASES)
 TestHostAndDevice = case("cpu", "gpu", examples=CASES)
 TestTwoDevices = case("gpu", "gpu", examples=max(1, CASES // 3))

@@ -240,6 +240,9 @@ ONCE: dict[str, Call] = {  # of no context
     "power_preference": lambda w, o: made(power_preference=o),
     "accelerated": lambda w, o: made(accelerated=o),
     "engine": lambda w, o: made(engine=o),
+    "workers": lambda w, o: made(workers=o),
+    "max_prepared_sizes": lambda w, o: made(max_prepared_sizes=o),
+    "max_prepared_bytes": lambda w, o: made(max_prepared_bytes=o),
     "async engine": lambda w, o: asyncio.run(made_async(engine=o)),
     "allow_blocking": lambda w, o: MLExecution(w.context, allow_blocking=o),
 }

@@ -35,7 +35,10 @@ def test_readme(
     assert capsys.readouterr().out.strip() == expected
 
 
-def test_guide_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guide_on_the_cpu(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the guide writes files
     names: dict[str, Any] = {}
     for code in blocks("docs/guide.md"):
         if not code.startswith("# gpu"):

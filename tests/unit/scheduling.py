@@ -12,8 +12,9 @@ import pytest
 
 from webnn_py import TimelinePoint
 from webnn_py.memory.overlap import Region
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
-from webnn_py.ordering.schedule import Executor, Schedule
+from webnn_py.ordering.schedule import Schedule
 
 LONG = 20.0
 SHARED = Region(1, 0, 8)

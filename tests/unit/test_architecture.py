@@ -19,6 +19,7 @@ LAYERS = (
     ("core",),
     ("ir",),
     ("memory", "ops", "ordering"),
+    ("storage",),
     ("passes",),
     ("engines",),
     ("api",),

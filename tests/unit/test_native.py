@@ -68,7 +68,7 @@ class Renaming:
 
 def test_all_is_there_in_this_release() -> None:
     assert {c.name: c.missing for c in native.capabilities()} == dict.fromkeys(
-        ("recording", "waiting", "checking", "observing", "forking")
+        ("recording", "waiting", "checking", "observing", "forking", "timing")
     )
 
 

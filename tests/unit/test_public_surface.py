@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 import webnn_py
@@ -33,7 +34,10 @@ ERRORS = {
     "WaitTimeoutError": TimeoutError,
 }
 
-CREATE = "device * device_type power_preference accelerated engine engine_options"
+CREATE = (
+    "device * device_type power_preference accelerated engine engine_options workers"
+    " max_prepared_sizes max_prepared_bytes"
+)
 
 # All public members and their parameters; a parameter after "*" is keyword-only. The builder has
 # the operators' methods besides, and the errors have those of Python's exceptions.
@@ -56,6 +60,7 @@ CONTRACT = {
         "op_support_limits": "",
         "read_tensor_async": "tensor out",
         "read_tensor_sync": "tensor out",
+        "slice_dispatch": "graph inputs outputs",
         "submit": "command_buffers sync",
         "write_tensor": "tensor value",
     },
@@ -73,6 +78,8 @@ CONTRACT = {
         "outputs": None,
         "prepare_async": "sizes",
         "prepare_sync": "sizes",
+        "profile": "inputs * runs",
+        "profile_async": "inputs * runs",
     },
     "MLDimension": {"bounds": None, "evaluate": "sizes", "names": None},
     "MLOperand": {"data_type": None, "rank": None, "shape": None, "size": None},
@@ -81,10 +88,30 @@ CONTRACT = {
     "MLAwaitedExecution": {"compute": "graph inputs outputs sync"},
     "MLCommandEncoder": {
         "dispatch": "graph inputs outputs",
+        "dispatch_slice": "job * budget_ms",
         "finish": "* label",
         "initialize_graph": "graph constants",
     },
+    "MLProfile": {
+        "clock": None,
+        "milliseconds": None,
+        "peak_bytes": None,
+        "peak_flops": None,
+        "rows": None,
+        "save_trace": "path",
+    },
+    "MLProfileRow": {
+        "bytes": None,
+        "flop": None,
+        "kernel": None,
+        "milliseconds": None,
+        "operator": None,
+        "roof": None,
+        "share": None,
+        "step": None,
+    },
     "MLPromise": {"done": None},
+    "MLSlicedDispatch": {"done": None, "progress": None},
     "MLTensor": {
         "__dlpack__": "* stream max_version dl_device copy",
         "__dlpack_device__": "",
@@ -154,15 +181,20 @@ def things(context: webnn_py.MLContext) -> dict[str, object]:
     """One of each class whose objects have state."""
     builder = webnn_py.MLGraphBuilder(context)
     operand = builder.relu(builder.input("x", "float32", [2]))
+    dimension = builder.input("n", "float32", ["n"]).shape[0]
+    graph = builder.build_sync({"y": operand})
+    profile = graph.profile({"x": np.ones(2, np.float32)}, runs=1)
     return {
         "MLAwaitedExecution": webnn_py.MLAwaitedExecution(context),
         "MLContext": context,
-        "MLDimension": builder.input("n", "float32", ["n"]).shape[0],
+        "MLDimension": dimension,
         "MLExecution": webnn_py.MLExecution(context),
-        "MLGraph": builder.build_sync({"y": operand}),
+        "MLGraph": graph,
         "MLGraphBuilder": builder,
         "MLOperand": operand,
         "MLOperandDescriptor": webnn_py.MLOperandDescriptor("float32", [2]),
+        "MLProfile": profile,
+        "MLProfileRow": profile[0],
         "MLPromise": context.lost,
         "MLTensor": context.create_tensor_sync("float32", [2]),
         "Timeline": webnn_py.Timeline(),

@@ -12,8 +12,9 @@ import pytest
 from tests.threads import in_threads
 from tests.unit.scheduling import LONG, threads
 from webnn_py import MLError, Timeline
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation
-from webnn_py.ordering.schedule import Executor, Schedule
+from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 
 __all__ = ["threads"]

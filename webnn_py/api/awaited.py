@@ -89,8 +89,7 @@ class MLAwaitedExecution(Suggesting):
             compiled = compiled_of(graph)
             compiled.check_usable(self._session)
             signature, sizes = compiled.fixed(inputs)
-            ready = compiled.is_ready(sizes)
-            executable = compiled.executable(self._session, sizes=sizes) if ready else None
+            executable = compiled.executable_there(self._session, sizes)
             given = self._given(compiled, signature, inputs, outputs)
             if executable is None:
                 return self._compile_first(compiled, sizes, given, waits)

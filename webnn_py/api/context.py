@@ -13,6 +13,7 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
+from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.api.tensor_memory import check_not_held
@@ -27,7 +28,7 @@ from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-class MLContext(Suggesting):
+class MLContext(Slicing, Suggesting):
     """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after
@@ -192,6 +193,9 @@ class MLContext(Suggesting):
     def write_tensor(self, tensor: MLTensor, value: Any) -> None:
         """Write host memory into a tensor, in order; `value` is copied before this returns.
 
+        Where work that is not done keeps many such copies it waits first, for little on a thread
+        that is running an event loop.
+
         Args:
             tensor: A writable tensor of this context.
             value: An array of its data type and shape (or flat, with all its elements), or a buffer
@@ -204,7 +208,7 @@ class MLContext(Suggesting):
             OperationError: There is no memory left for the copy.
             ContextLostError: The context is lost.
 
-        Source: WebNN 2026, "writeTensor()".
+        Source: WebNN 2026, "writeTensor()"; for the waiting webnn_py, spec/execution.md, "Order".
         """
         tensors.write(self._session, tensor, value)
 

@@ -8,6 +8,7 @@ from typing import Any
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.slicing import MLSlicedDispatch, record_slice
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
@@ -126,6 +127,33 @@ class MLCommandEncoder(Suggesting):
         _check_not_held("output", outputs)
         executable.record(self._commands, given.inputs, given.outputs)
         self._commands.carry(compiled.bound)
+
+    def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float) -> bool:
+        """Record the next slice of a run: about as much of it as the budget of GPU time takes.
+
+        The slices of a run are submitted in the order in which they are recorded, one a frame or
+        more. What a kernel takes is guessed at first, and measured as it runs where the device has
+        timestamp-query. A slice has one kernel at least, however long that takes.
+
+        Args:
+            job: What `MLContext.slice_dispatch` gave.
+            budget_ms: Milliseconds of GPU time.
+
+        Returns:
+            Whether this was the last slice: its commands write the outputs.
+
+        Raises:
+            ValidationError: `job` is none, or the budget is no number above 0.
+            DataError: The run belongs to another context, or a resource of it is not usable any
+                more; nothing was recorded.
+            InvalidStateError: The last slice was recorded before, this encoder is finished, a pass
+                of the user's is open, or work on a tensor of the run waits for a timeline.
+            OperationError: The device failed.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Slices".
+        """
+        return record_slice(self._session, self._commands, job, budget_ms)
 
     def finish(self, *, label: str = "") -> Any:
         """End the recording.

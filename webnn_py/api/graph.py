@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.profile import MLProfile, profile_graph
+from webnn_py.core.completion import check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ops.replay import output_shapes
@@ -79,6 +82,50 @@ class MLGraph(Suggesting):
         """
         work = functools.partial(self._compiled.prepare, sizes)
         await self._compiled.session.run_on_builder(work)
+
+    def profile(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
+        """Run the graph several times on this thread, and measure its steps.
+
+        It is run once more before, so that what is made once is not counted. On a GPU the device's
+        own clock is read where it has the feature timestamp-query.
+
+        Args:
+            inputs: Every input by name, as the context's `compute` takes it; tensors as they are.
+            runs: How often, 1 to 10,000; medians are given.
+
+        Returns:
+            A row for each step, which print as a table.
+
+        Raises:
+            ValidationError: `runs` is out of range.
+            DataError: A name, data type, size, format, context or device does not fit.
+            InvalidStateError: This thread is running an event loop (`profile_async` does not block
+                it), the graph is destroyed, or work on a tensor waits for a timeline.
+            OperationError: The engine or the device failed.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Profiles".
+        """
+        check_may_block("MLGraph.profile", "MLGraph.profile_async")
+        return profile_graph(self._compiled, inputs, runs)
+
+    async def profile_async(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
+        """As `profile`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            inputs: As there.
+            runs: As there.
+
+        Returns:
+            A row for each step, which print as a table.
+
+        Raises:
+            MLError: As `profile`.
+
+        Source: webnn_py, spec/execution.md, "Profiles".
+        """
+        work = functools.partial(profile_graph, self._compiled, inputs, runs)
+        return await self._compiled.session.run_on_builder(work)
 
     def destroy(self) -> None:
         """Give back memory and device objects; nothing can run it any more. Harmless twice.

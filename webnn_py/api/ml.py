@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from webnn_py.api.context import MLContext
-from webnn_py.api.session import Session
+from webnn_py.api.session import DEFAULT_ROOM, Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.recently_used import Room
 from webnn_py.engines.registry import make_engine
 
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
@@ -38,6 +39,9 @@ class ML(Suggesting):
         accelerated: bool | None = None,
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
+        workers: int = 1,
+        max_prepared_sizes: int = DEFAULT_ROOM.most,
+        max_prepared_bytes: int | None = DEFAULT_ROOM.most_bytes,
     ) -> MLContext:
         """Make a context.
 
@@ -50,6 +54,13 @@ class ML(Suggesting):
                 package adds); of a GPU context "webgpu".
             engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
                 has options of its own, or none.
+            workers: On how many threads of its own a CPU context may run work at once that shares
+                no memory, at least 1. `engine_options` say what an engine uses for one graph.
+            max_prepared_sizes: For how many sets of sizes each graph with open dimensions stays
+                compiled, at least 1: those used last.
+            max_prepared_bytes: How much memory of the device and the host that may take for each
+                graph, or None for no limit. What is the same for all sets, such as weights, does
+                not count, and the set used last is kept anyhow.
 
         Raises:
             ValidationError: The arguments contradict each other or are not valid.
@@ -64,15 +75,22 @@ class ML(Suggesting):
         _check_choice("power_preference", power_preference, POWER_PREFERENCES)
         _check_engine(engine)
         options = _checked_options(engine_options)
+        threads = _checked_count("workers", workers, 1)
+        room = Room(
+            _checked_count("max_prepared_sizes", max_prepared_sizes, 1),
+            None
+            if max_prepared_bytes is None
+            else _checked_count("max_prepared_bytes", max_prepared_bytes, 0),
+        )
         hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
         if device is not None and device_type not in (None, "gpu"):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
-            _check_gpu_engine(engine, options)
-            return _gpu_context(device, power_preference)
+            _check_gpu_options(engine, options, threads)
+            return _gpu_context(device, power_preference, room)
         if hardware and device_type is None:
-            _check_gpu_engine(engine, options)
-            found = _open_gpu(None, power_preference, hardware=True)
+            _check_gpu_options(engine, options, threads)
+            found = _open_gpu(None, power_preference, room, hardware=True)
             if found is not None:
                 return found
             if engine == "webgpu":
@@ -81,7 +99,7 @@ class ML(Suggesting):
                 )
         if engine == "webgpu":
             raise ValidationError("engine 'webgpu' runs on GPUs: it needs device_type='gpu'")
-        return MLContext(Session(make_engine(engine, options), "cpu"))
+        return MLContext(Session(make_engine(engine, options), "cpu", threads, room))
 
     async def create_context_async(
         self,
@@ -92,6 +110,9 @@ class ML(Suggesting):
         accelerated: bool | None = None,
         engine: str = "auto",
         engine_options: Mapping[str, Any] | None = None,
+        workers: int = 1,
+        max_prepared_sizes: int = DEFAULT_ROOM.most,
+        max_prepared_bytes: int | None = DEFAULT_ROOM.most_bytes,
     ) -> MLContext:
         """As `create_context_sync`, on a thread of its own: the event loop is never blocked.
 
@@ -108,6 +129,9 @@ class ML(Suggesting):
             accelerated=accelerated,
             engine=engine,
             engine_options=engine_options,
+            workers=workers,
+            max_prepared_sizes=max_prepared_sizes,
+            max_prepared_bytes=max_prepared_bytes,
         )
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
         completion = Completion.of(executor.submit(work))
@@ -134,7 +158,16 @@ def _checked_options(given: object) -> Mapping[str, Any]:
     return options
 
 
-def _check_gpu_engine(engine: str, options: Mapping[str, Any]) -> None:
+def _checked_count(name: str, given: object, least: int) -> int:
+    number = convert.number(given, f"option {name!r}")
+    if not isinstance(number, int) or number < least:
+        raise ValidationError(
+            f"option {name!r}: got {shown(given)}, expected an integer of at least {least}"
+        )
+    return number
+
+
+def _check_gpu_options(engine: str, options: Mapping[str, Any], workers: int) -> None:
     if engine not in GPU_ENGINES:
         raise ValidationError(
             f"engine {engine!r} runs on the CPU: it needs device_type='cpu', and neither a device"
@@ -142,22 +175,29 @@ def _check_gpu_engine(engine: str, options: Mapping[str, Any]) -> None:
         )
     if options:
         raise ValidationError(f"engine 'webgpu' has no option {shown(next(iter(options)))}")
+    if workers != 1:
+        raise ValidationError(
+            f"option 'workers': got {workers}, but work on a GPU is ordered by the device's queue;"
+            " leave it out, or use device_type='cpu'"
+        )
 
 
-def _gpu_context(device: Any, power_preference: str) -> MLContext:
-    context = _open_gpu(device, power_preference)
+def _gpu_context(device: Any, power_preference: str, room: Room) -> MLContext:
+    context = _open_gpu(device, power_preference, room)
     if context is None:
         raise NotSupportedError("there is no GPU adapter; use device_type='cpu'")
     return context
 
 
-def _open_gpu(device: Any, power_preference: str, hardware: bool = False) -> MLContext | None:
+def _open_gpu(
+    device: Any, power_preference: str, room: Room, hardware: bool = False
+) -> MLContext | None:
     try:
         from webnn_py.engines.webgpu.runtime.engine import open_engine
     except ImportError as error:  # such as on a free-threaded Python that wgpu has no wheels for
         raise NotSupportedError(f"GPU contexts need the package wgpu: {error}") from error
     opened = open_engine(device, power_preference, hardware)
-    return None if opened is None else MLContext(Session(opened, "gpu"))
+    return None if opened is None else MLContext(Session(opened, "gpu", room=room))
 
 
 ml = ML()

@@ -14,15 +14,18 @@ from webnn_py.core import cooperation, forks
 from webnn_py.core.completion import Completion, tell_failure
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError
+from webnn_py.core.recently_used import Room
 from webnn_py.engines.base import Engine, EngineLimits, Executable
 from webnn_py.engines.executor import Listing, compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import Target, optimize, report
+from webnn_py.passes import Derive, Target, derive_anew, optimize, optimize_open, report
 
 T = TypeVar("T")
+
+DEFAULT_ROOM = Room()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,23 @@ class Session:
     Args:
         engine: What compiles and runs its graphs.
         device_type: "cpu" or "gpu".
+        workers: How many threads it runs work on.
+        room: How many sets of sizes each of its graphs stays compiled for.
 
     Attributes:
         queue: The order of its work.
         lost: Why it was lost, once it is.
     """
 
-    def __init__(self, engine: Engine, device_type: MLDeviceType) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        device_type: MLDeviceType,
+        workers: int = 1,
+        room: Room = DEFAULT_ROOM,
+    ) -> None:
         self.engine = engine
+        self.room = room
         self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
         # On a CPU, the reference runs what the engine does not.
@@ -62,13 +74,13 @@ class Session:
         self._alive = True  # what `lost` says, at the cost of an attribute
         self._worker, self._builder = (
             ThreadPoolExecutor(
-                1, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
+                most, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
             )
-            for name in (device_type, f"{device_type}-build")
+            for name, most in ((device_type, workers), (f"{device_type}-build", 1))
         )
         for executor in (self._worker, self._builder):
             forks.finalize(self, functools.partial(executor.shutdown, wait=False))
-        self.queue = engine.queue(functools.partial(_start, self._worker))
+        self.queue = engine.queue(functools.partial(_start, self._worker), workers)
         self.queue.lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
 
@@ -126,8 +138,16 @@ class Session:
             self._types[op.name] = self._last_engine.supported_types(op)
         return self._types[op.name]
 
-    def compile(self, recipe: Graph) -> tuple[Listing, Executable]:
+    def optimize_open(self, recipe: Graph) -> Graph:
+        """A recipe with open dimensions, after those of the engine's passes that allow for them."""
+        return optimize_open(recipe, self._target(derive_anew), self.engine.passes)
+
+    def compile(self, recipe: Graph, derive: Derive = derive_anew) -> tuple[Listing, Executable]:
         """A recipe for this context's engine, and where that does not run all, the reference.
+
+        Args:
+            recipe: Without open dimensions.
+            derive: Gives what passes compute from constants.
 
         Returns:
             What is listed, the graph after the engine's passes, and what runs it.
@@ -135,14 +155,16 @@ class Session:
         Raises:
             OperationError: The engine or device could not compile it.
         """
-        target = Target(self.engine.supports, evaluate)
-        optimized = optimize(recipe, target, self.engine.passes)
+        optimized = optimize(recipe, self._target(derive), self.engine.passes)
         listing, executable = compile_on(optimized, self._engines)
         report(executable.describe, executable.code)
         return listing, executable
 
+    def _target(self, derive: Derive) -> Target:
+        return Target(self.engine.supports, evaluate, derive=derive)
+
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on the context's own thread, after what was given to it before."""
+        """Run `work` on a thread of the context, begun after what was given to it before."""
         return Completion.of(self._submit(self._worker, work))
 
     def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:

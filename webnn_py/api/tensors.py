@@ -13,6 +13,7 @@ from webnn_py.api.signature import own_memory
 from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensor_memory import TensorMemory, mark_failed, on_tensors
 from webnn_py.core import convert, dtypes
+from webnn_py.core.completion import runs_event_loop
 from webnn_py.core.errors import (
     DataError,
     DLPackError,
@@ -27,6 +28,9 @@ from webnn_py.ir import Array, Descriptor
 from webnn_py.memory import host
 from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.timeline import TimelinePoint
+
+MOMENT = 0.002
+"""Seconds for which a call may keep an event loop's thread."""
 
 
 def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
@@ -61,8 +65,9 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
         array = host.input_array(value, memory.descriptor, "write_tensor")
     except DataError as error:
         raise ValidationError(str(error)) from None
+    session.queue.wait_for_room(MOMENT if runs_event_loop() else None)
     run = session.queue.write(memory.storage, array.copy())
-    submit(session, "write_tensor", run, [], [memory])
+    submit(session, "write_tensor", run, [], [memory], kept_bytes=array.nbytes)
 
 
 @telling_of_memory
@@ -89,11 +94,14 @@ def submit(
     reads: Sequence[TensorMemory],
     writes: Sequence[TensorMemory],
     sync: tuple[TimelinePoint, ...] = (),
+    kept_bytes: int = 0,
 ) -> None:
     """Put work on tensors into the context's order."""
     work = on_tensors(reads, writes, run)
     fail = mark_failed(writes)
-    session.queue.submit(Operation(work, fail, sync, reads=reads, writes=writes, title=title))
+    session.queue.submit(
+        Operation(work, fail, sync, reads=reads, writes=writes, title=title, kept_bytes=kept_bytes)
+    )
 
 
 def from_dlpack(session: Session, value: Any) -> MLTensor:

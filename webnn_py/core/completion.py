@@ -268,7 +268,12 @@ def _trio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     return arrival
 
 
+def runs_event_loop() -> bool:
+    """Whether this thread is running an event loop, which is not to be blocked."""
+    return _in_trio() or _in_asyncio()
+
+
 def check_may_block(what: str, instead: str) -> None:
     """Raise an InvalidStateError on a thread that is running an event loop."""
-    if _in_trio() or _in_asyncio():
+    if runs_event_loop():
         raise InvalidStateError(f"{what} would block this thread's event loop; use {instead}")

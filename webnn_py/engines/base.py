@@ -9,12 +9,15 @@ from typing import Any
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.recently_used import Held
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
+from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
-from webnn_py.ordering.schedule import Executor, Schedule
+from webnn_py.ordering.schedule import Schedule
 from webnn_py.passes import PIPELINE, Pass
 
 
@@ -46,6 +49,13 @@ class Executable(ABC):
         """The generated code, where there is any."""
         return ""
 
+    def held(self) -> Held:
+        """The memory that it takes: bytes, by what tells the pieces apart (and is not kept).
+
+        What several executables have, such as weights, is the same piece in each.
+        """
+        return {}
+
     @abstractmethod
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Check one awaited run; it begins when it is told to.
@@ -57,6 +67,19 @@ class Executable(ABC):
 
         Raises:
             DataError: Something does not fit; nothing has run.
+        """
+
+    @abstractmethod
+    def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
+        """Run once on this thread, and measure.
+
+        Args:
+            inputs: As `start` takes them.
+            outputs: The same; what is None is computed and thrown away.
+
+        Raises:
+            DataError: Something does not fit; nothing has run.
+            OperationError: It failed.
         """
 
 
@@ -88,6 +111,10 @@ class HostExecutable(Executable):
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """One run on whatever thread begins it."""
         return _HostRun(self, inputs, outputs)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """No steps, unless the engine tells of them; it is one, then."""
+        return RunTime((), timed(lambda: self.run(inputs, outputs)), "host")
 
 
 class AwaitedRun(ABC):
@@ -217,6 +244,10 @@ class Queue(ABC):
         """
         self._schedule.submit(operation)
 
+    def wait_for_room(self, seconds: float | None = None) -> None:
+        """Block while work that can run keeps too much host memory, for so many seconds at most."""
+        self._schedule.wait_for_room(seconds)
+
     def withdraw(self, operation: Operation) -> None:
         """Take work out again, if it has not begun."""
         self._schedule.withdraw(operation)
@@ -319,9 +350,18 @@ class Engine(ABC):
         """Give back what belongs to the engine itself; its context is gone."""
         return None
 
+    def roof(self) -> Roof | None:
+        """What the hardware does at most, measured once; None if the engine cannot tell."""
+        return None
+
     @abstractmethod
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
-        """A new context's order of work; `worker` runs a function on the context's thread."""
+    def queue(self, worker: Callable[[Run], None], width: int) -> Queue:
+        """A new context's order of work.
+
+        Args:
+            worker: Runs a function on one of the context's threads.
+            width: How many of these there are; 1 where the engine has a device.
+        """
 
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:

@@ -27,6 +27,26 @@ class DeviceExecutable(Executable):
         """
 
     @abstractmethod
+    def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
+        """Begin a run that is recorded in slices.
+
+        Args:
+            inputs: As `record` takes them; arrays are read now, the rest by the first slice.
+            outputs: As there; written by the last slice.
+
+        Raises:
+            DataError: Something does not fit.
+        """
+
+    @abstractmethod
+    def record_slice(self, commands: Commands, run: SlicedRun, seconds: float) -> bool:
+        """Record as much of a run as takes so many seconds of the device's time, and not nothing.
+
+        Returns:
+            Whether all of it is recorded now.
+        """
+
+    @abstractmethod
     def initialize(
         self, commands: Commands, bound: BoundInputs, constants: Mapping[str, Any]
     ) -> None:
@@ -43,6 +63,15 @@ class DeviceExecutable(Executable):
         Raises:
             InvalidStateError: The graph is initialized, there or before.
         """
+
+
+class SlicedRun(ABC):
+    """A run that is recorded in slices, one after the other."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> float:
+        """How much of it is recorded, 0 to 1."""
 
 
 class Commands(ABC):

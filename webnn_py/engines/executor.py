@@ -6,9 +6,9 @@ OperationError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,15 @@ from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import said, type_name
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
+from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.engines.segments import Segment, split
 from webnn_py.ir import Array, Graph, Node, Shape, Value, format_graph
 from webnn_py.memory.plan import last_uses
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,12 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
         return listing, executables[0]
     assert len(on_host) == len(segments), "what runs on a device runs alone"
     if len(segments) > 1:
-        return listing, PlainMemoryExecutable(SegmentedExecutable(graph, segments, on_host))
+        made = SegmentedExecutable(graph, segments, on_host)
+        return listing, PlainMemoryExecutable(made, "", graph.nodes)
     (alone,), engine = on_host, segments[0].engine
-    return listing, alone if alone.any_memory else PlainMemoryExecutable(alone, engine.name)
+    if alone.any_memory:
+        return listing, alone
+    return listing, PlainMemoryExecutable(alone, engine.name, graph.nodes)
 
 
 def _compiled(segment: Segment[Engine]) -> Executable:
@@ -97,6 +104,7 @@ class _Step:
 
     Attributes:
         name: Its engine's.
+        nodes: What it computes.
         executable: What runs it.
         inputs: The values that it reads.
         outputs: The values that it makes.
@@ -104,6 +112,7 @@ class _Step:
     """
 
     name: str
+    nodes: tuple[Node, ...]
     executable: HostExecutable
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -131,7 +140,7 @@ class SegmentedExecutable(HostExecutable):
             if value not in graph.results:
                 dropped[number].append(value)
         self._steps = [
-            _Step(segment.engine.name, executable, *ends, tuple(drops))
+            _Step(segment.engine.name, segment.graph.nodes, executable, *ends, tuple(drops))
             for segment, executable, ends, drops in zip(
                 segments, executables, ends, dropped, strict=True
             )
@@ -142,15 +151,35 @@ class SegmentedExecutable(HostExecutable):
 
         Results are computed where they are wanted, and read there by later segments.
         """
+        self._run_steps(
+            inputs, outputs, lambda step, *arrays: _call(step.name, step.executable.run, *arrays)
+        )
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """The steps of all segments."""
+        steps: list[StepTime] = []
+        seconds = 0.0
+
+        def run(step: _Step, sources: Sequence[Array], targets: Sequence[Array]) -> None:
+            nonlocal seconds
+            measured = _profiled(step.name, step.executable, step.nodes, sources, targets)
+            steps.extend(measured.steps)
+            seconds += measured.seconds
+
+        self._run_steps(inputs, outputs, run)
+        return RunTime(tuple(steps), seconds, "host")
+
+    def _run_steps(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], run: Callable[..., None]
+    ) -> None:
         arrays: dict[Value, Array] = dict(zip(self._inputs, inputs, strict=True))
         targets = dict(zip(self._outputs, outputs, strict=True))
         for step in checkpoints(self._steps):
             for value in step.outputs:
                 target = targets.get(value)
                 arrays[value] = _new(value) if target is None else target
-            _run(
-                step.name,
-                step.executable,
+            run(
+                step,
                 [arrays[value] for value in step.inputs],
                 [arrays[value] for value in step.outputs],
             )
@@ -168,6 +197,12 @@ class SegmentedExecutable(HostExecutable):
         """The engines' generated code."""
         return "\n".join(filter(None, (step.executable.code() for step in self._steps)))
 
+    def held(self) -> Held:
+        """What the segments hold."""
+        return {
+            piece: size for step in self._steps for piece, size in step.executable.held().items()
+        }
+
 
 class PlainMemoryExecutable(HostExecutable):
     """Takes whatever memory users give, and hands on what every engine takes.
@@ -175,13 +210,15 @@ class PlainMemoryExecutable(HostExecutable):
     Args:
         executable: Takes what `HostExecutable.run` says.
         engine: The name of its engine.
+        nodes: What it computes.
     """
 
     any_memory = True
 
-    def __init__(self, executable: HostExecutable, engine: str = "") -> None:
+    def __init__(self, executable: HostExecutable, engine: str, nodes: Sequence[Node]) -> None:
         self._executable = executable
         self._engine = engine
+        self._nodes = nodes
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run, by way of copies where that must be.
@@ -194,10 +231,16 @@ class PlainMemoryExecutable(HostExecutable):
             target if _is_plain(target, inputs) else _empty(target.shape, target.dtype)
             for target in outputs
         ]
-        _run(self._engine, self._executable, sources, targets)
+        _call(self._engine, self._executable.run, sources, targets)
         for target, written in zip(outputs, targets, strict=True):
             if written is not target:
                 np.copyto(target, written)
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """As the executable, on memory of its own."""
+        sources = [array.copy() for array in inputs]
+        targets = [np.empty_like(array) for array in outputs]
+        return _profiled(self._engine, self._executable, self._nodes, sources, targets)
 
     def describe(self) -> str:
         """As the executable."""
@@ -207,16 +250,36 @@ class PlainMemoryExecutable(HostExecutable):
         """As the executable."""
         return self._executable.code()
 
+    def held(self) -> Held:
+        """As the executable."""
+        return self._executable.held()
 
-def _run(
-    engine: str, executable: HostExecutable, inputs: Sequence[Array], outputs: Sequence[Array]
-) -> None:
+
+def _call(
+    engine: str,
+    function: Callable[[Sequence[Array], Sequence[Array]], T],
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> T:
     try:
-        executable.run(inputs, outputs)
+        return function(inputs, outputs)
     except MLError:
         raise
     except Exception as error:  # whatever an engine raises
         raise OperationError(f"engine {engine!r}: {said(error)}") from error
+
+
+def _profiled(
+    engine: str,
+    executable: HostExecutable,
+    nodes: Sequence[Node],
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> RunTime:
+    """A measured run; of an engine that tells no steps, as one."""
+    measured = _call(engine, executable.profile, inputs, outputs)
+    steps = measured.steps or (step_of(engine, nodes, measured.seconds),)
+    return replace(measured, steps=steps)
 
 
 def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:

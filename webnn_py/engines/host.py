@@ -1,7 +1,8 @@
-"""Engines that run on the CPU: tensors in host memory, one worker thread for a context."""
+"""Engines that run on the CPU: tensors in host memory, a context's own threads for its work."""
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -12,19 +13,25 @@ from webnn_py.core import dtypes
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
+from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Run
-from webnn_py.ordering.schedule import Executor
 
 ALIGNMENT = 64
 """Bytes; what XLA asks of memory that it does not copy."""
 
 
 class HostQueue(Queue):
-    """Operations run one after the other on the context's worker."""
+    """Operations run on the context's threads; what shares no memory, on several at once.
 
-    def __init__(self, worker: Callable[[Run], None]) -> None:
-        super().__init__(Executor(worker))
+    Args:
+        worker: Runs a function on one of the threads.
+        width: How many there are.
+    """
+
+    def __init__(self, worker: Callable[[Run], None], width: int = 1) -> None:
+        super().__init__(Executor(worker, width=width))
 
     def allocate(self, descriptor: Descriptor) -> Array:
         """A zeroed array, aligned for any engine and for those it is shared with."""
@@ -77,10 +84,25 @@ class HostEngine(Engine):
     The least that one has is `compile` and, unless it runs everything, `supports`.
     """
 
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
-        """One worker, tensors in host memory."""
-        return HostQueue(worker)
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
+        """Tensors in host memory, work on the context's threads."""
+        return HostQueue(worker, width)
+
+    def roof(self) -> Roof:
+        """Measured by NumPy's product and copy."""
+        return _measured_roof()
 
     @abstractmethod
     def compile(self, graph: Graph) -> HostExecutable:
         """Make a graph ready to run."""
+
+
+@functools.cache
+def _measured_roof() -> Roof:
+    size, copied = 768, 32 << 20
+    square = np.ones((size, size), np.float32)
+    source, target = np.ones(copied, np.uint8), np.empty(copied, np.uint8)
+    return Roof(
+        2 * size**3 / min(timed(lambda: square @ square) for _ in range(5)),
+        2 * copied / min(timed(lambda: np.copyto(target, source)) for _ in range(5)),
+    )

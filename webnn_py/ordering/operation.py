@@ -37,6 +37,7 @@ class Operation:
         reads: The memory that it reads and others may write.
         writes: The memory that it writes.
         title: What messages call it.
+        kept_bytes: Bytes of host memory that it keeps until it is done.
         number: Its place in the order of submission.
         held: What holds it back, while something does or it is followed by what it holds back.
     """
@@ -49,6 +50,7 @@ class Operation:
     reads: Sequence[Memory] = ()
     writes: Sequence[Memory] = ()
     title: str = "work"
+    kept_bytes: int = 0
     number: int = -1
     held: Held | None = None
 
@@ -126,6 +128,18 @@ class Held:
     ready: bool = False
     cause: BaseException | None = None
     dropped: bool = False
+
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for a timeline, or behind what does."""
+        seen, pending = {self}, [self]
+        while pending:
+            held = pending.pop()
+            if held.waiting:
+                return True
+            pending += held.blockers - seen
+            seen |= held.blockers
+        return False
 
     def forget_timelines(self) -> None:
         """It does not wait for them any more."""

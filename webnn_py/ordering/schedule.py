@@ -9,39 +9,24 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
+from webnn_py.ordering.backlog import Backlog
 from webnn_py.ordering.dependence import GRAPH, deadlock, overtaking
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import Held, Operation, Run, complete
+from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.signals import Signals
 from webnn_py.ordering.timeline_state import unreached
 
-
-@dataclass(frozen=True, slots=True)
-class Executor:
-    """Where and how the operations of a context run.
-
-    Attributes:
-        worker: Runs a function on a thread of the context's own, after what it was given before.
-        signal: Raises what an operation signals, once what it has run or recorded is done.
-        parked: Called when an operation waits for a timeline; submits what was recorded so far.
-        queue: Identity of the device queue that keeps the order, if there is one.
-        inline: Operations that are not slow run on the thread that submits them.
-        width: How many operations may run at once.
-    """
-
-    worker: Callable[[Run], None]
-    signal: Callable[[Operation], None] = complete
-    parked: Run = lambda: None
-    queue: object = None
-    inline: bool = False
-    width: int = 1
+LOOK_AGAIN = 0.05
+"""Seconds after which a thread that waits for room finds out what is parked by now."""
 
 
 class _Turn(NamedTuple):
@@ -71,7 +56,9 @@ class Schedule:
         self._held: dict[Operation, Held] = {}  # in the order of submission
         self._ready: list[tuple[int, Held]] = []  # a heap of what need not be held any more
         self._running: dict[Operation, None] = {}
+        self._signals = Signals(executor.signal, self._held)
         self._hazards = Hazards()
+        self._backlog = Backlog()
         self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
         self._last = -1
@@ -88,7 +75,10 @@ class Schedule:
     @property
     def keeps_order(self) -> bool:
         """Whether work that begins now may have to wait, for the memory that it shares."""
-        return bool(self._held or self._line) or self._executor.width > 1
+        if self._executor.width > 1:
+            return True
+        with self._lock:  # a thread may be about to hold what it took off the line
+            return bool(self._held or self._line)
 
     def submit(self, operation: Operation) -> None:
         """Add an operation; it runs when its waits are met and what must come before it is done.
@@ -103,6 +93,8 @@ class Schedule:
                 for timeline, value in operation.signals:
                     timeline.expect(value, operation)
             operation.number = self._last = next(self._numbers)
+            if operation.kept_bytes:
+                self._backlog.add(operation)
             if self._threads >= self._executor.width:
                 self._line.append(operation)
                 return
@@ -126,13 +118,14 @@ class Schedule:
         with self._lock:
             held = self._held.get(operation)
             if held is not None:
-                if held.dropped:
+                if held.dropped or operation in self._running:
                     return
                 with GRAPH.lock:
                     held.dropped = True
                     held.forget_timelines()
             elif operation in self._line:
                 self._line.remove(operation)
+                self._backlog.remove(operation)
             else:
                 return
         operation.abandon(OperationError("the work was cancelled before it began"))
@@ -156,16 +149,34 @@ class Schedule:
         if begin:
             self._begin()
         with self._lock:
-            self._settling += 1
-            try:
-                self._changed.wait_for(lambda: not self._is_moving(last))
-            finally:
-                self._settling -= 1
+            while self._is_moving(last):
+                self._wait()
             return [
                 operation
                 for operation, held in self._held.items()
                 if operation.number <= last and not held.dropped
             ]
+
+    def wait_for_room(self, seconds: float | None = None) -> None:
+        """Block while work that can run keeps too much host memory, so that new work waits.
+
+        Args:
+            seconds: For how long at most; until there is room if not given.
+        """
+        if self._backlog.has_room:
+            return
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        look = 0.0
+        with self._lock:
+            while self._is_moving(self._last) and not self._backlog.has_room:
+                now = time.monotonic()
+                if now >= end:
+                    return
+                if now < look:
+                    self._wait(min(end, look) - now)
+                else:
+                    self._backlog.measure(self._held.values())
+                    look = now + LOOK_AGAIN
 
     def users(self, region: Region) -> list[Operation]:
         """The work that is not done and uses a region."""
@@ -173,11 +184,21 @@ class Schedule:
             everything = (*self._running, *self._held, *self._line)
             return [operation for operation in everything if operation.uses(region)]
 
+    def _wait(self, seconds: float | None = None) -> None:
+        """Block until something changes, for so many seconds at most."""
+        self._settling += 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._settling -= 1
+
     def _is_moving(self, last: int) -> bool:
         """Whether an operation up to number `last` runs, or will soon."""
         if not self._threads:
             return False
         if any(operation.number <= last for operation in self._running):
+            return True
+        if self._signals.is_due(last):
             return True
         first = min(
             self._line[0].number if self._line else last + 1,
@@ -201,13 +222,16 @@ class Schedule:
             self._line.clear()
             self._ready.clear()
             self._hazards = Hazards()
+            self._backlog = Backlog()
             self._tell()
         # All are stopped before any work fails: it would make other work fail for that reason.
         for operation in dropped:
             operation.abandon(ContextLostError(str(error)))
+        with self._lock:
+            self._signals.catch_up()
 
     def _tell(self) -> None:
-        """Something changed that `settle` may wait for; the caller holds the lock."""
+        """Something changed that a thread may wait for; the caller holds the lock."""
         if self._settling:
             self._changed.notify_all()
 
@@ -287,6 +311,8 @@ class Schedule:
     def _done(self, operation: Operation) -> None:
         """What followed an operation need not wait for it; the caller holds the lock."""
         self._running.pop(operation, None)
+        if operation.kept_bytes:
+            self._backlog.remove(operation)
         held = self._held.pop(operation, None)
         if held is None:
             return
@@ -350,6 +376,7 @@ class Schedule:
         with self._lock:
             if done is not None:
                 self._done(done)
+            self._signals.catch_up()
             self._tell()
             while self._ready or self._line:
                 operation = self._ready[0][1].operation if self._ready else self._line[0]
@@ -410,6 +437,13 @@ class Schedule:
             return
         try:
             if operation.sync and operation.signals:
-                self._executor.signal(operation)
+                self._signal(operation)
         except Exception as error:
             operation.break_promises(error)
+
+    def _signal(self, operation: Operation) -> None:
+        if self._executor.width == 1:
+            self._executor.signal(operation)
+            return
+        with self._lock:
+            self._signals.give(operation)

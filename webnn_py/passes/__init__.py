@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from webnn_py.passes.pipeline import PIPELINE, Pass, Target, optimize, report
+from webnn_py.passes.derived import Derivations, Derive, DerivedConstants, derive_anew
+from webnn_py.passes.pipeline import PIPELINE, Pass, Target, optimize, optimize_open, report
 
-__all__ = ["PIPELINE", "Pass", "Target", "optimize", "report"]
+__all__ = [
+    "PIPELINE",
+    "Derivations",
+    "Derive",
+    "DerivedConstants",
+    "Pass",
+    "Target",
+    "derive_anew",
+    "optimize",
+    "optimize_open",
+    "report",
+]

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ir import Array, Descriptor, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
@@ -21,7 +22,8 @@ def _is_packed(value: Value) -> bool:
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """Evaluate constant nodes, unless that would grow the weights (an expand of a small one).
 
-    A graph output stays a node's: an identity of what was computed.
+    A graph output stays a node's: an identity of what was computed. What depends on open sizes is
+    left until they are known.
     """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
@@ -32,19 +34,38 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         is_result = not graph.results.isdisjoint(node.outputs)
         if is_result and (node.op == "identity" or any(map(_is_packed, node.outputs))):
             return None
+        if graph.open_sizes and _is_open(node):
+            return None
         before = sum(array.nbytes for array in arrays if array is not None)
         if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:
             return None
         there = [operand for operand in operands if operand is not None]
         constants = [
             _constant(rewriter, array, value, there)
-            for array, value in zip(target.evaluate(node, arrays), node.outputs, strict=True)
+            for array, value in zip(_evaluated(target, node, arrays), node.outputs, strict=True)
         ]
         if not is_result:
             return constants
         return [rewriter.identity(constant) for constant in constants]
 
     return Rewriter(graph).run(rule)
+
+
+def _is_open(node: Node) -> bool:
+    """Whether what a node does depends on open sizes."""
+    shapes = [value.shape for value in (*node.operands, *node.outputs)]
+    return bool(symbols_of([*shapes, *node.attrs.values()]))
+
+
+def _evaluated(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The outputs of a node, each an array of its own."""
+    types = map(Descriptor.__str__, (*node.operands, *node.outputs))
+
+    def evaluate() -> tuple[Array, ...]:
+        made = target.evaluate(node, arrays)
+        return tuple(a if a.flags.owndata and a.flags.c_contiguous else a.copy("C") for a in made)
+
+    return target.derive((node.op, repr(node.attrs), *types), arrays, evaluate)
 
 
 def _constant(
@@ -56,8 +77,7 @@ def _constant(
             known = rewriter.array_of(operand)
             if known is array or np.array_equal(_bytes_of(known), _bytes_of(array)):
                 return operand
-    whole = array.flags.owndata and array.flags.c_contiguous
-    return rewriter.add_constant(array if whole else array.copy(order="C"), value.data_type)
+    return rewriter.add_constant(array, value.data_type)
 
 
 def _bytes_of(array: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
@@ -64,7 +65,7 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
         chain = chains.get(node.outputs[0])
         if chain is None or chain.root is node:
             return None
-        made = _folded(rewriter, chain)
+        made = _folded(rewriter, chain, target)
         return None if made is None else [made]
 
     return Rewriter(graph).run(rule)
@@ -78,7 +79,9 @@ def _find_chains(graph: Graph) -> dict[Value, Chain]:
         if node.op in PLACES and node.output.data_type == "float32":
             axis = _channel_axis(node)
             channels = node.output.shape[axis]
-            chains[node.output] = Chain(node, axis, Affine(np.ones(channels), np.zeros(channels)))
+            if not is_dimension(channels):
+                affine = Affine(np.ones(channels), np.zeros(channels))
+                chains[node.output] = Chain(node, axis, affine)
             continue
         before = next((value for value in node.operands if value in chains), None)
         if before is None or uses[before] > 1 or node.outputs[0].shape != before.shape:
@@ -163,30 +166,45 @@ def _is_foldable(constants: Constants, chain: Chain) -> bool:
     return not chain.affine.scales or weights in constants
 
 
-def _folded(rewriter: Rewriter, chain: Chain) -> MLOperand | None:
+def _folded(rewriter: Rewriter, chain: Chain, target: Target) -> MLOperand | None:
     """The chain as one product (with an addition after it, where the operator takes no bias)."""
     root, affine = chain.root, chain.affine
     weights, *bias = list(REGISTRY[root.op].limits)[1:]
     arguments = rewriter.arguments(root)
     if not (bias or affine.scales):
         return None
-    arrays = {}
-    if affine.scales:
-        array = rewriter.array_of(arguments[weights])
-        arrays[weights] = array * PLACES[root.op](root, affine.scale)
-    old = rewriter.array_of(arguments[bias[0]]) if bias else None
-    shift = affine.shift
-    if old is not None:
-        shift = old.reshape(-1) * np.float64(arguments.get("beta", 1.0)) * affine.scale + shift
-    if bias and (old is not None or shift.any()):
-        arrays[bias[0]] = shift
-    if not (_fits(shift) and all(map(_fits, arrays.values()))):
+    old = [rewriter.array_of(arguments[name]) for name in (weights, *bias)]
+    what = root.op, repr(root.attrs), affine.scale.tobytes(), affine.shift.tobytes()
+    made = target.derive(what, old, lambda: _products(root, affine, *old))
+    if not made:
         return None
-    changes: dict[str, Any] = {n: _constant(rewriter, array) for n, array in arrays.items()}
+    *scaled, shift = made
+    changes: dict[str, Any] = {}
+    if scaled:
+        changes[weights] = rewriter.add_constant(scaled[0], "float32")
+    if bias and (old[1] is not None or shift.any()):
+        changes[bias[0]] = rewriter.add_constant(shift, "float32")
     if "beta" in arguments:
         changes["beta"] = 1.0
-    (made,) = rewriter.apply_again(root, **changes)
-    return made if bias or not shift.any() else rewriter.add(made, _constant(rewriter, shift))
+    (product,) = rewriter.apply_again(root, **changes)
+    if bias or not shift.any():
+        return product
+    return rewriter.add(product, rewriter.add_constant(shift, "float32"))
+
+
+def _products(
+    root: Node, affine: Affine, weights: Any, bias: Array | None = None
+) -> tuple[Array, ...]:
+    """The weights, if they are scaled, and what is added; nothing if float32 cannot hold them."""
+    scaled = [weights * PLACES[root.op](root, affine.scale)] if affine.scales else []
+    shift = affine.shift
+    if bias is not None:
+        shift = bias.reshape(-1) * np.float64(root.attrs.get("beta", 1.0)) * affine.scale + shift
+    made = (*scaled, shift)
+    if not all(map(_fits, made)):
+        return ()
+    with np.errstate(under="ignore"):
+        return tuple(np.ascontiguousarray(array, np.float32) for array in made)
 
 
 def _fits(array: Array) -> bool:
@@ -194,11 +212,6 @@ def _fits(array: Array) -> bool:
     info = np.finfo(np.float32)
     largest = np.abs(array).max()
     return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
-
-
-def _constant(rewriter: Rewriter, array: Array) -> MLOperand:
-    with np.errstate(under="ignore"):
-        return rewriter.add_constant(np.ascontiguousarray(array, np.float32), "float32")
 
 
 def _conv_scale(root: Node, scale: Array) -> Array:

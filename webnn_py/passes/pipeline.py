@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable
@@ -32,6 +33,9 @@ PIPELINE: tuple[Pass, ...] = (
 )
 """Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
 and scaled products, hence the second round. No pass leaves dead nodes (see `Rewriter.run`)."""
+
+SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})
+"""Passes for graphs with open dimensions, too."""
 
 
 def debug_level() -> int:
@@ -76,6 +80,12 @@ def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE
     return graph
 
 
+def optimize_open(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:
+    """Run the passes of the beginning that need not know sizes; `optimize` runs all of them."""
+    first = itertools.takewhile(SIZE_INDEPENDENT.__contains__, pipeline)
+    return optimize(graph, target, tuple(first))
+
+
 def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
     """Print a compiled graph's steps at level 3, and the generated code too at level 4."""
     level = debug_level()
@@ -85,4 +95,13 @@ def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
         print(f"# code\n{text}", file=sys.stderr)
 
 
-__all__ = ["PIPELINE", "Pass", "Target", "debug_level", "optimize", "report", "verify_types"]
+__all__ = [
+    "PIPELINE",
+    "Pass",
+    "Target",
+    "debug_level",
+    "optimize",
+    "optimize_open",
+    "report",
+    "verify_types",
+]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.ir import Array, Node
+from webnn_py.passes.derived import Derive, derive_anew
 
 Evaluate = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 
@@ -19,8 +20,10 @@ class Target:
         evaluate: Computes a node whose operands are all constants. What it returns is not changed
             later by anyone, so it may return the same arrays for the same node and arrays.
         fold_limit: Most bytes of a constant that folding may make larger than what it replaces.
+        derive: Gives what passes compute from constants.
     """
 
     has_kernel: Callable[[Node], bool]
     evaluate: Evaluate
     fold_limit: int = 1 << 20
+    derive: Derive = derive_anew

@@ -31,7 +31,7 @@ def cancel_transposes(graph: Graph, target: Target) -> Graph:
         moves = _find_moves(graph)
         if not moves:
             break
-        graph = simplify(_moved(graph, moves), target)
+        graph = simplify(_moved(graph, moves, target), target)
     return graph
 
 
@@ -164,13 +164,13 @@ def _is_movable(graph: Graph, node: Node) -> bool:
     )
 
 
-def _moved(graph: Graph, moves: Mapping[Node, Order]) -> Graph:
+def _moved(graph: Graph, moves: Mapping[Node, Order], target: Target) -> Graph:
     """The graph with transposes on all sides of what was moved; simplifying removes most."""
     before: dict[tuple[Value, Order], MLOperand] = {}
 
     def operand_of(rewriter: Rewriter, value: Value, order: Order) -> MLOperand:
         if (value, order) not in before:
-            before[value, order] = _untransposed(rewriter, rewriter.map[value], order)
+            before[value, order] = _untransposed(rewriter, rewriter.map[value], order, target)
         return before[value, order]
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
@@ -186,7 +186,9 @@ def _moved(graph: Graph, moves: Mapping[Node, Order]) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _untransposed(rewriter: Rewriter, operand: MLOperand, order: Order) -> MLOperand:
+def _untransposed(
+    rewriter: Rewriter, operand: MLOperand, order: Order, target: Target
+) -> MLOperand:
     if operand.size == 1:
         return operand
     array = rewriter.array_of(operand)
@@ -194,7 +196,10 @@ def _untransposed(rewriter: Rewriter, operand: MLOperand, order: Order) -> MLOpe
     if array is None:
         return rewriter.transpose(operand, permutation=back)
     wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
-    return rewriter.add_constant(np.array(wide.transpose(back), order="C"), operand.data_type)
+    (made,) = target.derive(
+        ("transpose", back), [array], lambda: (np.array(wide.transpose(back), order="C"),)
+    )
+    return rewriter.add_constant(made, operand.data_type)
 
 
 def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:

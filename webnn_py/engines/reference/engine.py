@@ -12,8 +12,10 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import OperationError
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
+from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.engines.reference.functions import FUNCTIONS
 from webnn_py.ir import Array, Graph, Node, titled
 from webnn_py.memory.plan import last_uses
@@ -129,18 +131,39 @@ class ReferenceExecutable(HostExecutable):
         with np.errstate(all="ignore"):
             for step in self._steps:
                 checkpoint()
-                operands = [arrays[place] for place in step.reads]
-                results = _computed(step.function, step.node, operands)
-                for place, result in zip(step.writes, results, strict=True):
-                    arrays[place] = result
-                for place in step.drops:
-                    arrays[place] = None
+                self._compute(step, arrays)
         for target, place in zip(outputs, self._outputs, strict=True):
             np.copyto(target, arrays[place])
+
+    def _compute(self, step: _Step, arrays: list[Any]) -> None:
+        operands = [arrays[place] for place in step.reads]
+        results = _computed(step.function, step.node, operands)
+        for place, result in zip(step.writes, results, strict=True):
+            arrays[place] = result
+        for place in step.drops:
+            arrays[place] = None
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """A step for each node."""
+        arrays: list[Any] = [None, *inputs, *self._behind_inputs]
+        with np.errstate(all="ignore"):
+            steps = tuple(
+                step_of(
+                    step.node.op,
+                    [step.node],
+                    timed(functools.partial(self._compute, step, arrays)),
+                )
+                for step in self._steps
+            )
+        return RunTime(steps, timed(lambda: self.run(inputs, outputs)), "host")
 
     def describe(self) -> str:
         """The graph's listing."""
         return str(self._graph)
+
+    def held(self) -> Held:
+        """The constants."""
+        return {id(array): array.nbytes for array in self._graph.constants.values()}
 
 
 class ReferenceEngine(HostEngine):

@@ -57,6 +57,7 @@ class Kernel:
         workgroups: The dispatch.
         times: How often it is dispatched in a row. It may count in what it writes.
         numbers: Words of a uniform buffer bound behind the rest, if there are any.
+        root: The value of the graph that it computes, perhaps with other kernels.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Kernel:
     workgroups: tuple[int, int, int]
     times: int = 1
     numbers: tuple[int, ...] = ()
+    root: Value | None = None
 
 
 class KernelBuilder:

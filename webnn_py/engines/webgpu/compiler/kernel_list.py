@@ -36,7 +36,7 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
         else:
             made = emit(make, fusion.anchor_of(root))
             written[structure.key] = made, structure.values
-        kernels += made
+        kernels += [dataclasses.replace(kernel, root=root) for kernel in made]
     return kernels
 
 

@@ -24,8 +24,8 @@ from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
+from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run, complete
-from webnn_py.ordering.schedule import Executor
 
 BATCH_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""

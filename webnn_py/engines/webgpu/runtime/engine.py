@@ -8,6 +8,7 @@ from typing import Any
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import EngineLimits, Queue
 from webnn_py.engines.device import Commands, DeviceEngine
+from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
@@ -15,8 +16,10 @@ from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.recording import Recording
+from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.ir import Graph, Node
 from webnn_py.ordering.operation import Run
 
@@ -31,6 +34,7 @@ class WebGPUEngine(DeviceEngine):
         self.device = gpu.handle
         self.accelerated = gpu.hardware
         self._submit_recorded: Run = lambda: None
+        self._roof: Roof | None = None
 
     def limits(self) -> EngineLimits:
         """The largest tensor is the largest buffer; it is bound in parts if need be."""
@@ -48,7 +52,14 @@ class WebGPUEngine(DeviceEngine):
         """Give back the memory kept for readback; the device is the user's or goes with us."""
         self.gpu.staging.clear()
 
-    def queue(self, worker: Callable[[Run], None]) -> Queue:
+    def roof(self) -> Roof:
+        """Measured by two kernels."""
+        if self._roof is None:
+            with device_errors("measuring the device"):
+                self._roof = measure_roof(self.gpu)
+        return self._roof
+
+    def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
         made = DeviceQueue(self.gpu, worker)
         self._submit_recorded = made.submit_recorded

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import wgpu
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
 from webnn_py.engines.webgpu.compiler.storage import PART_ALIGNMENT, host_dtype
@@ -20,7 +21,10 @@ from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Descriptor, Value
+
+T = TypeVar("T")
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -62,6 +66,8 @@ class LoadedGraph:
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._own: dict[Value, Binding] = {}
         self._io: dict[Value, Binding] = {}
+        self._apart: list[LoadedGraph] = []
+        self._costs: Any = None
         self._check_sizes()
         pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in checkpoints(kernels)]
         self._place_constants()
@@ -126,10 +132,34 @@ class LoadedGraph:
         parts = (*kernel.reads, kernel.writes)
         with device_errors(f"binding {kernel.name}"):
             layout = pipeline.get_bind_group_layout(0)
-            step = Step(kernel, pipeline, layout, parts, numbers, None)
-            if all(part.value in self._own for part in parts):
-                step = replace(step, fixed=self._bind_group(step, self._own))
-        return step
+        return self._fixed(Step(kernel, pipeline, layout, parts, numbers, None))
+
+    def _fixed(self, step: Step) -> Step:
+        """A step with its bind group, if that is always the same."""
+        if not all(part.value in self._own for part in step.parts):
+            return step
+        with device_errors(f"binding {step.kernel.name}"):
+            return replace(step, fixed=self._bind_group(step, self._own))
+
+    def take_apart(self) -> LoadedGraph:
+        """The same graph over intermediates of its own, which nobody else has until `give_back`."""
+        with self._lock:
+            if self._apart:
+                return self._apart.pop()
+        return _LoadedApart(self)
+
+    def give_back(self, twin: LoadedGraph) -> None:
+        """End what `take_apart` began; who takes it next follows in the queue."""
+        with self._lock:
+            self._apart.append(twin)
+
+    def costs(self, make: Callable[[LoadedGraph], T]) -> T:
+        """What is known of the time that this graph takes, kept for all its runs in slices."""
+        with self._lock:
+            if self._costs is None:
+                self._costs = make(self)
+            found: T = self._costs
+            return found
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
         bound = [places[part.value].part(part) for part in step.parts]
@@ -139,18 +169,20 @@ class LoadedGraph:
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """What is recorded for these places of inputs and outputs."""
+        return DispatchCommands(self.dispatches(places))
+
+    def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
+        """The dispatch of each kernel, for these places of inputs and outputs."""
         everything = self._own | dict(places)
-        return DispatchCommands(
-            [
-                (
-                    step.pipeline,
-                    step.fixed or self._bind_group(step, everything),
-                    *step.kernel.workgroups,
-                    step.kernel.times,
-                )
-                for step in checkpoints(self._steps)
-            ]
-        )
+        return [
+            (
+                step.pipeline,
+                step.fixed or self._bind_group(step, everything),
+                *step.kernel.workgroups,
+                step.kernel.times,
+            )
+            for step in checkpoints(self._steps)
+        ]
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
         """Record one run into an open compute pass.
@@ -173,6 +205,13 @@ class LoadedGraph:
             self.encode(compute, places)
             compute.end()
 
+    def held(self) -> Held:
+        """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
+        arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
+        buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
+        ends = dict.fromkeys([*self.graph.inputs, *(value for _, value in self.graph.outputs)])
+        return arrays | buffers | {id(self): sum(map(self.compiled.bytes_of, ends))}
+
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
         with self._lock:
@@ -180,6 +219,17 @@ class LoadedGraph:
                 size = self.compiled.bytes_of(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
+
+
+class _LoadedApart(LoadedGraph):
+    """A graph with the pipelines and constants of another one, and its own of all else."""
+
+    def __init__(self, loaded: LoadedGraph) -> None:
+        vars(self).update(vars(loaded))
+        self._lock, self._commands, self._apart = threading.Lock(), PlaceCache(), []
+        self._own, self._io = dict(self._own), {}
+        self._place_intermediates()
+        self._steps = [self._fixed(step) for step in checkpoints(self._steps)]
 
 
 def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:

@@ -118,7 +118,13 @@ FORKING = Capability(
     {},
     {"_the_instance": "get_wgpu_instance", "_release": "GPUObjectBase.__del__"},
 )
-_ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING)
+TIMING = Capability(
+    "timing",
+    "timestamps are taken for nanoseconds, which they are not on every device",
+    {"wgpuQueueGetTimestampPeriod": "float(*)(struct WGPUQueueImpl *)"},
+    _HANDLE,
+)
+_ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING)
 
 
 def capabilities() -> tuple[Capability, ...]:
@@ -371,6 +377,16 @@ def touch(buffer: Any) -> None:
         _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
     else:
         public.touch(buffer)
+
+
+# Timing
+
+
+def timestamp_period(queue: Any) -> float:
+    """Nanoseconds between two timestamps that differ by one."""
+    if not TIMING.there:
+        return 1.0
+    return float(_wgpu.lib.wgpuQueueGetTimestampPeriod(queue._internal))
 
 
 # Observing

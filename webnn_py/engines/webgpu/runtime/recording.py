@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.runtime.commands import observe_encoder
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 
 
 class Recording(Commands):
@@ -105,8 +106,23 @@ class Recording(Commands):
             for record in run.after:
                 record(self._encoder)
 
-    def _begin(self, run: resources.Dispatch) -> None:
-        """Record what comes before a graph's own kernels, or find out that this cannot be."""
+    def slice(self, run: SlicedGraphRun, seconds: float) -> bool:
+        """Record the next slice of a run; whether it is the last one."""
+        with self._errors("recording a slice of a graph"):
+            run.placed.check_usable()
+            if run.begun:
+                self._open(run.placed)
+            else:
+                self._begin(run.placed)
+            done = run.encode(self._encoder, self._uses, seconds)
+            for record in run.placed.after if done else ():
+                record(self._encoder)
+        if done:
+            run.finish()
+        return done
+
+    def _open(self, run: resources.Dispatch) -> None:
+        """Note what a run uses, or find out that it cannot be recorded."""
         self._queue.flush()  # the encoder may be submitted before what tensors hold
         if not self._owned:
             # Only passes tell that another one is open; copies mark the encoder silently.
@@ -115,6 +131,10 @@ class Recording(Commands):
             self._uses.note(place.buffer)
         for resource, _ in run.given:
             self._uses.note(resource)
+
+    def _begin(self, run: resources.Dispatch) -> None:
+        """Record what comes before a graph's own kernels, or find out that this cannot be."""
+        self._open(run)
         # Host inputs travel with the recording, so that it can be submitted at any time.
         device = self._gpu.handle
         for target, data in run.uploads:

@@ -179,6 +179,28 @@ def place(
     return run
 
 
+def place_apart(
+    loaded: LoadedGraph,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    own: Callable[[Value], Binding],
+) -> Dispatch:
+    """As `place`, with inputs copied into `own` buffers before, and all outputs out of them after.
+
+    Raises:
+        DataError: A resource does not fit; nothing was recorded.
+    """
+    run = Dispatch()
+    for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
+        copy_input(loaded, run, value, resource, own)
+    for _, value in loaded.graph.outputs:
+        _computed(run, value, own)
+    for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
+        _place_output(loaded, run, name, value, resource, own, set())
+    check_apart(run.written)
+    return run
+
+
 def _texture_span(resource: Any) -> Span:
     """All of a texture, of which this is perhaps a view."""
     return Span(resource.texture if is_view(resource) else resource)
@@ -252,7 +274,8 @@ def _place_output(
             run.places[value] = given
             taken.add(given.buffer)
             return
-        _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, "STORAGE (or COPY_DST)")
+        lacking = "COPY_DST" if value in run.places else "STORAGE (or COPY_DST)"
+        _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, lacking)
         if exact % 4:
             why = "COPY_SRC, to keep the bytes behind the result in its last word"
             _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
@@ -281,6 +304,7 @@ def copy_input(
         is_buffer(resource) and place.buffer is _buffer_of(resource)
     ):
         _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        run.take(place.buffer, what)
         run.places[value] = target = own(value)
         run.before.append(_copy(loaded.gpu, place, target, target.size))
 

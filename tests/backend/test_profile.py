@@ -1,0 +1,115 @@
+"""Profiles on a GPU: by the device's clock and without, of every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import wgpu
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.graphs import normal
+from tests.property.strategies import calls
+from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, Timeline, ml
+from webnn_py.core.dtypes import PACKED_4BIT
+from webnn_py.ops.declare import REGISTRY
+
+X = normal(1, 3, 16, 16)
+
+
+def network(context: MLContext) -> MLGraph:
+    """A convolution with its activation, a product and a softmax."""
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", X.shape)
+    h = b.relu(b.conv2d(x, b.constant(normal(8, 3, 3, 3)), padding=[1] * 4, label="stem"))
+    h = b.reshape(h, [1, 8 * 256])
+    return b.build_sync({"y": b.softmax(b.matmul(h, b.constant(normal(2048, 10))), 1)})
+
+
+@pytest.fixture(params=["timestamps", "no timestamps"])
+def clocked(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[tuple[MLContext, str]]:
+    """A context, and the clock that it has."""
+    adapter = gpu.device.adapter
+    features = ["timestamp-query"] if request.param == "timestamps" else []
+    if not set(features) <= set(adapter.features):
+        pytest.skip("this adapter has no timestamp-query")
+    device = adapter.request_device_sync(required_features=features)
+    with ml.create_context_sync(device) as context:
+        yield context, "gpu" if features else "host"
+
+
+def test_kernels_are_rows_that_name_what_they_compute(clocked: tuple[MLContext, str]) -> None:
+    context, clock = clocked
+    profile = network(context).profile({"x": X})
+    assert profile.clock == clock
+    first, *rest = profile
+    assert first.operator == "conv2d, relu, reshape [stem]"
+    assert first.flop == 8 * 256 * (2 * 27 + 1)
+    assert first.bytes == X.nbytes + 8 * 27 * 4 + 8 * 256 * 4
+    assert sum("matmul" in row.operator for row in rest) == 1
+    assert sum(row.flop for row in rest if "matmul" in row.operator) == 2 * 2048 * 10
+    assert 0 < profile.milliseconds < 10_000
+    assert sum(row.share for row in profile) == pytest.approx(1)
+    assert profile.peak_flops > 1e6
+    assert profile.peak_bytes > 1e6
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_every_operator_has_its_rows(gpu: MLContext, name: str, data: st.DataObject) -> None:
+    call = data.draw(calls(name))
+    b = MLGraphBuilder(gpu)
+    made = [o if o.data_type in PACKED_4BIT else b.identity(o) for o in call(b)]
+    graph = b.build_sync({str(i): operand for i, operand in enumerate(made)})
+    profile = graph.profile({n: call.inputs[n] for n in graph.inputs}, runs=1)
+    assert all(row.operator and row.kernel and row.bytes for row in profile)
+    assert str(profile)
+
+
+def test_more_steps_than_one_query_set_holds(gpu: MLContext) -> None:
+    b = MLGraphBuilder(gpu)
+    parts = b.split(b.input("x", "float32", [2100]), 2100)
+    graph = b.build_sync({f"y{i}": part for i, part in enumerate(parts)})
+    profile = graph.profile({"x": np.ones(2100, np.float32)}, runs=1)
+    assert len(profile) == 2100
+
+
+def test_inputs_in_buffers_textures_and_tensors(gpu: MLContext) -> None:
+    b = MLGraphBuilder(gpu)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [1, 4, 2, 2]))})
+    usage = wgpu.BufferUsage.STORAGE
+    buffer = gpu.device.create_buffer(size=64, usage=usage)
+    texture = gpu.device.create_texture(
+        size=(2, 2, 1), format="rgba8unorm", usage=wgpu.TextureUsage.TEXTURE_BINDING
+    )
+    tensor = gpu.create_tensor_sync("float32", [1, 4, 2, 2])
+    for given_ in (buffer, texture, tensor):
+        (row,) = graph.profile({"x": given_}, runs=1)
+        assert row.operator == "relu"
+
+
+def test_a_tensor_with_parked_work_is_refused(gpu: MLContext) -> None:
+    b = MLGraphBuilder(gpu)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [2]))})
+    x, y = (gpu.create_tensor_sync("float32", [2]) for _ in range(2))
+    timeline = Timeline()
+    gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[timeline(wait=1)])
+    with pytest.raises(InvalidStateError, match="waits for a timeline"):
+        graph.profile({"x": y})
+    timeline.signal(1)
+    assert len(graph.profile({"x": y}, runs=1)) == 1
+
+
+def test_a_profile_changes_no_results(gpu: MLContext) -> None:
+    graph = network(gpu)
+    x = gpu.create_tensor_sync("float32", X.shape, writable=True)
+    y = gpu.create_tensor_sync("float32", [1, 10], readable=True)
+    gpu.write_tensor(x, X)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    before = gpu.read_tensor_sync(y)
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    graph.profile({"x": 2 * X})
+    np.testing.assert_array_equal(gpu.read_tensor_sync(y), before)

@@ -1,0 +1,196 @@
+"""MLProfile: what each step of a graph takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.core import convert
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import Suggesting, shown
+from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
+
+MOST_RUNS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class MLProfileRow:
+    """One step of a graph: what one kernel computes, or an engine at once.
+
+    Attributes:
+        step: Its number, from 0.
+        operator: The operators that it computes, and the labels of those that have one.
+        kernel: What runs it: kernels by name, or an engine.
+        milliseconds: The median of what it took.
+        share: Of the time of all steps, 0 to 1.
+        flop: Additions, multiplications and functions that the operators ask for.
+        bytes: What the step reads and writes, each tensor once.
+        roof: How near it comes to the most that the device was seen to do, 0 to 1: in arithmetic or
+            in bytes, whichever is nearer.
+
+    Source: webnn_py, spec/execution.md, "Profiles".
+    """
+
+    step: int
+    operator: str
+    kernel: str
+    milliseconds: float
+    share: float
+    flop: int
+    bytes: int
+    roof: float
+
+
+class MLProfile(Suggesting):
+    """What each step of a graph takes: rows to go over, which print as a table.
+
+    Steps are measured one by one, with a pause of the device between them, so that their sum is
+    more than what a run takes.
+
+    Attributes:
+        rows: An MLProfileRow for each step; `len`, indices and `for` go over them, too.
+        milliseconds: The median of a whole run.
+        clock: "gpu" where the device's timestamps were read, else "host".
+        peak_flops: Operations a second that the device was seen to do in float32.
+        peak_bytes: Bytes a second that the device was seen to read and write.
+
+    Source: webnn_py, spec/execution.md, "Profiles".
+    """
+
+    def __init__(self, run: RunTime, roof: Roof) -> None:
+        self.milliseconds = run.seconds * 1e3
+        self.clock = run.clock
+        self.peak_flops, self.peak_bytes = roof.flops, roof.bytes
+        whole = sum(step.seconds for step in run.steps) or 1.0
+        self.rows = tuple(
+            MLProfileRow(
+                number,
+                _operators(step),
+                step.name,
+                step.seconds * 1e3,
+                step.seconds / whole,
+                step.flop,
+                step.bytes,
+                _nearness(step, roof),
+            )
+            for number, step in enumerate(run.steps)
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[MLProfileRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, index: int) -> MLProfileRow:
+        return self.rows[index]
+
+    def __str__(self) -> str:
+        heads = ("step", "operator", "kernel", "ms", "share", "GFLOP/s", "GB/s", "of roof")
+        lines = [_cells(row) for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+        left = (1, 2)
+        texts = [
+            "  ".join(
+                cell.ljust(width) if place in left else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in (heads, *lines)
+        ]
+        steps = sum(row.milliseconds for row in self.rows)
+        return "\n".join(
+            [
+                *texts,
+                f"a run takes {self.milliseconds:.3f} ms, its steps one by one {steps:.3f} ms"
+                f" (clock: {self.clock}); the device was seen to do"
+                f" {self.peak_flops / 1e9:,.0f} GFLOP/s and {self.peak_bytes / 1e9:,.0f} GB/s",
+            ]
+        )
+
+    def save_trace(self, path: str | PathLike[str]) -> None:
+        """Write the steps of a run as a trace that https://ui.perfetto.dev opens.
+
+        Args:
+            path: Of the JSON file.
+
+        Raises:
+            OSError: It cannot be written.
+
+        Source: webnn_py, spec/execution.md, "Profiles".
+        """
+        events, begin = [], 0.0
+        for row in self.rows:
+            length = row.milliseconds * 1e3
+            told = {"kernel": row.kernel, "flop": row.flop, "bytes": row.bytes, "roof": row.roof}
+            events.append(
+                {
+                    "name": row.operator,
+                    "ph": "X",
+                    "ts": begin,
+                    "dur": length,
+                    "pid": 0,
+                    "tid": 0,
+                    "args": told,
+                }
+            )
+            begin += length
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+
+def profile_graph(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> MLProfile:
+    """Run a graph several times and measure; raises as `MLGraph.profile`."""
+    session = compiled.session
+    count = convert.unsigned(runs, "runs")
+    if not 1 <= count <= MOST_RUNS:
+        raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
+    compiled.check_usable(session)
+    signature, sizes = compiled.fixed(inputs)
+    executable = compiled.executable(session, sizes=sizes)
+    with session.queue.loss():
+        if session.device is None:
+            given = signature.on_host(session, inputs, None)
+        else:
+            bound = compiled.bound
+            given = signature.on_device(session, inputs, None, bound, bound.places)
+        for memory in given.reads:
+            check_not_held(memory, "profile: an MLTensor", reading=True)
+        executable.profile(given.inputs, given.outputs)
+        measured = [executable.profile(given.inputs, given.outputs) for _ in range(count)]
+        roof = session.engine.roof() or Roof(float("inf"), float("inf"))
+    return MLProfile(median_run(measured), roof)
+
+
+def _operators(step: StepTime) -> str:
+    """The operators, each once, and the labels of the user's."""
+    names = ", ".join(dict.fromkeys(node.op for node in step.nodes))
+    labels = ", ".join(dict.fromkeys(node.label for node in step.nodes if node.label))
+    return f"{names} [{labels}]" if labels else names
+
+
+def _nearness(step: StepTime, roof: Roof) -> float:
+    least = max(step.flop / roof.flops, step.bytes / roof.bytes)
+    return min(least / step.seconds, 1.0) if step.seconds else 0.0
+
+
+def _cells(row: MLProfileRow) -> tuple[str, ...]:
+    seconds = row.milliseconds * 1e-3
+
+    def rate(amount: int) -> str:
+        return f"{amount / seconds / 1e9:,.1f}" if seconds else "-"
+
+    return (
+        str(row.step),
+        row.operator,
+        row.kernel,
+        f"{row.milliseconds:.3f}",
+        f"{row.share:.1%}",
+        rate(row.flop),
+        rate(row.bytes),
+        f"{row.roof:.0%}",
+    )

@@ -1,0 +1,121 @@
+"""MLSlicedDispatch: a run that is recorded over several frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.session import Session
+from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.core import convert
+from webnn_py.core.errors import DataError, InvalidStateError, ValidationError
+from webnn_py.core.messages import Suggesting, shown
+from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
+
+
+class MLSlicedDispatch(Suggesting):
+    """One run of a graph, recorded in slices by `MLCommandEncoder.dispatch_slice`.
+
+    `MLContext.slice_dispatch` makes it. It has buffers of its own for what lies between the slices,
+    which the next one of the same graph takes over once this one is done.
+
+    Source: webnn_py, spec/execution.md, "Slices".
+    """
+
+    def __init__(
+        self, compiled: CompiledGraph, executable: DeviceExecutable, given: Arguments
+    ) -> None:
+        self._compiled = compiled
+        self._executable = executable
+        self._tensors = (given.reads, given.writes)
+        self._run: SlicedRun = executable.sliced(given.inputs, given.outputs)
+        self._done = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the last slice was recorded."""
+        return self._done
+
+    @property
+    def progress(self) -> float:
+        """How much of the run was recorded, 0 to 1."""
+        return 1.0 if self._done else self._run.progress
+
+    def __repr__(self) -> str:
+        return f"<MLSlicedDispatch, {self.progress:.0%} recorded>"
+
+
+class Slicing:
+    """The method of a context that begins runs in slices."""
+
+    _session: Session
+
+    def slice_dispatch(
+        self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> MLSlicedDispatch:
+        """Begin a run that `MLCommandEncoder.dispatch_slice` records over several frames.
+
+        Args:
+            graph: Built by this context, which is a GPU context.
+            inputs: As `MLCommandEncoder.dispatch` takes them. Arrays are read before this returns,
+                the rest when the commands of the first slice run.
+            outputs: As there; all are written by the commands of the last slice. A GPUBuffer needs
+                the usage COPY_DST.
+
+        Returns:
+            What `dispatch_slice` is given.
+
+        Raises:
+            ValidationError: `graph` is no MLGraph.
+            InvalidStateError: This is a CPU context; the graph is destroyed, a tensor is exported,
+                or an input is left out that becomes a constant by commands not submitted yet.
+            DataError: A name, data type, size, format, context or device does not fit.
+            NotSupportedError: As `MLCommandEncoder.dispatch`.
+            OperationError: The device has no memory left.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/execution.md, "Slices".
+        """
+        session = self._session
+        if session.device_type != "gpu":
+            raise InvalidStateError("slice_dispatch needs a GPU context, whose frames it spares")
+        compiled = compiled_of(graph)
+        compiled.check_usable(session)
+        signature, sizes = compiled.fixed(inputs)
+        executable = compiled.executable(session, sizes=sizes)
+        assert isinstance(executable, DeviceExecutable)
+        with session.queue.loss():
+            bound = compiled.bound
+            given = signature.on_device(
+                session, inputs, outputs, bound, bound.places, recorded=True
+            )
+            return MLSlicedDispatch(compiled, executable, given)
+
+
+def record_slice(session: Session, commands: Commands, job: object, budget_ms: object) -> bool:
+    """Record the next slice of a run; raises as `MLCommandEncoder.dispatch_slice`."""
+    commands.check_open()
+    seconds = _budget(budget_ms)
+    if not isinstance(job, MLSlicedDispatch):
+        raise ValidationError(f"job: got {shown(job)}, expected what slice_dispatch gave")
+    if job._compiled.session is not session:
+        raise DataError("job: it belongs to another context")
+    session.check_alive()
+    if job._done:
+        raise InvalidStateError("job: its last slice was recorded; begin another run")
+    for memories, reading in zip(job._tensors, (True, False), strict=True):
+        for memory in memories:
+            check_not_held(memory, "dispatch_slice: a tensor of the run", reading=reading)
+    job._done = job._executable.record_slice(commands, job._run, seconds)
+    commands.carry(job._compiled.bound)
+    return job._done
+
+
+def _budget(budget_ms: object) -> float:
+    milliseconds = convert.double(budget_ms, "budget_ms")
+    if not 0 < milliseconds < float("inf"):
+        raise ValidationError(f"budget_ms: got {shown(budget_ms)}, expected more than 0")
+    return milliseconds * 1e-3

@@ -1,0 +1,90 @@
+"""What the steps of a run take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webnn_py.ir import Node
+from webnn_py.ops.flops import flops
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step of a run, measured.
+
+    Attributes:
+        name: What runs it: a kernel, or an engine.
+        nodes: What it computes.
+        seconds: That it took.
+        flop: Arithmetic operations.
+        bytes: That it reads and writes, each tensor once.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    seconds: float
+    flop: int
+    bytes: int
+
+
+def step_of(
+    name: str, nodes: Sequence[Node], seconds: float, count: Callable[[Node], int] = flops
+) -> StepTime:
+    """The step that computes some nodes.
+
+    It reads what they do not make themselves, and writes what none of them reads.
+    """
+    read = {value for node in nodes for value in node.operands}
+    made = {value for node in nodes for value in node.outputs}
+    moved = sum(value.byte_length for value in read ^ made)
+    return StepTime(name, tuple(nodes), seconds, sum(map(count, nodes)), moved)
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """One run, measured.
+
+    Attributes:
+        steps: In the order in which they ran, the same for each run of an executable; none where
+            an engine does not tell.
+        seconds: The whole run, its steps not held apart.
+        clock: "gpu" where the device's own clock was read, else "host".
+    """
+
+    steps: tuple[StepTime, ...]
+    seconds: float
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What a device does at most, measured.
+
+    Attributes:
+        flops: Arithmetic operations a second, in float32.
+        bytes: Bytes read and written a second.
+    """
+
+    flops: float
+    bytes: float
+
+
+def median_run(runs: Sequence[RunTime]) -> RunTime:
+    """The medians of several runs of one executable, step by step."""
+    steps = tuple(
+        replace(same[0], seconds=statistics.median(step.seconds for step in same))
+        for same in zip(*(run.steps for run in runs), strict=True)
+    )
+    whole = statistics.median(run.seconds for run in runs)
+    return replace(runs[0], steps=steps, seconds=whole)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """The seconds that a call takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin

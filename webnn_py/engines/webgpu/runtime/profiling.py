@@ -1,0 +1,196 @@
+"""What a graph's kernels take, by the device's clock where it has one."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from webnn_py.core.completion import Cancellation
+from webnn_py.engines.profile import RunTime, StepTime, step_of, timed
+from webnn_py.engines.webgpu.compiler.compiled import Compiled
+from webnn_py.engines.webgpu.compiler.sequences import STEPS
+from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
+from webnn_py.ir import Node, Value
+from webnn_py.ops.flops import flops
+
+MOST_PASSES = 2048
+"""Passes whose timestamps one query set holds, on any device."""
+
+
+def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
+    """Run a graph, each kernel for itself, and then as a whole.
+
+    Raises:
+        DataError: What is given does not fit.
+        OperationError: The device failed.
+    """
+    gpu = loaded.gpu
+    outputs = [None] * len(loaded.graph.outputs)
+    run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded))
+    with device_errors("profiling a graph"):
+        encoder = gpu.encoder("inputs")
+        for record in run.before:
+            record(encoder)
+        with gpu.submit_lock:
+            for buffer, contents in run.uploads:
+                gpu.queue.write_buffer(buffer, 0, contents)
+            gpu.queue.submit([encoder.finish()])
+        clock = clock_of(gpu)
+        dispatches = loaded.dispatches(run.places)
+        *seconds, whole = clock.measure(
+            [*(DispatchCommands([each]) for each in dispatches), DispatchCommands(dispatches)]
+        )
+    return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock.name)
+
+
+def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTime, int]]:
+    """A step for the kernels of each root, and how many these are.
+
+    Args:
+        compiled: The graph.
+        seconds: What each kernel took.
+    """
+    roots = {kernel.root for kernel in compiled.kernels}
+    parts = itertools.groupby(
+        zip(compiled.kernels, seconds, strict=True), key=lambda part: part[0].root
+    )
+    steps = []
+    for root, part in parts:
+        kernels, times = zip(*part, strict=True)
+        names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+        assert root is not None
+        nodes = _nodes_of(compiled, root, roots)
+        steps.append((step_of(names, nodes, sum(times), flops_of), len(kernels)))
+    return steps
+
+
+def _nodes_of(compiled: Compiled, root: Value, roots: set[Value | None]) -> list[Node]:
+    """What a root's kernels compute: its node, and what is computed on the way to it."""
+    producers = compiled.graph.producers
+    found: dict[Node, None] = {}
+    todo = [root]
+    while todo:
+        node = producers[todo.pop()]
+        found[node] = None
+        todo += [
+            value
+            for value in node.operands
+            if value in producers and value not in roots and producers[value] not in found
+        ]
+    return list(reversed(found))
+
+
+def flops_of(node: Node) -> int:
+    """As `flops`, also of what only this engine has: all steps of a recurrence in one node."""
+    if node.op != STEPS:
+        return flops(node)
+    projected, weight = node.inputs[:2]
+    assert projected is not None
+    assert weight is not None
+    return 2 * projected.shape[1] * weight.size
+
+
+def has_clock(gpu: Device) -> bool:
+    """Whether the device can leave timestamps."""
+    return "timestamp-query" in gpu.handle.features
+
+
+def clock_of(gpu: Device) -> DeviceClock | HostClock:
+    """The device's own clock, else the host's."""
+    return DeviceClock(gpu) if has_clock(gpu) else HostClock(gpu)
+
+
+class Stamped:
+    """Records each of some commands in a pass of its own, between two timestamps.
+
+    Args:
+        gpu: A device that has a clock.
+        encoder: A GPUCommandEncoder with no open pass.
+        commands: At most MOST_PASSES.
+    """
+
+    def __init__(self, gpu: Device, encoder: Any, commands: Sequence[DispatchCommands]) -> None:
+        count = 2 * len(commands)
+        queries = gpu.handle.create_query_set(type="timestamp", count=count)
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        stamps = gpu.buffer(8 * count, usage, "timestamps")
+        for number, each in enumerate(commands):
+            writes = {
+                "query_set": queries,
+                "beginning_of_pass_write_index": 2 * number,
+                "end_of_pass_write_index": 2 * number + 1,
+            }
+            compute = encoder.begin_compute_pass(timestamp_writes=writes)
+            each.encode(compute)
+            compute.end()
+        encoder.resolve_query_set(queries, 0, count, stamps, 0)
+        self._copy = gpu.staging.copy(encoder, Binding(stamps, 0, 8 * count))
+        self._gpu = gpu
+        self._ticks = np.empty(count, np.int64)
+
+    def read(self) -> list[float]:
+        """The seconds that each pass took, once the commands have run, which are submitted.
+
+        Raises:
+            ContextLostError: The device was lost meanwhile.
+        """
+        self._gpu.staging.read([(self._copy, self._ticks)], Cancellation())
+        ticks = np.maximum(self._ticks[1::2] - self._ticks[::2], 0)
+        seconds: list[float] = (ticks * timestamp_period(self._gpu.queue) * 1e-9).tolist()
+        return seconds
+
+
+class DeviceClock:
+    """Reads the device's clock before and after each pass."""
+
+    name = "gpu"
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+
+    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
+        """The seconds that each takes."""
+        found: list[float] = []
+        for first in range(0, len(commands), MOST_PASSES):
+            encoder = self._gpu.encoder("profile")
+            stamped = Stamped(self._gpu, encoder, commands[first : first + MOST_PASSES])
+            self._gpu.queue.submit([encoder.finish()])
+            found += stamped.read()
+        return found
+
+
+class HostClock:
+    """Submits each pass alone and waits for it, for devices without timestamps."""
+
+    name = "host"
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+
+    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
+        """The seconds that each takes, less those of a submission of nothing."""
+        nothing = DispatchCommands([])
+        idle = statistics.median(timed(lambda: self._run(nothing)) for _ in range(9))
+        taken = [timed(functools.partial(self._run, each)) for each in commands]
+        return [max(seconds - idle, 0.0) for seconds in taken]
+
+    def _run(self, commands: DispatchCommands) -> None:
+        gpu = self._gpu
+        encoder = gpu.encoder("profile")
+        compute = encoder.begin_compute_pass()
+        commands.encode(compute)
+        compute.end()
+        fence = gpu.staging.fence(encoder)
+        gpu.queue.submit([encoder.finish()])
+        gpu.staging.wait(fence)

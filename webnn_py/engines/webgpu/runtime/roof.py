@@ -1,0 +1,59 @@
+"""What a device does at most: multiplications and additions in registers, and a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import wgpu
+
+from webnn_py.engines.profile import Roof
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.profiling import clock_of
+
+ARITHMETIC = """
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) g: vec3<u32>) {
+  let factor = 0.5 + f32(g.x) * 1e-9;
+  var a = vec4<f32>(f32(g.x));
+  var b = a + 1.0; var c = a + 2.0; var d = a + 3.0;
+  for (var i = 0u; i < ROUNDSu; i++) {
+    a = fma(a, vec4<f32>(factor), b); b = fma(b, vec4<f32>(factor), c);
+    c = fma(c, vec4<f32>(factor), d); d = fma(d, vec4<f32>(factor), a);
+  }
+  out[g.x] = a + b + c + d;
+}
+"""
+COPY = """
+@group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> source: array<vec4<f32>>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) g: vec3<u32>) {
+  out[g.x] = source[g.x];
+}
+"""
+GROUP = 256
+OPERATIONS_A_ROUND = 4 * 4 * 2
+
+
+def measure_roof(gpu: Device) -> Roof:
+    """Measure a device; takes some tenths of a second."""
+    groups, rounds = (4096, 1024) if gpu.hardware else (64, 256)
+    invocations = groups * GROUP
+    copied = min(256 << 20 if gpu.hardware else 32 << 20, gpu.features.binding_bytes)
+    copy_groups = min(copied // 16 // GROUP, gpu.features.grid)
+    usage = wgpu.BufferUsage.STORAGE
+    out, source = (gpu.buffer(max(copied, invocations * 16), usage, "roof") for _ in range(2))
+    arithmetic = _commands(gpu, ARITHMETIC.replace("ROUNDS", str(rounds)), [out], groups)
+    copy = _commands(gpu, COPY, [out, source], copy_groups)
+    seconds = clock_of(gpu).measure([arithmetic, copy] * 4)
+    return Roof(
+        invocations * rounds * OPERATIONS_A_ROUND / max(min(seconds[::2]), 1e-9),
+        2 * copy_groups * GROUP * 16 / max(min(seconds[1::2]), 1e-9),
+    )
+
+
+def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> DispatchCommands:
+    pipeline = gpu.pipeline("roof", code)
+    bound = [{"buffer": buffer, "offset": 0, "size": buffer.size} for buffer in buffers]
+    group = gpu.bind_group(pipeline.get_bind_group_layout(0), bound)
+    return DispatchCommands([(pipeline, group, groups, 1, 1, 1)])

@@ -1,0 +1,204 @@
+"""A run in slices: as many kernels at a time as fit into a budget of GPU time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_py.core.errors import MLError
+from webnn_py.engines.device import SlicedRun
+from webnn_py.engines.webgpu.runtime import native, resources
+from webnn_py.engines.webgpu.runtime.commands import Uses
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.profiling import MOST_PASSES, Stamped, has_clock, steps_of
+
+SLOW = {True: (1e12, 1e11), False: (5e9, 2e9)}
+"""Operations and bytes a second of slow devices, by whether they are hardware."""
+LAUNCH = 5e-6
+"""Seconds that a dispatch of nothing takes."""
+SMOOTHING = 0.25
+"""How much the latest slice counts in the ratio of what slices took to what was expected."""
+TRUSTED = (0.05, 20.0)
+"""A slice that took more or less than so many times what was expected says nothing."""
+
+Part = tuple[int, int]
+"""The number of a dispatch, and how many times it is made."""
+
+
+class Costs:
+    """What each dispatch of a graph takes: guessed at first, then measured.
+
+    Args:
+        loaded: The graph.
+    """
+
+    def __init__(self, loaded: LoadedGraph) -> None:
+        self._seconds = _guessed(loaded)
+        self._measured = [False] * len(self._seconds)
+        self._ratio = 1.0
+        self._lock = threading.Lock()
+
+    def of(self, number: int) -> float:
+        """The seconds that a dispatch takes once."""
+        return self._seconds[number] * self._ratio
+
+    def known(self, parts: Sequence[Part]) -> bool:
+        """Whether all of these were measured."""
+        return all(self._measured[number] for number, _ in parts)
+
+    def learn(self, parts: Sequence[Part], seconds: Sequence[float]) -> None:
+        """Take in what each of some dispatches took."""
+        with self._lock:
+            for (number, times), taken in zip(parts, seconds, strict=True):
+                self._seconds[number] = taken / times / self._ratio
+                self._measured[number] = True
+
+    def correct(self, expected: float, seconds: float) -> None:
+        """Take in what a slice took in all: clocks and neighbours change."""
+        lowest, highest = TRUSTED
+        if lowest * expected < seconds < highest * expected:
+            with self._lock:
+                self._ratio *= 1 + SMOOTHING * (seconds / expected - 1)
+
+
+def _guessed(loaded: LoadedGraph) -> list[float]:
+    """By arithmetic and bytes, for a slow device of its kind."""
+    flops, bandwidth = SLOW[loaded.gpu.hardware]
+    kernels = loaded.compiled.kernels
+    found: list[float] = []
+    for step, count in steps_of(loaded.compiled, [0.0] * len(kernels)):
+        dispatches = sum(kernel.times for kernel in kernels[len(found) : len(found) + count])
+        whole = max(step.flop / flops, step.bytes / bandwidth)
+        found += [whole / dispatches + LAUNCH] * count
+    return found
+
+
+@dataclass(slots=True)
+class _Measurement:
+    """Timestamps of a slice that are not read yet.
+
+    Attributes:
+        uses: Of the commands that leave them.
+        stamps: Theirs.
+        parts: What was recorded.
+        expected: The seconds that all of it was to take; None where each part is stamped.
+    """
+
+    uses: Uses
+    stamps: Stamped
+    parts: Sequence[Part]
+    expected: float | None
+
+
+class SlicedGraphRun(SlicedRun):
+    """One run of a graph in slices, over buffers that no other run uses meanwhile.
+
+    Inputs are copied into them by the first slice, outputs out of them by the last.
+
+    Attributes:
+        placed: What is to be recorded before the first slice and after the last.
+    """
+
+    def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self._loaded = loaded
+        self._apart = loaded.take_apart()
+        placed = resources.place_apart(self._apart, inputs, outputs, self._apart.io_buffer)
+        placed.uploads = [(buffer, contents.copy()) for buffer, contents in placed.uploads]
+        self.placed = placed
+        self._dispatches = self._apart.dispatches(placed.places)
+        self._whole = sum(times for *_, times in self._dispatches)
+        self._done = 0
+        self._at = (0, 0)  # the next dispatch, and how many times it was made
+        self._unread: list[_Measurement] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether a slice was recorded."""
+        return self._done > 0
+
+    @property
+    def progress(self) -> float:
+        """The share of the dispatches that was recorded."""
+        return self._done / self._whole
+
+    def encode(self, encoder: Any, uses: Uses, seconds: float) -> bool:
+        """Record the next slice, at least one dispatch.
+
+        Args:
+            encoder: A GPUCommandEncoder with no open pass.
+            uses: What its commands use.
+            seconds: Of GPU time that it may take.
+
+        Returns:
+            Whether it is the last one.
+        """
+        costs = self._loaded.costs(Costs)
+        self._read_stamps(costs)
+        parts, expected = self._within(costs, seconds)
+        commands = [
+            DispatchCommands([(*self._dispatches[number][:5], times)]) for number, times in parts
+        ]
+        whole = [DispatchCommands([(*self._dispatches[n][:5], times) for n, times in parts])]
+        gpu = self._loaded.gpu
+        if has_clock(gpu) and native.OBSERVING.there:
+            known = costs.known(parts)
+            stamps = Stamped(gpu, encoder, whole if known else commands)
+            measured = _Measurement(uses, stamps, parts, expected if known else None)
+            self._unread.append(measured)
+        else:
+            compute = encoder.begin_compute_pass()
+            whole[0].encode(compute)
+            compute.end()
+        self._advance(parts)
+        return self._done == self._whole
+
+    def finish(self) -> None:
+        """The last slice is recorded: the next run may use the buffers, later in the queue."""
+        self._loaded.give_back(self._apart)
+
+    def _within(self, costs: Costs, seconds: float) -> tuple[list[Part], float]:
+        """The next dispatches that fit into a budget, and what they are to take."""
+        number, made = self._at
+        parts: list[Part] = []
+        expected = 0.0
+        while number < len(self._dispatches) and len(parts) < MOST_PASSES:
+            each = costs.of(number)
+            left = self._dispatches[number][5] - made
+            fitting = left if each <= 0 else int((seconds - expected) / each)
+            times = min(left, fitting if parts else max(fitting, 1))
+            if times <= 0:
+                break
+            parts.append((number, times))
+            expected += times * each
+            if times < left:
+                break
+            number, made = number + 1, 0
+        return parts, expected
+
+    def _advance(self, parts: Sequence[Part]) -> None:
+        for number, times in parts:
+            made = times + (self._at[1] if number == self._at[0] else 0)
+            whole = made == self._dispatches[number][5]
+            self._at = (number + 1, 0) if whole else (number, made)
+            self._done += times
+
+    def _read_stamps(self, costs: Costs) -> None:
+        """Have those read whose commands were submitted; the reading thread waits for them."""
+        ready = [measured for measured in self._unread if measured.uses.submitted]
+        self._unread = [measured for measured in self._unread if not measured.uses.submitted]
+        for measured in ready:
+            self._loaded.gpu.reader.submit(_take_in, costs, measured)
+
+
+def _take_in(costs: Costs, measured: _Measurement) -> None:
+    try:
+        seconds = measured.stamps.read()
+    except MLError:  # the device is lost; who runs something is told
+        return
+    if measured.expected is None:
+        costs.learn(measured.parts, seconds)
+    else:
+        costs.correct(measured.expected, seconds[0])

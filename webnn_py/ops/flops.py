@@ -1,0 +1,98 @@
+"""How much arithmetic an operator does: additions and multiplications, each function as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from webnn_py.ir import Node, Value
+from webnn_py.ops.registry import REGISTRY
+
+
+def flops(node: Node) -> int:
+    """Arithmetic operations that computing a node takes, a multiplication and addition as two.
+
+    What only moves elements takes none. Operators without a rule of their own take one for each
+    element that they make.
+    """
+    rule = _RULES.get(node.op) or _RULES_OF_FAMILIES.get(REGISTRY[node.op].family)
+    return _elements_made(node) if rule is None else rule(node)
+
+
+def _elements_made(node: Node) -> int:
+    return sum(value.size for value in node.outputs)
+
+
+def _elements_read(node: Node) -> int:
+    return _operand(node, 0).size
+
+
+def _operand(node: Node, place: int) -> Value:
+    value = node.inputs[place]
+    assert value is not None
+    return value
+
+
+def _matmul(node: Node) -> int:
+    return 2 * node.output.size * _operand(node, 0).shape[-1]
+
+
+def _gemm(node: Node) -> int:
+    rows, columns = _operand(node, 0).shape
+    added = node.output.size if node.inputs[2] is not None else 0
+    return 2 * node.output.size * (rows if node.attrs["a_transpose"] else columns) + added
+
+
+def _convolution(node: Node) -> int:
+    """Each element of what is scattered or gathered meets all of a filter's but those of one axis.
+
+    A filter has an axis of output channels; the transposed form has one of input channels instead,
+    and goes over its input's elements.
+    """
+    transposed = node.op == "conv_transpose2d"
+    axis: int = node.attrs["filter_layout"].index("i" if transposed else "o")
+    filters = _operand(node, 1)
+    through = _operand(node, 0).size if transposed else node.output.size
+    bias = node.output.size if node.inputs[2] is not None else 0
+    return 2 * through * (filters.size // filters.shape[axis]) + bias
+
+
+def _pooling(node: Node) -> int:
+    window: tuple[int, ...] = node.attrs["window_dimensions"]
+    return node.output.size * math.prod(window)
+
+
+def _recurrent(node: Node) -> int:
+    """Every weight is used once for each row of each step."""
+    x, weight, recurrent = (_operand(node, place) for place in range(3))
+    rows = x.size // x.shape[-1]
+    return 2 * rows * (weight.size + recurrent.size)
+
+
+def _times(count: int) -> Callable[[Node], int]:
+    return lambda node: count * _elements_read(node)
+
+
+_NONE = _times(0)
+
+_RULES_OF_FAMILIES: Mapping[str, Callable[[Node], int]] = {
+    "movement": _NONE,
+    "indexing": _NONE,
+    "convolution": _convolution,
+    "pooling": _pooling,
+    "recurrent": _recurrent,
+    "reduction": _elements_read,
+    "scan": _elements_read,
+    "resampling": lambda node: 8 * node.output.size if node.attrs["mode"] == "linear" else 0,
+    "quantization": _times(2),
+}
+_RULES: Mapping[str, Callable[[Node], int]] = {
+    "matmul": _matmul,
+    "gemm": _gemm,
+    "identity": _NONE,
+    # Sum, difference, square, sum, quotient, product, sum; the statistics are given to the first.
+    "batch_normalization": _times(4),
+    "instance_normalization": _times(7),
+    "layer_normalization": _times(7),
+    "softmax": _times(5),
+}

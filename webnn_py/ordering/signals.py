@@ -1,0 +1,53 @@
+"""What finished work signals, in the order in which it was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from webnn_py.ordering.operation import Held, Operation
+
+
+class Signals:
+    """Raises what operations signal that ran at once and end in any order.
+
+    Who waits for a value counts on all that signals less: work that was submitted before, and is
+    not parked, signals first. Who calls has the schedule's lock.
+
+    Args:
+        signal: Raises what an operation signals.
+        held: What is not done, and not to be looked at yet.
+    """
+
+    def __init__(self, signal: Callable[[Operation], None], held: Mapping[Operation, Held]) -> None:
+        self._signal = signal
+        self._held = held
+        self._early: list[Operation] = []
+
+    def give(self, operation: Operation) -> None:
+        """Raise what an operation signals that is done, now or when its turn comes."""
+        self._early.append(operation)
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Raise what it is the turn of now."""
+        if not self._early:
+            return
+        for operation in sorted(self._early, key=lambda operation: operation.number):
+            if not self._is_early(operation):
+                self._early.remove(operation)
+                self._signal(operation)
+
+    def is_due(self, last: int) -> bool:
+        """Whether an operation up to number `last` is done, but for what it signals."""
+        return any(operation.number <= last for operation in self._early)
+
+    def _is_early(self, operation: Operation) -> bool:
+        return any(
+            work.number < operation.number and (work in self._early or self._will_run(work))
+            for timeline, value in operation.signals
+            for work in timeline.signallers(-1, value - 1)
+        )
+
+    def _will_run(self, work: Operation) -> bool:
+        held = self._held.get(work)
+        return held is not None and not held.parked

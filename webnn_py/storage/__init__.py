@@ -1,0 +1,1 @@
+"""Files of graphs: a zip archive of JSON documents and weights, checked before it is believed."""

@@ -1,0 +1,344 @@
+"""A file of named entries: a zip archive, nothing in it compressed, which is read where it lies.
+
+What is read is stricter than zip: one local header for each entry of the directory, which says the
+same, in the same order, with no bytes between or around them. So nothing overlaps, nothing is
+hidden, and all readers see the same file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import secrets
+import stat
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from webnn_py.core.errors import DataError
+from webnn_py.core.messages import printable, shown
+
+Parts = Sequence[bytes | memoryview]
+"""The bytes of an entry, in pieces that follow each other."""
+
+ALIGNMENT = 64
+"""Entries begin at multiples of this many bytes."""
+MAX_ENTRIES = 2**16 - 2
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_END_64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR_64 = struct.Struct("<4sIQI")
+_EXTRA = struct.Struct("<2H")
+_ZIP64_EXTRA, _PADDING_EXTRA = 0x0001, 0xD935
+_FULL = 2**32 - 1
+"""A size or offset of 32 bits that stands for one in the extra field."""
+_FULL_COUNT = 2**16 - 1
+_EPOCH = 0x21  # 1980-01-01: what is saved twice has the same bytes
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
+
+
+def damaged(where: str, what: str) -> DataError:
+    """The error for a file that cannot be what was saved.
+
+    Args:
+        where: File, entry and place in it.
+        what: What was got and expected there.
+    """
+    return DataError(
+        f"{where}: {what}; the file is damaged, or another program changed it: save it again, or"
+        " fetch it again from where it came"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Where the bytes of an entry lie, and their checksum."""
+
+    start: int
+    end: int
+    crc: int
+
+
+class Archive:
+    """The entries of an archive, over its memory.
+
+    Args:
+        memory: The whole file.
+        source: What messages call it.
+
+    Raises:
+        DataError: It is no archive as `write_archive` makes them.
+    """
+
+    def __init__(self, memory: bytes | mmap.mmap, source: str) -> None:
+        self.source = source
+        self._memory = memoryview(memory)
+        self._entries = _Directory(self._memory, source).entries()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Archive:
+        """Map a file into memory; it stays mapped as long as anything views it.
+
+        Raises:
+            OSError: The file cannot be opened.
+            DataError: As for the class.
+        """
+        source = printable(os.fspath(path))
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError(f"{source}: expected a file, got a directory or a device")
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < _END.size:
+                raise damaged(source, f"got {status.st_size} bytes, fewer than any saved file has")
+            return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), source)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the entries, in their order in the file."""
+        return tuple(self._entries)
+
+    def where(self, name: str) -> str:
+        """What messages call an entry."""
+        return f"{self.source}: {name}"
+
+    def check_names(self, required: Sequence[str], allowed: str = "") -> None:
+        """Check that just the expected entries are there.
+
+        Args:
+            required: The names of those that must be.
+            allowed: What the names of others match, a regular expression.
+
+        Raises:
+            DataError: One is missing, or one is there that is not expected.
+        """
+        for name in required:
+            if name not in self._entries:
+                raise damaged(
+                    self.source, f"entry {name} is missing, there are {shown(self.names)}"
+                )
+        for name in self._entries:
+            if name not in required and not re.fullmatch(allowed, name):
+                raise damaged(self.source, f"entry {name} is not expected in such a file")
+
+    def view(self, name: str) -> memoryview:
+        """The bytes of an entry where they lie; nothing is read, and its checksum not compared."""
+        entry = self._entries[name]
+        return self._memory[entry.start : entry.end]
+
+    def read(self, name: str) -> bytes:
+        """The bytes of an entry, copied.
+
+        Raises:
+            DataError: Their checksum is wrong.
+        """
+        self.verify(name)
+        return bytes(self.view(name))
+
+    def verify(self, name: str) -> None:
+        """Read an entry and compare its checksum; raises a DataError where that is wrong."""
+        wanted, got = self._entries[name].crc, zlib.crc32(self.view(name))
+        if got != wanted:
+            raise damaged(self.where(name), f"its checksum is {got:08x}, expected {wanted:08x}")
+
+
+class _Directory:
+    """Reads what an archive says of its entries, and compares all of it.
+
+    Args:
+        memory: The whole file.
+        source: What messages call it.
+    """
+
+    def __init__(self, memory: memoryview, source: str) -> None:
+        self._memory = memory
+        self._source = source
+
+    def entries(self) -> dict[str, _Entry]:
+        count, offset, end = self._ends()
+        entries: dict[str, _Entry] = {}
+        place, position = offset, 0
+        for _ in range(count):
+            name, place, size, crc, at = self._central(place, end)
+            if name in entries:
+                raise self._error(place, f"entry {name} stands twice in the directory")
+            if at != position:
+                raise self._error(at, f"entry {name} begins at {at}, expected {position}")
+            start = self._local(position, name, size, crc)
+            position = start + size
+            if position > offset:
+                raise self._error(
+                    start, f"entry {name} has {size} bytes, and {offset - start} are there"
+                )
+            entries[name] = _Entry(start, position, crc)
+        if (place, position) != (end, offset):
+            raise self._error(position, "bytes follow that no entry has")
+        return entries
+
+    def _error(self, offset: int, what: str) -> DataError:
+        return damaged(f"{self._source}: byte {offset}", what)
+
+    def _unpack(
+        self, layout: struct.Struct, offset: int, sign: bytes, what: str
+    ) -> tuple[int, ...]:
+        if not 0 <= offset <= len(self._memory) - layout.size:
+            raise self._error(offset, f"{what} is cut off: the file has {len(self._memory)} bytes")
+        got, *fields = layout.unpack_from(self._memory, offset)
+        if got != sign:
+            raise self._error(offset, f"got {got!r}, expected {what}, {sign!r}")
+        return tuple(fields)
+
+    def _ends(self) -> tuple[int, int, int]:
+        """Number of entries, and where the directory begins and ends."""
+        at = len(self._memory) - _END.size
+        disk, start_disk, here, count, size, offset, comment = self._unpack(
+            _END, at, b"PK\x05\x06", "the end of a zip archive"
+        )
+        end = at
+        if _FULL_COUNT in (here, count) or _FULL in (size, offset):
+            _, end, _ = self._unpack(
+                _LOCATOR_64, at - _LOCATOR_64.size, b"PK\x06\x07", "the place of a zip64 directory"
+            )
+            length, *_, disk, start_disk, here, count, size, offset = self._unpack(
+                _END_64, end, b"PK\x06\x06", "the end of a zip64 directory"
+            )
+            if end + _END_64.size != at - _LOCATOR_64.size or length != _END_64.size - 12:
+                raise self._error(end, "the end of the zip64 directory is not where it should be")
+        if disk or start_disk or here != count or comment or count > MAX_ENTRIES:
+            raise self._error(at, "the archive has several parts, a comment or too many entries")
+        if offset + size != end:
+            raise self._error(at, f"the directory ends at {offset + size}, expected {end}")
+        return count, offset, end
+
+    def _central(self, place: int, end: int) -> tuple[str, int, int, int, int]:
+        """Name, place of the next, size, checksum and place of the entry at a place."""
+        fields = self._unpack(_CENTRAL, place, b"PK\x01\x02", "an entry of the directory")
+        _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, _, at = fields
+        names = place + _CENTRAL.size
+        after = names + named + extra + comment
+        if after > end or comment or disk:
+            raise self._error(place, "an entry has a comment, or more than the directory holds")
+        raw = bytes(self._memory[names : names + named])
+        name = raw.decode("ascii", "replace")
+        if not _NAME.fullmatch(name):
+            raise self._error(place, f"an entry is called {shown(raw)}, which no entry may be")
+        more = self._zip64(names + named, extra)
+        size, packed, at = (next(more, _FULL) if n == _FULL else n for n in (size, packed, at))
+        self._check_plain(place, name, flags, method, size, packed)
+        return name, after, size, crc, at
+
+    def _local(self, place: int, name: str, size: int, crc: int) -> int:
+        """Where the bytes of an entry begin whose header is at a place, and says the same."""
+        fields = self._unpack(_LOCAL, place, b"PK\x03\x04", f"the header of entry {name}")
+        _, flags, method, _, _, own_crc, own_packed, own_size, named, extra = fields
+        names = place + _LOCAL.size
+        if names + named + extra > len(self._memory):
+            raise self._error(place, f"the header of entry {name} is cut off")
+        own_name = bytes(self._memory[names : names + named])
+        more = self._zip64(names + named, extra)
+        own_size, own_packed = (
+            next(more, _FULL) if n == _FULL else n for n in (own_size, own_packed)
+        )
+        self._check_plain(place, name, flags, method, own_size, own_packed)
+        if (own_name, own_size, own_crc) != (name.encode(), size, crc):
+            raise self._error(
+                place,
+                f"the header says {shown(own_name)} of {own_size} bytes, the directory"
+                f" {name!r} of {size}, or their checksums differ",
+            )
+        return names + named + extra
+
+    def _check_plain(
+        self, place: int, name: str, flags: int, method: int, size: int, packed: int
+    ) -> None:
+        if method or size != packed or flags & ~0x800:  # bit 11: the name is in UTF-8
+            raise self._error(
+                place, f"entry {name} is compressed, encrypted or streamed, expected stored bytes"
+            )
+
+    def _zip64(self, place: int, length: int) -> Iterator[int]:
+        """The sizes and offsets of 64 bits in an extra field."""
+        end = place + length
+        while place + _EXTRA.size <= end:
+            kind, size = _EXTRA.unpack_from(self._memory, place)
+            place += _EXTRA.size
+            if place + size > end:
+                raise self._error(
+                    place, f"an extra field has {size} bytes, {end - place} are there"
+                )
+            if kind == _ZIP64_EXTRA:
+                for at in range(place, place + size - 7, 8):
+                    yield int.from_bytes(self._memory[at : at + 8], "little")
+            place += size
+
+
+def write_archive(stream: BinaryIO, entries: Mapping[str, Parts]) -> None:
+    """Write an archive from its first byte on; the stream need not be able to seek.
+
+    Args:
+        stream: A binary stream at its beginning.
+        entries: The bytes of each entry by its name, in the order of the file.
+    """
+    directory = bytearray()
+    position = 0
+    for name, parts in entries.items():
+        assert _NAME.fullmatch(name), name
+        size, crc = sum(map(len, parts)), 0
+        for part in parts:
+            crc = zlib.crc32(part, crc)
+        wide = struct.pack("<2H2Q", _ZIP64_EXTRA, 16, size, size) if size >= _FULL else b""
+        header = _LOCAL.size + len(name) + len(wide) + _EXTRA.size
+        padding = -(position + header) % ALIGNMENT
+        extra = wide + _EXTRA.pack(_PADDING_EXTRA, padding) + bytes(padding)
+        short, version = min(size, _FULL), 45 if size >= _FULL or position >= _FULL else 10
+        common = version, 0, 0, 0, _EPOCH, crc, short, short, len(name)
+        stream.write(_LOCAL.pack(b"PK\x03\x04", *common, len(extra)) + name.encode() + extra)
+        for part in parts:
+            stream.write(part)
+        directory += _directory_entry(name, position, size, common)
+        position += header + padding + size
+    stream.write(directory + _end(len(entries), len(directory), position))
+
+
+def _directory_entry(name: str, offset: int, size: int, common: tuple[int, ...]) -> bytes:
+    far = [n for n in (size, size, offset) if n >= _FULL]
+    extra = struct.pack(f"<2H{len(far)}Q", _ZIP64_EXTRA, 8 * len(far), *far) if far else b""
+    head = _CENTRAL.pack(
+        b"PK\x01\x02", common[0], *common, len(extra), 0, 0, 0, 0, min(offset, _FULL)
+    )
+    return head + name.encode() + extra
+
+
+def _end(count: int, size: int, offset: int) -> bytes:
+    """What stands behind the directory."""
+    far = b""
+    if offset >= _FULL:
+        far = _END_64.pack(
+            b"PK\x06\x06", _END_64.size - 12, 45, 45, 0, 0, count, count, size, offset
+        ) + _LOCATOR_64.pack(b"PK\x06\x07", 0, offset + size, 1)
+    return far + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, min(offset, _FULL), 0)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file, all at once, when the block ends without an error.
+
+    What is there is replaced, not overwritten: who has it open or mapped keeps what was in it.
+    """
+    target = os.path.realpath(path)
+    temporary = f"{target}.{secrets.token_hex(4)}.part"
+    try:
+        with open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
