@@ -63,11 +63,7 @@ class Device:
         self.weights = Weights()
         self.reader = ThreadPoolExecutor(1, thread_name_prefix="webnn-readback")
         forks.finalize(self, functools.partial(self.reader.shutdown, wait=False))
-        self._pipelines = PipelineCache(device)
-
-    def pipeline(self, name: str, code: str) -> Any:
-        """The compute pipeline of a kernel, made once for the same code."""
-        return self._pipelines.get(name, code)
+        self.pipelines = PipelineCache(device)
 
     def encoder(self, label: str) -> Any:
         """A command encoder for commands that we submit ourselves."""

@@ -20,7 +20,7 @@ def copy_exactly(gpu: Device, source: Binding, target: Binding, size: int) -> Ca
     whole = size // WORD * WORD
     if whole == size:
         return lambda encoder: copy_binding(encoder, source, target)
-    pipeline = gpu.pipeline("the end of a result", _merging(size - whole))
+    pipeline = gpu.pipelines.get("the end of a result", _merging(size - whole))
     words = gpu.buffer(2 * WORD, STORAGE | COPIES, "the end of a result")
     entry = {"binding": 0, "resource": {"buffer": words, "offset": 0, "size": 2 * WORD}}
     layout = pipeline.get_bind_group_layout(0)

@@ -69,7 +69,7 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._check_sizes()
-        pipelines = [gpu.pipeline(kernel.name, kernel.code) for kernel in checkpoints(kernels)]
+        pipelines = gpu.pipelines.get_all((kernel.name, kernel.code) for kernel in kernels)
         self._place_constants()
         self._place_intermediates()
         self._steps = [

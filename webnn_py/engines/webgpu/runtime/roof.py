@@ -53,7 +53,7 @@ def measure_roof(gpu: Device) -> Roof:
 
 
 def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> DispatchCommands:
-    pipeline = gpu.pipeline("roof", code)
+    pipeline = gpu.pipelines.get("roof", code)
     bound = [{"buffer": buffer, "offset": 0, "size": buffer.size} for buffer in buffers]
     group = gpu.bind_group(pipeline.get_bind_group_layout(0), bound)
     return DispatchCommands([(pipeline, group, groups, 1, 1, 1)])

@@ -184,7 +184,7 @@ def _recorder(
 ) -> Callable[[Any], None]:
     def record(encoder: Any) -> None:
         with device_errors("converting a texture"):
-            pipeline = gpu.pipeline("texture", code)
+            pipeline = gpu.pipelines.get("texture", code)
             group = gpu.bind_group(pipeline.get_bind_group_layout(0), [entry, view])
             compute = encoder.begin_compute_pass()
             compute.set_pipeline(pipeline)

@@ -1,0 +1,67 @@
+"""Pipelines are made once for the same code, on several threads, and fail with their own error."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from tests.internals import engine_of
+from webnn_py import MLContext, OperationError
+from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
+
+KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
+
+
+class Counting:
+    """A device that counts the pipelines it makes."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.made = 0
+        self.threads: set[str] = set()
+        self._lock = threading.Lock()
+
+    def create_shader_module(self, **arguments: Any) -> Any:
+        return self._device.create_shader_module(**arguments)
+
+    def create_compute_pipeline(self, **arguments: Any) -> Any:
+        with self._lock:
+            self.made += 1
+            self.threads.add(threading.current_thread().name)
+        return self._device.create_compute_pipeline(**arguments)
+
+
+@pytest.fixture
+def device(gpu: MLContext) -> Counting:
+    return Counting(engine_of(gpu).gpu.handle)
+
+
+def test_each_code_is_compiled_once(device: Counting) -> None:
+    cache = PipelineCache(device)
+    kernels = [(f"k{i}", KERNEL.format(i % 5)) for i in range(20)]
+    made = cache.get_all(kernels)
+    assert device.made == 5
+    assert made == made[:5] * 4
+    assert len(set(map(id, made))) == 5
+    assert cache.get_all(reversed(kernels)) == made[::-1]
+    assert cache.get(*kernels[3]) is made[3]
+    assert device.made == 5
+
+
+def test_several_threads_make_them(device: Counting) -> None:
+    PipelineCache(device).get_all((f"k{i}", KERNEL.format(i)) for i in range(50))
+    several = (os.cpu_count() or 1) > 1
+    assert (threading.current_thread().name in device.threads) != several
+
+
+def test_the_kernel_that_fails_is_named(device: Counting) -> None:
+    cache = PipelineCache(device)
+    kernels = [(f"k{i}", KERNEL.format(i)) for i in range(9)]
+    kernels[6] = ("broken", "fn main() { nonsense }")
+    with pytest.raises(OperationError, match="compiling the kernel broken"):
+        cache.get_all(kernels)
+    del kernels[6]
+    assert len(cache.get_all(kernels)) == 8
