@@ -275,15 +275,15 @@ DOCUMENT = parse(to_json({"a": [{"b c": 1.5}, None], "t": True, "s": "\ud800"}),
 MISTAKES: dict[str, Callable[[], object]] = {
     r"file: member 'x' is missing": lambda: DOCUMENT.members("a", "x"),
     r"file: member 's' is not expected": lambda: DOCUMENT.members("a", "t"),
-    r"file a\[0\]: got \{'b c': 1\.5\}, expected a list": lambda: at("a", 0).items(),
-    r"file a\[0\]\.b c: got 1\.5, expected an integer in 0\.\.2": lambda: (
+    r"file: a\[0\]: got \{'b c': 1\.5\}, expected a list": lambda: at("a", 0).items(),
+    r"file: a\[0\]\.b c: got 1\.5, expected an integer in 0\.\.2": lambda: (
         at("a", 0).mapping()["b c"].integer(0, 2)
     ),
-    r"file a\[1\]: got None, expected an object": lambda: at("a", 1).mapping(),
-    r"file a: a list of 2 members, expected 1 at most": lambda: DOCUMENT.mapping()["a"].items(1),
-    r"file t: got True, expected an integer": lambda: DOCUMENT.mapping()["t"].integer(0, 2),
-    r"file t: got True, expected a string": lambda: DOCUMENT.mapping()["t"].text(),
-    r"file s: got '\\ud800', expected one of \['x'\]": lambda: DOCUMENT.mapping()["s"].choice(
+    r"file: a\[1\]: got None, expected an object": lambda: at("a", 1).mapping(),
+    r"file: a: a list of 2 members, expected 1 at most": lambda: DOCUMENT.mapping()["a"].items(1),
+    r"file: t: got True, expected an integer": lambda: DOCUMENT.mapping()["t"].integer(0, 2),
+    r"file: t: got True, expected a string": lambda: DOCUMENT.mapping()["t"].text(),
+    r"file: s: got '\\ud800', expected one of \['x'\]": lambda: DOCUMENT.mapping()["s"].choice(
         ["x"]
     ),
 }

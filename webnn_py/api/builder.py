@@ -3,121 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph
-from webnn_py.api.session import Session
+from webnn_py.api.recording import SessionNodes
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
-from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.core.errors import InvalidStateError, MLError, NotSupportedError, ValidationError
+from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.sizes import OpenSizes, plain_names
-from webnn_py.ir import Array, Descriptor, Graph, Value, make_graph, without_dead_nodes
+from webnn_py.core.sizes import OpenSizes
+from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory import host
 from webnn_py.ops.all import Operators
-from webnn_py.ops.graph_builder import NodeList
-from webnn_py.ops.operand import MLOperand, NodeBuilder, value_of
-from webnn_py.ops.registry import Operator
-
-
-class _SessionNodes(NodeList):
-    """Nodes that a context can run, until a graph is built of them."""
-
-    def __init__(self, session: Session, sizes: OpenSizes) -> None:
-        super().__init__()
-        self.session = session
-        self.sizes = sizes
-        self._has_built = False
-
-    def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
-        """A named input.
-
-        Raises:
-            ValidationError: There is one of this name, or its shape is not valid.
-        """
-        if any(value.name == name for value in self._inputs):
-            raise ValidationError("there is an input of this name already; choose another")
-        shape = self.sizes.bind(descriptor.shape)
-        return super().add_input(name, Descriptor(descriptor.data_type, shape))
-
-    def check_dimensions(self, options: Iterable[object]) -> None:
-        """Raise if open dimensions in options are not of this builder's inputs."""
-        self.sizes.check(options)
-
-    def check_open(self) -> None:
-        """Raise an InvalidStateError if the builder has built or its context is gone."""
-        if self._has_built:
-            raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
-        self.session.check_alive()
-
-    def check_supported(
-        self, op: Operator, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
-    ) -> None:
-        """Raise a NotSupportedError if the context cannot run this operator on these types."""
-        types = self.session.supported_types(op)
-        given = {name: operand for name, operand in operands.items() if operand is not None}
-        if op.output_types and not isinstance(op.output_types, str):
-            given["output"] = outputs[0]
-        for name, operand in given.items():
-            first = operand[0] if isinstance(operand, list) else operand
-            if first.data_type not in types[name]:
-                raise NotSupportedError(
-                    f"operand {name!r}: this context does not support {first.data_type} here;"
-                    f" it supports {', '.join(types[name])} (see op_support_limits())"
-                )
-
-    def finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
-        """The graph up to `outputs`; nothing can be added after."""
-        self.check_open()
-        if isinstance(outputs, MLOperand):
-            raise ValidationError('build: outputs: got an MLOperand; name it: {"name": operand}')
-        given = convert.mapping(outputs, "build: outputs")
-        if not given:
-            raise ValidationError("build: outputs: got an empty mapping, expected an operand")
-        made = {value for node in self._nodes for value in node.outputs}
-        pairs: list[tuple[str, Value]] = []
-        for name, operand in given.items():
-            if not isinstance(name, str) or not name:
-                raise ValidationError(
-                    f"build: output name {shown(name)} is not a string with characters"
-                )
-            name = convert.string(name, "name")
-            value = value_of(self.check_operand(operand, f"build output {name}"))
-            if value not in made:
-                raise ValidationError(
-                    f"build: output {shown(name)} is an input or a constant; put identity() between"
-                )
-            pairs.append((name, value))
-        self._has_built = True
-        graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
-        self._nodes, self._constants = [], {}
-        return graph.replace(inputs=_needed_inputs(graph))
-
-
-def _needed_inputs(graph: Graph) -> list[Value]:
-    """The inputs that nodes read, and those that sizes follow from which no other input tells."""
-    read = [value for value in graph.inputs if value in graph.uses]
-    if not graph.open_sizes:
-        return read
-    shapes = [output.shape for node in graph.nodes for output in node.outputs]
-    options = [option for node in graph.nodes for option in node.given.values()]
-    untold = set(symbols_of([*shapes, *options, *(value.shape for value in read)]))
-    for value in read:
-        untold -= plain_names(value.shape)
-    kept = []
-    for value in graph.inputs:
-        names = plain_names(value.shape) & untold
-        if value in graph.uses or names:
-            kept.append(value)
-            untold -= names
-    return kept
+from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 
 class MLGraphBuilder(Suggesting, Operators):
@@ -140,7 +44,7 @@ class MLGraphBuilder(Suggesting, Operators):
         context: MLContext,
         dimensions: Mapping[str, int | tuple[int, int | None]] | None = None,
     ) -> None:
-        self._nodes = _SessionNodes(session_of(context), OpenSizes(dimensions))
+        self._nodes = SessionNodes(session_of(context), OpenSizes(dimensions))
 
     @property
     def _node_builder(self) -> NodeBuilder:

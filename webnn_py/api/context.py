@@ -10,6 +10,7 @@ from typing import Any
 from webnn_py.api import tensors
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.loading import Loading
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.signature import own_memory
@@ -28,7 +29,7 @@ from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-class MLContext(Slicing, Suggesting):
+class MLContext(Slicing, Loading, Suggesting):
     """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after

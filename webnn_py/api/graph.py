@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import io
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.default_session import default_session
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.profile import MLProfile, profile_graph
+from webnn_py.api.recording import read_recipe
 from webnn_py.core.completion import check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.ops.replay import output_shapes
+from webnn_py.storage.archive import Archive, replacing, write_archive
+from webnn_py.storage.graph_file import graph_entries
 
 
 class MLGraph(Suggesting):
     """A compiled graph, bound to the context that built it; `print` lists it.
+
+    A copy (`copy.copy`, `copy.deepcopy`) is another graph of the same context, with the same
+    constants in memory. Pickled, it becomes a graph of the process that unpickles it, in the
+    context `ml.default_context` there.
 
     Source: WebNN 2026, "MLGraph interface".
     """
@@ -127,6 +137,38 @@ class MLGraph(Suggesting):
         work = functools.partial(profile_graph, self._compiled, inputs, runs)
         return await self._compiled.session.run_on_builder(work)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what the graph computes into a file, for `MLContext.load_graph_sync`.
+
+        Any context can load it, and with open dimensions it keeps them. A file that is there is
+        replaced once the new one is whole. What `initialize_graph` bound is not saved.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InvalidStateError: The graph is destroyed.
+            NotSupportedError: An option or dimension is too long for a file.
+            ValidationError: `path` is no path.
+            OSError: The file cannot be written.
+
+        Source: spec/saved_graphs.md, "Saving".
+        """
+        entries = graph_entries(self._compiled.recipe)
+        with replacing(path) as stream:
+            write_archive(stream, entries)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], MLGraph], tuple[bytes]]:
+        stream = io.BytesIO()
+        write_archive(stream, graph_entries(self._compiled.recipe))
+        return _unpickled, (stream.getvalue(),)
+
+    def __copy__(self) -> MLGraph:
+        return MLGraph(CompiledGraph(self._compiled.session, self._compiled.recipe))
+
+    def __deepcopy__(self, memo: object) -> MLGraph:
+        return self.__copy__()
+
     def destroy(self) -> None:
         """Give back memory and device objects; nothing can run it any more. Harmless twice.
 
@@ -142,6 +184,12 @@ class MLGraph(Suggesting):
     def __repr__(self) -> str:
         state = "destroyed " if self._compiled.destroyed else ""
         return f"<{state}MLGraph {dict(self.inputs)} -> {dict(self.outputs)}>"
+
+
+def _unpickled(data: bytes) -> MLGraph:
+    session = default_session()
+    recipe = read_recipe(session, Archive(data, "pickled MLGraph"))
+    return MLGraph(CompiledGraph(session, recipe))
 
 
 def compiled_of(graph: object) -> CompiledGraph:

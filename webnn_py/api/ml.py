@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from webnn_py.api.context import MLContext
+from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.default_session import default_session, set_default_session
 from webnn_py.api.session import DEFAULT_ROOM, Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
@@ -29,6 +30,29 @@ class ML(Suggesting):
 
     Source: WebNN 2026, "ML interface".
     """
+
+    def __init__(self) -> None:
+        self._given: MLContext | None = None
+        self._made: tuple[Session, MLContext] | None = None
+
+    @property
+    def default_context(self) -> MLContext:
+        """The context of graphs that are unpickled in this process.
+
+        A CPU context, made when it is first needed, unless another one is set; with None, the CPU
+        context is it again. A process that other processes send graphs to sets it first.
+        """
+        if self._given is not None:
+            return self._given
+        session = default_session()
+        if self._made is None or self._made[0] is not session:
+            self._made = session, MLContext(session)
+        return self._made[1]
+
+    @default_context.setter
+    def default_context(self, context: MLContext | None) -> None:
+        set_default_session(None if context is None else session_of(context))
+        self._given = context
 
     def create_context_sync(
         self,

@@ -164,7 +164,7 @@ class MLDimension:
         return self._polynomial.symbols
 
     def _made(self, other: Any, make: Callable[[Polynomial, Polynomial], Polynomial]) -> Any:
-        operand = _polynomial_of(other)
+        operand = polynomial_of(other)
         if operand is None:
             return NotImplemented
         _check_together(self, other)
@@ -172,7 +172,7 @@ class MLDimension:
 
     def _decided(self, other: Any, relation: str, excess: Callable[[Any, Any], Any]) -> bool:
         """Whether the excess, which the relation says is not negative, is so for all sizes."""
-        if _polynomial_of(other) is None:
+        if polynomial_of(other) is None:
             return NotImplemented  # type: ignore[no-any-return]
         over = excess(self, other)
         low, high = span(over)
@@ -189,7 +189,8 @@ def _collapsed(polynomial: Polynomial) -> int | MLDimension:
     return MLDimension(polynomial) if constant is None else constant
 
 
-def _polynomial_of(value: object) -> Polynomial | None:
+def polynomial_of(value: object) -> Polynomial | None:
+    """What an integer or an open dimension is as a polynomial; None for anything else."""
     if isinstance(value, MLDimension):
         return value._polynomial
     return polynomials.number(int(value)) if isinstance(value, numbers.Integral) else None

@@ -78,6 +78,20 @@ class OpenSizes:
             return shape
         return tuple(self._bound(size) for size in shape)
 
+    def declare(self, name: str, low: int, high: int) -> MLDimension:
+        """An open size that inputs are going to have, under the name that listings call it.
+
+        Raises:
+            ValidationError: It is no name, or the bounds are none.
+        """
+        number = name.removeprefix(_ANONYMOUS)
+        if number != name and number.isdecimal() and (low, high) == ANY_SIZE:
+            made = named(name, *ANY_SIZE, self._scope)
+        else:
+            made = named(_name(name, "dimensions"), *_range(name, (low, high)))
+        self.symbols |= symbols_of([made])
+        return made
+
     def check(self, options: Iterable[object]) -> None:
         """The open dimensions in options follow from inputs of this builder.
 

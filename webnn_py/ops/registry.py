@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -117,10 +117,18 @@ class Operator:
         def look(value: Value | None) -> Any:
             return value if of is None or value is None else of[value]
 
+        return self.named([look(value) for value in node.inputs])
+
+    def named(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """Operands by name, given in the order in which nodes have them.
+
+        Raises:
+            ValueError: There are more or fewer.
+        """
         if self.variadic:
             (name,) = self.limits
-            return {name: [look(value) for value in node.inputs]}
-        return {name: look(value) for name, value in zip(self.limits, node.inputs, strict=True)}
+            return {name: list(operands)}
+        return dict(zip(self.limits, operands, strict=True))
 
     def arguments(self, node: Node, of: Mapping[Value, Any] | None = None) -> dict[str, Any]:
         """A node's operands and attributes by name: what computes or decomposes it is called with.

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from webnn_py.core.errors import DataError
+from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import printable, shown
 
 Parts = Sequence[bytes | memoryview]
@@ -82,20 +82,25 @@ class Archive:
         self._entries = _Directory(self._memory, source).entries()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Archive:
+    def open(cls, path: object) -> Archive:
         """Map a file into memory; it stays mapped as long as anything views it.
 
+        Args:
+            path: A str or Path.
+
         Raises:
+            ValidationError: It is neither.
             OSError: The file cannot be opened.
             DataError: As for the class.
         """
-        source = printable(os.fspath(path))
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
+        name = _checked(path)
+        source = printable(name)
+        if not stat.S_ISREG(os.stat(name).st_mode):
             raise DataError(f"{source}: expected a file, got a directory or a device")
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size < _END.size:
-                raise damaged(source, f"got {status.st_size} bytes, fewer than any saved file has")
+        with open(name, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < _END.size:
+                raise damaged(source, f"got {size} bytes, fewer than any saved file has")
             return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), source)
 
     @property
@@ -324,13 +329,27 @@ def _end(count: int, size: int, offset: int) -> bytes:
     return far + _END.pack(b"PK\x05\x06", 0, 0, count, count, size, min(offset, _FULL), 0)
 
 
+def _checked(path: object) -> str:
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(name, str) or "\0" in name:
+        raise ValidationError(f"path: got {shown(path)}, expected a str or Path")
+    return name
+
+
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: object) -> Iterator[BinaryIO]:
     """A stream whose bytes become the file, all at once, when the block ends without an error.
 
     What is there is replaced, not overwritten: who has it open or mapped keeps what was in it.
+
+    Args:
+        path: A str or Path.
+
+    Raises:
+        ValidationError: It is neither.
+        OSError: The file cannot be written.
     """
-    target = os.path.realpath(path)
+    target = os.path.realpath(_checked(path))
     temporary = f"{target}.{secrets.token_hex(4)}.part"
     try:
         with open(temporary, "xb") as stream:

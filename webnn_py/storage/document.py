@@ -88,7 +88,7 @@ class Field:
         return self.error(f"got {shown(self.value)}, expected {expected}")
 
     def _part(self, value: object, step: str) -> Field:
-        name = step if step.startswith("[") else f"{'.' if self.inner else ' '}{step}"
+        name = step if step.startswith("[") else f"{'.' if self.inner else ': '}{step}"
         return Field(value, f"{self.where}{name}", True)
 
     def members(self, *names: str, optional: Sequence[str] = ()) -> dict[str, Field]:

@@ -1,0 +1,70 @@
+"""Loading: what contexts read from files."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.recording import read_recipe
+from webnn_py.api.session import Session
+from webnn_py.core.errors import telling_of_memory
+from webnn_py.storage.archive import Archive
+
+
+class Loading:
+    """The methods of a context that read files."""
+
+    _session: Session
+
+    def load_graph_sync(self, path: str | os.PathLike[str], *, verify: bool = False) -> MLGraph:
+        """Load a graph that `MLGraph.save` wrote, on whatever context, and compile it for this one.
+
+        The contents of its constants are mapped into memory, not read: they stay in the file, which
+        may be replaced by another one but not be overwritten while the graph is used.
+
+        Args:
+            path: The file.
+            verify: Read all constants and compare their checksum, too, which takes longer.
+
+        Raises:
+            DataError: The file is damaged or no saved graph; the message says where. Damage to the
+                contents of constants is only found with `verify`.
+            NotSupportedError: A later version of webnn_py wrote it, or this context does not
+                support an operator, or has not what the graph needs.
+            ValidationError: `path` is no path.
+            OSError: The file cannot be opened.
+            OperationError: The engine or device could not compile the graph.
+            ContextLostError: The context is lost.
+
+        Source: spec/saved_graphs.md, "Loading".
+        """
+        return _load(self._session, path, verify)
+
+    async def load_graph_async(
+        self, path: str | os.PathLike[str], *, verify: bool = False
+    ) -> MLGraph:
+        """As `load_graph_sync`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            path: The file.
+            verify: As there.
+
+        Raises:
+            MLError: As `load_graph_sync`.
+
+        Source: spec/saved_graphs.md, "Loading".
+        """
+        work = functools.partial(_load, self._session, path, verify)
+        return await self._session.run_on_builder(work)
+
+
+@telling_of_memory
+def _load(session: Session, path: str | os.PathLike[str], verify: bool) -> MLGraph:
+    session.check_alive()
+    archive = Archive.open(path)
+    if verify:
+        for name in archive.names:
+            archive.verify(name)
+    return MLGraph(CompiledGraph(session, read_recipe(session, archive)))
