@@ -275,15 +275,15 @@ def test_textures_as_constants(gpu: MLContext) -> None:
 def test_conversions_are_compiled_off_the_loop(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device: Any = engine_of(gpu).gpu
-    make, threads = device.pipeline, []
+    pipelines: Any = engine_of(gpu).gpu.pipelines
+    make, threads = pipelines.get, []
 
     def pipeline(*arguments: Any) -> Any:
         threads.append(threading.current_thread())
         return make(*arguments)
 
     graph = copying(gpu, [HEIGHT, WIDTH])
-    monkeypatch.setattr(device, "pipeline", pipeline)
+    monkeypatch.setattr(pipelines, "get", pipeline)
     awaited(graph, {"x": texture(gpu.device, "r32float")}, {"y": texture(gpu.device, "r32float")})
     assert len(threads) == 2
     assert threading.main_thread() not in threads
