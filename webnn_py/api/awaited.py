@@ -106,7 +106,7 @@ class MLAwaitedExecution(Suggesting):
             return signature.on_host(session, inputs, outputs, private=True)
         with session.queue.loss():
             bound = compiled.bound
-            return signature.on_device(session, inputs, outputs, bound, bound.places)
+            return signature.on_device(session, inputs, outputs, bound, bound.constants.places)
 
     def _start(self, executable: Executable, given: Arguments) -> AwaitedRun:
         if self._session.device is None:

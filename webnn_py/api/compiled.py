@@ -12,7 +12,7 @@ from webnn_py.core.recently_used import RecentlyUsed
 from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
-from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
 from webnn_py.passes import Derivations, DerivedConstants
@@ -85,15 +85,28 @@ class CompiledGraph:
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )
 
-    def fixed(self, inputs: object, error: type[MLError] = DataError) -> tuple[Signature, Sizes]:
+    def fixed(
+        self,
+        inputs: object,
+        error: type[MLError] = DataError,
+        constants: Constants | None = None,
+    ) -> tuple[Signature, Sizes]:
         """What an execution with these inputs is given, and the sizes that follow from them.
+
+        Args:
+            inputs: What it is given, by name.
+            error: What to raise.
+            constants: The inputs that are constants for it, if not those of the graph.
 
         Raises:
             DataError: (or `error`) Open sizes do not follow from the inputs, or contradict.
+            InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
         if not self.is_open:
             return self.signature, ()
-        sizes = tuple(sorted(self.signature.sizes_of(inputs, error).items()))
+        known = self.bound.constants if constants is None else constants
+        found = self.signature.sizes_of(self.session, inputs, self.bound, known, error)
+        sizes = tuple(sorted(found.items()))
         return self._signatures.get(sizes), sizes
 
     def prepare(self, sizes: object) -> None:

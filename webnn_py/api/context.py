@@ -289,7 +289,7 @@ class MLContext(Slicing, Loading, Suggesting):
         executable = compiled.executable(session, ValidationError, sizes)
         waits = points(sync)
         known = repeated(inputs, outputs)
-        key = None if known is None else (len(compiled.bound.places), known[0])
+        key = None if known is None else (len(compiled.bound.constants.places), known[0])
         run = None if key is None else session.queue.repeat(executable, key)
         if run is None or known is None:
             given = signature.on_tensors(session, inputs, outputs, compiled.bound)

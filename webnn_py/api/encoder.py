@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.slicing import MLSlicedDispatch, record_slice
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
-from webnn_py.core.errors import InvalidStateError, NotSupportedError
+from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting, named
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.memory import host
@@ -58,11 +58,13 @@ class MLCommandEncoder(Suggesting):
             graph: Built by this context.
             constants: Inputs that are constant from then on, by name, as `dispatch` takes them;
                 they are not given to it any more. Arrays are read before this returns, GPU
-                resources when the commands run.
+                resources when the commands run. The sizes of their open dimensions are fixed from
+                then on.
 
         Raises:
             ValidationError: `graph` is no MLGraph.
-            DataError: A name, data type, size, format, context or device does not fit.
+            DataError: A name, data type, size, format, context or device does not fit, or an open
+                size of a constant does not follow from the constants.
             InvalidStateError: The graph was initialized before, by a `dispatch` too; it is
                 destroyed, this encoder is finished, a pass of the user's is open, or work on a
                 tensor waits for a timeline.
@@ -75,18 +77,9 @@ class MLCommandEncoder(Suggesting):
         effect: webnn_py, spec/execution.md, "MLCommandEncoder".
         """
         compiled = self._compiled(graph)
-        if compiled.is_open:
-            if constants:
-                raise NotSupportedError(
-                    "initialize_graph: constants of a graph with open dimensions; give them to the"
-                    " builder as constants, or to each dispatch"
-                )
-            self._commands.carry(compiled.bound)
-            return
-        executable = self._executable(compiled, ())
         given = compiled.signature.constants(self._session, constants)
         _check_not_held("input", constants)
-        executable.initialize(self._commands, compiled.bound, given)
+        self._commands.initialize(compiled.bound, given)
 
     def dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -117,11 +110,12 @@ class MLCommandEncoder(Suggesting):
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
         """
         compiled = self._compiled(graph)
-        signature, sizes = compiled.fixed(inputs)
-        executable = self._executable(compiled, sizes)
-        places = self._commands.places(compiled.bound)
+        constants = self._commands.constants(compiled.bound)
+        signature, sizes = compiled.fixed(inputs, constants=constants)
+        executable = compiled.executable(self._session, sizes=sizes)
+        assert isinstance(executable, DeviceExecutable)
         given = signature.on_device(
-            self._session, inputs, outputs, compiled.bound, places, recorded=True
+            self._session, inputs, outputs, compiled.bound, constants.places, recorded=True
         )
         _check_not_held("input", inputs)
         _check_not_held("output", outputs)
@@ -180,11 +174,6 @@ class MLCommandEncoder(Suggesting):
         compiled = compiled_of(graph)
         compiled.check_usable(self._session)
         return compiled
-
-    def _executable(self, compiled: CompiledGraph, sizes: Sizes) -> DeviceExecutable:
-        executable = compiled.executable(self._session, sizes=sizes)
-        assert isinstance(executable, DeviceExecutable)
-        return executable
 
 
 def _check_not_held(kind: str, given: Mapping[str, Any] | None) -> None:

@@ -157,7 +157,7 @@ def profile_graph(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int)
             given = signature.on_host(session, inputs, None)
         else:
             bound = compiled.bound
-            given = signature.on_device(session, inputs, None, bound, bound.places)
+            given = signature.on_device(session, inputs, None, bound, bound.constants.places)
         for memory in given.reads:
             check_not_held(memory, "profile: an MLTensor", reading=True)
         executable.profile(given.inputs, given.outputs)

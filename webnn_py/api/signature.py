@@ -10,11 +10,12 @@ import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.given_shapes import given_shapes
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert, dtypes
-from webnn_py.core.dimensions import is_open
+from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.errors import (
     DataError,
     InvalidStateError,
@@ -24,8 +25,9 @@ from webnn_py.core.errors import (
 )
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.core.sizes import evaluated, solve
-from webnn_py.engines.initialization import BoundInputs
-from webnn_py.ir import Descriptor, Graph
+from webnn_py.engines.device import GivenInputs
+from webnn_py.engines.initialization import BoundInputs, Constants
+from webnn_py.ir import Descriptor, Graph, Shape
 from webnn_py.memory import host
 from webnn_py.memory.overlap import check_apart
 
@@ -68,35 +70,53 @@ class Signature:
     def at(self, sizes: Mapping[str, int]) -> Signature:
         """The same inputs and outputs where the open sizes are these."""
         inputs, outputs = (
-            {n: Descriptor(d.data_type, evaluated(d.shape, sizes)) for n, d in given.items()}
+            {name: _fixed(descriptor, sizes) for name, descriptor in given.items()}
             for given in (self.inputs, self.outputs)
         )
         return Signature(inputs, outputs)
 
-    def sizes_of(self, inputs: object, error: type[MLError] = DataError) -> dict[str, int]:
+    def sizes_of(
+        self,
+        session: Session,
+        inputs: object,
+        bound: BoundInputs,
+        constants: Constants,
+        error: type[MLError] = DataError,
+    ) -> dict[str, int]:
         """The open sizes that follow from what is given for the inputs.
+
+        Args:
+            session: Of the context that runs it.
+            inputs: What is given, by name.
+            bound: The graph's inputs that are constants.
+            constants: Those that are for this run.
+            error: What to raise.
 
         Raises:
             DataError: (or `error`) A shape does not fit, contradicts another one, or is not known.
+            InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
         read = convert.mapping(inputs, "inputs", error)
-        shapes = {
-            name: shape
-            for name, descriptor in self.inputs.items()
-            if name in read and (shape := shape_given(read[name], descriptor, name)) is not None
-        }
         try:
-            found = solve({name: self.inputs[name].shape for name in shapes}, shapes)
+            found = self._solved(given_shapes(session.engine, read, self.inputs), constants.shapes)
         except DataError as caught:
             raise error(str(caught)) from None
         missing = [name for name in self._open_sizes if name not in found]
         if missing:
-            self._check_names(read, {}, None, error)
+            self._check_names(read, {}, bound, error, constants.places)
             raise error(
                 f"the size of {', '.join(missing)} does not follow from the inputs; give one that"
                 ' has it as {"resource": ..., "dimensions": [...]}'
             )
         return found
+
+    def _solved(
+        self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Shape]
+    ) -> dict[str, int]:
+        """The sizes that follow from the shapes of inputs, and of those that are constants."""
+        given = {**constants, **shapes}
+        titles = {name: f"input {shown(name)} (by initialize_graph)" for name in constants}
+        return solve({name: self.inputs[name].shape for name in given}, given, titles)
 
     def public(self, kind: str) -> Mapping[str, MLOperandDescriptor]:
         """The "inputs" or "outputs" as users see them; read-only."""
@@ -222,7 +242,8 @@ class Signature:
             if memory.read_only:
                 raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")
         sources = [
-            reads[name].storage if name in reads else bound.places[name] for name in self.inputs
+            reads[name].storage if name in reads else bound.constants.places[name]
+            for name in self.inputs
         ]
         return Arguments(
             sources,
@@ -233,21 +254,32 @@ class Signature:
             [*writes.values()],
         )
 
-    def constants(self, session: Session, given: object) -> dict[str, Any]:
+    def constants(self, session: Session, given: object) -> GivenInputs:
         """What an initialization is given for some of the inputs, as a device's engine takes it.
 
         Raises:
-            DataError: A name, data type, size or device does not fit.
+            DataError: A name, data type, size or device does not fit, or an open size does not
+                follow from what is given.
         """
         constants = {} if given is None else convert.mapping(given, "constants", DataError)
         unknown = [name for name in constants if name not in self.inputs]
         if unknown:
             raise DataError(f"unknown input {shown(unknown[0])} in constants")
-        return {
-            name: self._source(session, constants[name], d, named("input", name), [], False)
-            for name, d in self.inputs.items()
-            if name in constants
-        }
+        sizes = self._solved(given_shapes(session.engine, constants, self.inputs), {})
+        made: dict[str, tuple[Descriptor, Any]] = {}
+        for name, descriptor in self.inputs.items():
+            if name not in constants:
+                continue
+            what = named("input", name)
+            missing = [size for size in symbols_of(descriptor.shape) if size not in sizes]
+            if missing:
+                raise DataError(
+                    f"{what}: the size of {', '.join(missing)} does not follow from the constants;"
+                    ' give it as {"resource": ..., "dimensions": [...]}'
+                )
+            fixed = _fixed(descriptor, sizes)
+            made[name] = fixed, self._source(session, constants[name], fixed, what, [], False)
+        return made
 
     def _check_names(
         self,
@@ -259,7 +291,7 @@ class Signature:
     ) -> None:
         """Every input is given (but those bound before), and every name is known."""
         if places is None:
-            places = {} if bound is None else bound.places
+            places = {} if bound is None else bound.constants.places
         complete = inputs.keys() == self.inputs.keys()
         if complete and outputs.keys() <= self.outputs.keys() and not places:
             return
@@ -338,23 +370,8 @@ class Signature:
         return memory.storage
 
 
-def shape_given(value: Any, descriptor: Descriptor, name: str) -> Sequence[int] | None:
-    """The shape in which an input with open dimensions is given, where that can be told."""
-    if not is_open(descriptor.shape):
-        return None
-    resource = host.resource_of(value)
-    if isinstance(value, Mapping) and value.get("dimensions") is not None:
-        try:
-            return convert.unsigned_list(value["dimensions"], "dimensions")
-        except ValidationError as error:
-            raise DataError(f"{named('input', name)}: {error}") from None
-    if isinstance(resource, MLTensor):
-        return resource.shape
-    try:
-        shape = tuple(int(size) for size in resource.shape)
-    except Exception:  # a buffer, or whatever its own methods raise
-        return None
-    return None if len(shape) == 1 != descriptor.rank else shape
+def _fixed(descriptor: Descriptor, sizes: Mapping[str, int]) -> Descriptor:
+    return Descriptor(descriptor.data_type, evaluated(descriptor.shape, sizes))
 
 
 def _mappings(inputs: object, outputs: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

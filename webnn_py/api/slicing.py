@@ -90,7 +90,7 @@ class Slicing:
         with session.queue.loss():
             bound = compiled.bound
             given = signature.on_device(
-                session, inputs, outputs, bound, bound.places, recorded=True
+                session, inputs, outputs, bound, bound.constants.places, recorded=True
             )
             return MLSlicedDispatch(compiled, executable, given)
 

@@ -12,7 +12,7 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.recently_used import Held
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.profile import Roof, RunTime, timed
-from webnn_py.ir import Array, Descriptor, Graph, Node
+from webnn_py.ir import Array, Descriptor, Graph, Node, Shape
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
@@ -345,6 +345,15 @@ class Engine(ABC):
     def takes(self, value: object) -> bool:
         """Whether a value is a resource of the engine's own device, such as a GPUBuffer."""
         return False
+
+    def shape_of(self, resource: Any, shape: Shape) -> Shape | None:
+        """The shape that a resource which it takes has as a tensor, if it can have but one.
+
+        Args:
+            resource: Of the engine's own device.
+            shape: What the tensor's shape is to be, with open dimensions.
+        """
+        return None
 
     def destroy(self) -> None:
         """Give back what belongs to the engine itself; its context is gone."""

@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.engines.base import Engine, Executable, Queue
-from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.initialization import BoundInputs, Constants
+from webnn_py.ir import Descriptor
+
+GivenInputs = Mapping[str, tuple[Descriptor, Any]]
+"""By name, what an input is and what it is given as: see the inputs of `record`."""
 
 
 class DeviceExecutable(Executable):
@@ -46,24 +50,6 @@ class DeviceExecutable(Executable):
             Whether all of it is recorded now.
         """
 
-    @abstractmethod
-    def initialize(
-        self, commands: Commands, bound: BoundInputs, constants: Mapping[str, Any]
-    ) -> None:
-        """Record the copying of inputs that are constants from now on.
-
-        They are constants for what is recorded into these commands after it, and for everyone once
-        they are submitted.
-
-        Args:
-            commands: Of the engine that compiled it.
-            bound: The graph's inputs that are constants.
-            constants: As the inputs of `record`, by name.
-
-        Raises:
-            InvalidStateError: The graph is initialized, there or before.
-        """
-
 
 class SlicedRun(ABC):
     """A run that is recorded in slices, one after the other."""
@@ -82,8 +68,24 @@ class Commands(ABC):
         """Raise an InvalidStateError once finished."""
 
     @abstractmethod
-    def places(self, bound: BoundInputs) -> Mapping[str, Any]:
-        """Where the inputs lie that are constants for what is recorded here, by name."""
+    def constants(self, bound: BoundInputs) -> Constants:
+        """The inputs of a graph that are constants for what is recorded here."""
+
+    @abstractmethod
+    def initialize(self, bound: BoundInputs, inputs: GivenInputs) -> None:
+        """Record the copying of inputs that are constants from now on.
+
+        They are constants for what is recorded into these commands after it, and for everyone once
+        they are submitted.
+
+        Args:
+            bound: The graph's inputs that are constants.
+            inputs: More of them.
+
+        Raises:
+            DataError: One does not fit; nothing was recorded.
+            InvalidStateError: The graph is initialized, here or before.
+        """
 
     @abstractmethod
     def carry(self, bound: BoundInputs) -> None:

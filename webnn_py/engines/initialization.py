@@ -5,9 +5,23 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any
+
+from webnn_py.ir import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Inputs of a graph that are constant.
+
+    Attributes:
+        places: Where they lie, by name.
+        shapes: Their shapes, by name.
+    """
+
+    places: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -16,44 +30,46 @@ class Initialization:
 
     Attributes:
         graph: The graph's bound inputs.
-        places: The inputs that it makes constant, and where they will lie.
+        constants: The inputs that it makes constant.
     """
 
     graph: BoundInputs
-    places: Mapping[str, Any]
+    constants: Constants
 
     def take_effect(self) -> None:
-        """The commands were submitted: its places are the graph's, if no others are."""
-        self.graph.bind(self.places)
+        """The commands were submitted: its constants are the graph's, if no others are."""
+        self.graph.bind(self.constants)
 
 
 class BoundInputs:
     """The inputs of one graph that are constants by now.
 
     Attributes:
-        places: Where they lie, by name.
+        constants: They.
         initialized: Whether commands that initialize the graph were submitted.
     """
 
     def __init__(self) -> None:
-        self.places: Mapping[str, Any] = MappingProxyType({})
+        self.constants = Constants()
         self.initialized = False
         self._recorded: weakref.WeakSet[Initialization] = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    def initialization(self, places: Mapping[str, Any]) -> Initialization:
+    def initialization(self, constants: Constants) -> Initialization:
         """A new one, recorded; it takes effect when its commands are submitted."""
-        made = Initialization(self, places)
+        made = Initialization(self, constants)
         self._recorded.add(made)
         return made
 
-    def bind(self, places: Mapping[str, Any]) -> None:
-        """Take these places, if the graph was not initialized before."""
+    def bind(self, constants: Constants) -> None:
+        """Take these, if the graph was not initialized before."""
         with self._lock:
             if not self.initialized:
-                self.places = places
+                self.constants = constants
                 self.initialized = True
 
     def pending_names(self) -> frozenset[str]:
         """Inputs that become constants with commands that are not submitted yet."""
-        return frozenset(name for recorded in set(self._recorded) for name in recorded.places)
+        return frozenset(
+            name for recorded in set(self._recorded) for name in recorded.constants.places
+        )

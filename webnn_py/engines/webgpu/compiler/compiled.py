@@ -11,7 +11,7 @@ from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
-from webnn_py.ir import Descriptor, Graph, Value
+from webnn_py.ir import Graph, Value
 from webnn_py.memory.plan import Plan, plan_buffers
 
 
@@ -32,14 +32,6 @@ class Compiled:
     kernels: Sequence[Kernel]
     constants: Sequence[Value]
     plan: Plan[Value]
-
-    def bytes_of(self, value: Descriptor) -> int:
-        """Bytes of a tensor in a buffer: whole words."""
-        return storage_of(value.data_type, self.features).buffer_bytes(value.size)
-
-    def exact_bytes_of(self, value: Descriptor) -> int:
-        """Bytes that a tensor's elements take, which need not fill the last word."""
-        return storage_of(value.data_type, self.features).exact_bytes(value.size)
 
     def code(self) -> str:
         """The WGSL of every kernel, each once."""

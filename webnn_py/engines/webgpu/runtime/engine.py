@@ -12,7 +12,7 @@ from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import resources, textures
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
-from webnn_py.ir import Graph, Node
+from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
 
 
@@ -47,6 +47,10 @@ class WebGPUEngine(DeviceEngine):
     def takes(self, value: object) -> bool:
         """Buffers, bindings of them, textures and views of textures."""
         return resources.is_device_resource(value)
+
+    def shape_of(self, resource: Any, shape: Shape) -> Shape | None:
+        """That of a texture, if it covers the tensor in but one way."""
+        return textures.shape_of(resource, shape) if resources.is_texture(resource) else None
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""

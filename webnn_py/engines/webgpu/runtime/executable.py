@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
-from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
 from webnn_py.engines.webgpu.runtime import awaited, profiling
@@ -59,13 +58,6 @@ class WebGPUExecutable(DeviceExecutable):
         assert isinstance(commands, Recording)
         assert isinstance(run, SlicedGraphRun)
         return commands.slice(run, seconds)
-
-    def initialize(
-        self, commands: Commands, bound: BoundInputs, constants: Mapping[str, Any]
-    ) -> None:
-        """Into a `Recording`."""
-        assert isinstance(commands, Recording)
-        commands.initialize(self.loaded, bound, constants)
 
     def held(self) -> Held:
         """The device's buffers."""

@@ -82,19 +82,17 @@ class LoadedGraph:
     def _check_sizes(self) -> None:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
-            self.gpu.check_size(
-                self.compiled.bytes_of(value), f"a tensor {Descriptor.__str__(value)}"
-            )
+            self.gpu.check_size(self.gpu.bytes_of(value), f"a tensor {Descriptor.__str__(value)}")
 
     def _place_constants(self) -> None:
         for value in checkpoints(self.compiled.constants):
             array = self.graph.constants[value]
             upload = functools.partial(self._upload, value, array)
             buffer = self.gpu.weights.get(array, value.data_type, upload)
-            self._own[value] = Binding(buffer, 0, self.compiled.bytes_of(value))
+            self._own[value] = Binding(buffer, 0, self.gpu.bytes_of(value))
 
     def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
-        size = self.compiled.bytes_of(value)
+        size = self.gpu.bytes_of(value)
         data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
         buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
         with device_errors(f"uploading a constant of {size} bytes"):
@@ -109,7 +107,7 @@ class LoadedGraph:
             for slot, size in checkpoints(enumerate(plan.sizes))
         ]
         for value, slot in plan.slots.items():
-            self._own[value] = Binding(pool[slot], 0, self.compiled.bytes_of(value))
+            self._own[value] = Binding(pool[slot], 0, self.gpu.bytes_of(value))
 
     def _place_numbers(self) -> list[Binding | None]:
         """Where each kernel's numbers lie: all in one buffer."""
@@ -210,13 +208,13 @@ class LoadedGraph:
         arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
         buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
         ends = dict.fromkeys([*self.graph.inputs, *(value for _, value in self.graph.outputs)])
-        return arrays | buffers | {id(self): sum(map(self.compiled.bytes_of, ends))}
+        return arrays | buffers | {id(self): sum(map(self.gpu.bytes_of, ends))}
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
         with self._lock:
             if value not in self._io:
-                size = self.compiled.bytes_of(value)
+                size = self.gpu.bytes_of(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
 

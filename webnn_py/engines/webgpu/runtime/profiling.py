@@ -37,7 +37,7 @@ def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
     """
     gpu = loaded.gpu
     outputs = [None] * len(loaded.graph.outputs)
-    run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded))
+    run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded.gpu))
     with device_errors("profiling a graph"):
         encoder = gpu.encoder("inputs")
         for record in run.before:

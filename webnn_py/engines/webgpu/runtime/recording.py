@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import wgpu
@@ -11,14 +11,15 @@ import wgpu
 from webnn_py.core.errors import DataError, InvalidStateError, OperationError
 from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Queue
-from webnn_py.engines.device import Commands
-from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.device import Commands, GivenInputs
+from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.engines.webgpu.runtime import public, resources
 from webnn_py.engines.webgpu.runtime.commands import observe_encoder
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
+from webnn_py.ir import Value
 
 
 class Recording(Commands):
@@ -69,38 +70,37 @@ class Recording(Commands):
         if self._finished:
             raise InvalidStateError("this MLCommandEncoder is finished; make a new one")
 
-    def places(self, bound: BoundInputs) -> Mapping[str, Any]:
-        """The inputs of a graph that are constants for what is recorded here, and where."""
+    def constants(self, bound: BoundInputs) -> Constants:
+        """The inputs of a graph that are constants for what is recorded here."""
         here = self._uses.graphs.get(bound)
-        return here.places if here is not None and here.places else bound.places
+        return here.constants if here is not None and here.constants.places else bound.constants
 
-    def initialize(
-        self, loaded: LoadedGraph, bound: BoundInputs, constants: Mapping[str, Any]
-    ) -> None:
+    def initialize(self, bound: BoundInputs, inputs: GivenInputs) -> None:
         """Copy the inputs that are constants from now on into buffers of the graph's."""
         if bound.initialized or bound in self._uses.graphs:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
-        own = resources.fresh_buffers(loaded)
+        own = resources.fresh_buffers(self._gpu)
         run = resources.Dispatch()
         with self._errors("recording the constants of a graph"):
-            for value in loaded.graph.inputs:
-                if value.name in constants:
-                    resources.copy_input(loaded, run, value, constants[value.name], own)
+            for name, (descriptor, resource) in inputs.items():
+                value = Value(descriptor.data_type, descriptor.shape, name)
+                resources.copy_input(self._gpu, run, value, resource, own)
             self._begin(run)
-        self._carry(bound, {value.name: place for value, place in run.places.items()})
+        places = {value.name: place for value, place in run.places.items()}
+        self._carry(bound, Constants(places, {value.name: value.shape for value in run.places}))
 
     def carry(self, bound: BoundInputs) -> None:
         """The commands initialize a graph, if it is not initialized already."""
-        self._carry(bound, {})
+        self._carry(bound, Constants())
 
-    def _carry(self, bound: BoundInputs, places: Mapping[str, Any]) -> None:
+    def _carry(self, bound: BoundInputs, constants: Constants) -> None:
         if not bound.initialized:
-            self._uses.carry(bound.initialization(places))
+            self._uses.carry(bound.initialization(constants))
 
     def run(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run."""
         with self._errors("recording a graph"):
-            run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded))
+            run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(self._gpu))
             self._begin(run)
             loaded.record(self._encoder, run.places)
             for record in run.after:

@@ -163,7 +163,7 @@ def place(
     """
     run = Dispatch()
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
-        _place_input(loaded, run, value, resource, named("input", value.name), own)
+        _place_input(loaded.gpu, run, value, resource, named("input", value.name), own)
     taken = {place.buffer for place in run.places.values()}
     times = Counter(value for _, value in loaded.graph.outputs)
     for number, ((name, value), resource) in enumerate(
@@ -192,7 +192,7 @@ def place_apart(
     """
     run = Dispatch()
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
-        copy_input(loaded, run, value, resource, own)
+        copy_input(loaded.gpu, run, value, resource, own)
     for _, value in loaded.graph.outputs:
         _computed(run, value, own)
     for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
@@ -211,15 +211,14 @@ def _public(value: Value) -> Descriptor:
 
 
 def _place_input(
-    loaded: LoadedGraph,
+    gpu: Device,
     run: Dispatch,
     value: Value,
     resource: Any,
     what: str,
     own: Callable[[Value], Binding],
 ) -> None:
-    gpu = loaded.gpu
-    size = loaded.compiled.bytes_of(value)
+    size = gpu.bytes_of(value)
     if isinstance(resource, Binding):
         run.places[value] = resource
     elif is_texture(resource):
@@ -229,7 +228,7 @@ def _place_input(
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
-        exact = loaded.compiled.exact_bytes_of(value)
+        exact = gpu.exact_bytes_of(value)
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         run.read.append(given.span)
@@ -265,7 +264,7 @@ def _place_output(
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     else:
-        exact = loaded.compiled.exact_bytes_of(value)
+        exact = gpu.exact_bytes_of(value)
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         run.written[name] = given.span
@@ -290,7 +289,7 @@ def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> B
 
 
 def copy_input(
-    loaded: LoadedGraph,
+    gpu: Device,
     run: Dispatch,
     value: Value,
     resource: Any,
@@ -298,7 +297,7 @@ def copy_input(
 ) -> None:
     """Place an input in a buffer of its own, whatever it is given as."""
     what = named("input", value.name)
-    _place_input(loaded, run, value, resource, what, own)
+    _place_input(gpu, run, value, resource, what, own)
     place = run.places[value]
     if isinstance(resource, Binding) or (
         is_buffer(resource) and place.buffer is _buffer_of(resource)
@@ -306,7 +305,7 @@ def copy_input(
         _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
         run.take(place.buffer, what)
         run.places[value] = target = own(value)
-        run.before.append(_copy(loaded.gpu, place, target, target.size))
+        run.before.append(_copy(gpu, place, target, target.size))
 
 
 def _buffer_of(resource: Any) -> Any:
@@ -325,11 +324,11 @@ def _copy(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
     return record
 
 
-def fresh_buffers(loaded: LoadedGraph) -> Callable[[Value], Binding]:
+def fresh_buffers(gpu: Device) -> Callable[[Value], Binding]:
     """New buffers, for recordings that may run at any time."""
 
     def make(value: Value) -> Binding:
-        size = loaded.compiled.bytes_of(value)
-        return Binding(loaded.gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
+        size = gpu.bytes_of(value)
+        return Binding(gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
 
     return make

@@ -14,12 +14,13 @@ from typing import Any
 
 import wgpu
 
+from webnn_py.core.dimensions import span
 from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.ir import Value
+from webnn_py.ir import Shape, Value
 
 CHANNELS = {
     "r8unorm": 1,
@@ -77,6 +78,24 @@ def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layou
     if dims[:2] == [height, width] and dims[2] <= most:
         return Layout(width, height, dims[2], False)
     return None
+
+
+def shape_of(given: Any, shape: Shape) -> Shape | None:
+    """The shape of a tensor with open dimensions that a texture covers, if there is but one."""
+    texture = given.texture if isinstance(given, wgpu.GPUTextureView) else given
+    width, height = texture.size[0], texture.size[1]
+    channels = range(1, CHANNELS.get(str(texture.format), 0) + 1)
+    covered: list[Shape] = [(height, width)]
+    for c in channels:
+        for dims in ((c, height, width), (height, width, c)):
+            covered += [dims, (1, *dims)]
+    found = {made for made in covered if len(made) == len(shape) and all(map(_may_be, shape, made))}
+    return found.pop() if len(found) == 1 else None
+
+
+def _may_be(size: int, number: int) -> bool:
+    low, high = span(size)
+    return low <= number <= high
 
 
 def load(gpu: Device, texture: Any, entry: dict[str, Any], value: Value, what: str) -> Any:

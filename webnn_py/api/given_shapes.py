@@ -1,0 +1,52 @@
+"""The shapes that inputs with open dimensions are given in, from which their sizes follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from webnn_py.api.tensor import MLTensor
+from webnn_py.core import convert
+from webnn_py.core.dimensions import is_open
+from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.messages import named
+from webnn_py.engines.base import Engine
+from webnn_py.ir import Descriptor
+from webnn_py.memory import host
+
+
+def given_shapes(
+    engine: Engine, given: Mapping[str, Any], descriptors: Mapping[str, Descriptor]
+) -> dict[str, Sequence[int]]:
+    """The shape of each input with open dimensions that is given in one, by name.
+
+    Args:
+        engine: What knows its device's resources.
+        given: What is given for some inputs, by name.
+        descriptors: What they are, by name; others are left out.
+    """
+    return {
+        name: shape
+        for name, descriptor in descriptors.items()
+        if name in given
+        and is_open(descriptor.shape)
+        and (shape := _shape(engine, given[name], descriptor, name)) is not None
+    }
+
+
+def _shape(engine: Engine, value: Any, descriptor: Descriptor, name: str) -> Sequence[int] | None:
+    resource = host.resource_of(value)
+    if isinstance(value, Mapping) and value.get("dimensions") is not None:
+        try:
+            return convert.unsigned_list(value["dimensions"], "dimensions")
+        except ValidationError as error:
+            raise DataError(f"{named('input', name)}: {error}") from None
+    if isinstance(resource, MLTensor):
+        return resource.shape
+    if engine.takes(resource):
+        return engine.shape_of(resource, descriptor.shape)
+    try:
+        shape = tuple(int(size) for size in resource.shape)
+    except Exception:  # a buffer, or whatever its own methods raise
+        return None
+    return None if len(shape) == 1 != descriptor.rank else shape
