@@ -22,6 +22,7 @@ from webnn_py import (
     ValidationError,
 )
 from webnn_py.onnx import add_to, handlers, load
+from webnn_py.onnx.model import Model
 
 node = helper.make_node
 SCHEMAS = onnx.defs.get_all_schemas_with_history()
@@ -120,6 +121,32 @@ def test_external_data(cpu: MLContext, tmp_path: Path) -> None:
     (tmp_path / "w.bin").unlink()
     with pytest.raises(DataError, match="external data"):
         load(tmp_path / "m.onnx", cpu)
+
+
+def test_large_weights_stay_in_the_file_until_they_are_read(cpu: MLContext, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.normal(size=(2, 5000)).astype(np.float32),
+        "h": rng.normal(size=(2, 5000)).astype(np.float16),
+        "i": rng.integers(0, 99, (2, 5000)),
+    }
+    casts = [node("Cast", [name], [f"{name}_"], to=onnx.TensorProto.FLOAT) for name in "hi"]
+    made = model(
+        [*casts, node("Sum", ["x", "w", "h_", "i_"], ["y"])], {"x": [5000]}, ["y"], weights
+    )
+    made.graph.initializer[0].doc_string = "after the data"
+    contents = made.SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(contents)
+    x = np.ones(5000, np.float32)
+    expected = x + sum(weight.astype(np.float32) for weight in weights.values())
+    for source in (made, contents, memoryview(contents), tmp_path / "m.onnx"):
+        np.testing.assert_allclose(computed(cpu, source, x)["y"], expected, rtol=1e-5, atol=1e-6)
+        if source is not made:
+            assert Model(source).proto.ByteSize() < 1000
+    read = Model(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").write_bytes(contents[:20000])
+    with pytest.raises(DataError, match="'w': its contents cannot be read"):
+        read.contents(read.graph.initializer[0])
 
 
 def test_broken_models(cpu: MLContext, tmp_path: Path) -> None:

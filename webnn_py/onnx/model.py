@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import onnx
 from onnx import external_data_helper, inliner, numpy_helper
 
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.onnx import wire
 from webnn_py.onnx.tensor import Array
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
@@ -28,16 +30,16 @@ class Model:
 
     def __init__(self, source: object) -> None:
         self.folder = ""
+        self._source = source
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             self.folder = str(path.parent)
             try:
-                contents = path.read_bytes()
+                proto = _read(path)
             except OSError as error:
                 raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
-            proto = _parsed(contents, str(path))
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            proto = _parsed(bytes(source), "the model")
+            proto = _parsed(source, "the model")
         elif isinstance(source, onnx.ModelProto):
             proto = source
         else:
@@ -72,6 +74,13 @@ class Model:
             DataError: They are not there, or do not fit its shape.
         """
         title = f"onnx: tensor {tensor.name!r}"
+        try:
+            place = wire.place_of(tensor)
+            if place is not None:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+                return np.frombuffer(self._part(*place), dtype).reshape(tuple(tensor.dims))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{title}: its contents cannot be read: {error}") from error
         if tensor.data_location == EXTERNAL:
             tensor = self._external(tensor, title)
         try:
@@ -80,6 +89,15 @@ class Model:
             raise DataError(f"{title}: its contents do not fit its type and shape: {error}") from (
                 error
             )
+
+    def _part(self, first: int, count: int) -> Any:
+        """Bytes of the model's file."""
+        if isinstance(self._source, (bytes, bytearray, memoryview)):
+            return memoryview(self._source).cast("B")[first : first + count]
+        assert isinstance(self._source, (str, os.PathLike))
+        with open(self._source, "rb") as file:
+            file.seek(first)
+            return file.read(count)
 
     def _external(self, tensor: Any, title: str) -> Any:
         copy = onnx.TensorProto()
@@ -92,10 +110,25 @@ class Model:
         return copy
 
 
-def _parsed(contents: bytes, title: str) -> Any:
+def _read(path: Path) -> Any:
+    with open(path, "rb") as file:
+        try:
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # there is nothing in it
+            return _parsed(b"", str(path))
+        with memory:
+            return _parsed(memory, str(path))
+
+
+def _parsed(contents: Any, title: str) -> Any:
+    """A model without its large weights, which stay where they are."""
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(contents)
+        try:
+            rest = wire.without_weights(contents)
+        except (ValueError, IndexError):
+            rest = bytes(contents)  # the library says what is wrong with it
+        proto.ParseFromString(rest)
     except Exception as error:  # google.protobuf.message.DecodeError
         raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
     return proto
