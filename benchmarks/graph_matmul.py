@@ -40,6 +40,16 @@ def stamp(encoder: Any, queries: Any, index: int) -> None:
     encoder.begin_compute_pass(timestamp_writes=writes).end()
 
 
+def stamped_seconds(device: Any, commands: Any, queries: Any) -> float:
+    """Submit what was recorded, and give the seconds between its two stamps."""
+    usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+    stamps = device.create_buffer(size=16, usage=usage)
+    commands.resolve_query_set(queries, 0, 2, stamps, 0)
+    device.queue.submit([commands.finish()])
+    begin, end = np.frombuffer(device.queue.read_buffer(stamps), np.uint64)
+    return int(end - begin) * 1e-9
+
+
 def measure(device: Any, size: int, data_type: MLOperandDataType, runs: int) -> dict[str, Any]:
     """Median time of one run, and the largest relative error of sampled elements."""
     context = ml.create_context_sync(device)
@@ -52,9 +62,6 @@ def measure(device: Any, size: int, data_type: MLOperandDataType, runs: int) -> 
     source = device.create_buffer_with_data(data=a, usage=usage)
     target = device.create_buffer(size=a.nbytes, usage=usage)
     queries = device.create_query_set(type="timestamp", count=2)
-    stamps = device.create_buffer(
-        size=16, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
-    )
     times = []
     for _ in range(runs + 2):
         commands = device.create_command_encoder()
@@ -62,10 +69,7 @@ def measure(device: Any, size: int, data_type: MLOperandDataType, runs: int) -> 
         stamp(commands, queries, 0)
         recorder.dispatch(graph, {"x": source}, {"y": target})
         stamp(commands, queries, 1)
-        commands.resolve_query_set(queries, 0, 2, stamps, 0)
-        device.queue.submit([commands.finish()])
-        begin, end = np.frombuffer(device.queue.read_buffer(stamps), np.uint64)
-        times.append(int(end - begin) * 1e-9)
+        times.append(stamped_seconds(device, commands, queries))
     seconds = statistics.median(times[2:])
     y = np.frombuffer(device.queue.read_buffer(target), data_type).reshape(size, size)
     rows = rng.integers(0, size, 16)

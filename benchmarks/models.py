@@ -1,0 +1,134 @@
+"""ONNX models to measure: those that the onnx package has, with random weights, and an encoder."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from webnn_py import MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py.onnx import to_onnx
+
+LIGHT = (
+    "squeezenet",
+    "shufflenet",
+    "inception_v1",
+    "inception_v2",
+    "densenet121",
+    "resnet50",
+    "bvlc_alexnet",
+    "vgg19",
+)
+ENCODER = "encoder12"
+Array = np.ndarray[Any, Any]
+
+
+def model(name: str, data_type: str = "float32") -> onnx.ModelProto:
+    """A model of LIGHT, or ENCODER.
+
+    Args:
+        name: Its name.
+        data_type: float32, or float16 for its weights, input and output.
+    """
+    made = encoder() if name == ENCODER else light(name)
+    return half(made) if data_type == "float16" else made
+
+
+def light(name: str) -> onnx.ModelProto:
+    """A model of the onnx package, which fills its weights with one number, with random ones."""
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    found = onnx.load(folder / f"light_{name}.onnx")
+    graph = found.graph
+    shapes = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+    filled = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    statistics = {
+        node.input[place]: place
+        for node in graph.node
+        if node.op_type == "BatchNormalization"
+        for place in (1, 4)
+    }
+    rng = np.random.default_rng(0)
+    known = {node.output[0] for node in filled} | set(shapes)
+    for node in filled:
+        shape = tuple(shapes.pop(node.input[0]).tolist())
+        array = rng.normal(0, math.sqrt(2 / max(math.prod(shape[1:]), 1)), shape)
+        if node.output[0] in statistics:  # scales and variances
+            array = 1 + 0.1 * np.abs(array)
+        shapes[node.output[0]] = array.astype(np.float32)
+    kept = [node for node in graph.node if node.op_type != "ConstantOfShape"]
+    read = {value for node in kept for value in node.input}
+    inputs = [value for value in graph.input if value.name not in known]
+    del graph.node[:], graph.input[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.input.extend(inputs)
+    graph.initializer.extend(
+        numpy_helper.from_array(array, key) for key, array in shapes.items() if key in read
+    )
+    return found
+
+
+def half(given: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with float16 in the place of float32."""
+    graph = given.graph
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            array = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return given
+
+
+def encoder(layers: int = 12, width: int = 384, heads: int = 12, length: int = 128) -> Any:
+    """A transformer's encoder over embedded tokens."""
+    with ml.create_context_sync(engine="reference") as context:
+        return to_onnx(encoder_graph(MLGraphBuilder(context), layers, width, heads, length))
+
+
+def encoder_graph(b: MLGraphBuilder, layers: int, width: int, heads: int, length: int) -> MLGraph:
+    """As `encoder`, built."""
+    rng = np.random.default_rng(0)
+
+    def weight(*shape: int) -> MLOperand:
+        return b.constant(rng.normal(0, 1 / math.sqrt(shape[0]), shape).astype(np.float32))
+
+    def dense(x: MLOperand, inner: int, outer: int) -> MLOperand:
+        return b.add(b.matmul(x, weight(inner, outer)), weight(outer))
+
+    def split(x: MLOperand) -> MLOperand:
+        parts = b.reshape(x, [1, length, heads, width // heads])
+        return b.transpose(parts, permutation=[0, 2, 1, 3])
+
+    def attention(x: MLOperand) -> MLOperand:
+        query, key, value = (split(dense(x, width, width)) for _ in range(3))
+        scores = b.matmul(query, b.transpose(key, permutation=[0, 1, 3, 2]))
+        scale = b.constant(1 / math.sqrt(width // heads), "float32")
+        mixed = b.matmul(b.softmax(b.mul(scores, scale), 3), value)
+        merged = b.reshape(b.transpose(mixed, permutation=[0, 2, 1, 3]), [1, length, width])
+        return dense(merged, width, width)
+
+    x = b.input("x", "float32", [1, length, width])
+    h = x
+    for _ in range(layers):
+        h = b.layer_normalization(b.add(h, attention(h)), axes=[2])
+        h = b.layer_normalization(
+            b.add(h, dense(b.gelu(dense(h, width, 4 * width)), 4 * width, width)), axes=[2]
+        )
+    return b.build_sync({"y": h})
+
+
+def inputs_of(given: onnx.ModelProto) -> dict[str, Array]:
+    """Random inputs."""
+    rng = np.random.default_rng(1)
+    made = {}
+    for value in given.graph.input:
+        kind = value.type.tensor_type
+        shape = [dimension.dim_value for dimension in kind.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        made[value.name] = rng.normal(size=shape).astype(dtype)
+    return made
