@@ -17,7 +17,7 @@ mkdir -p out
 sample samples/digits.py
 sample samples/asyncio_server.py
 
-has_adapter='import sys; from webnn_py.__main__ import gpu; sys.exit(not gpu())'
+has_adapter='import sys; from webnn_py.cli.info import gpu; sys.exit(not gpu())'
 if "$VENV/bin/python" -c "$has_adapter"; then
   sample samples/render_pipeline.py --output "$PICTURE"
   say

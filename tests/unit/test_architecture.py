@@ -24,6 +24,7 @@ LAYERS = (
     ("engines",),
     ("api",),
     ("onnx",),
+    ("cli",),
     ("__init__",),
     ("__main__",),
 )

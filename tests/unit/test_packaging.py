@@ -21,7 +21,7 @@ OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 # Modules that are looked for and done without.
 OPTIONAL = {
-    "webnn_py": {"rich", "onnx", "onnxruntime"},
+    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime"},
     "samples": {"torch"},
     "benchmarks": {"webnn"},
 }
@@ -48,7 +48,7 @@ with webnn_py.ml.create_context_sync(device_type="cpu") as context:
     graph = builder.build_sync({"y": builder.add(x, x)})
     y = webnn_py.MLExecution(context).compute(graph, {"x": np.ones(2, np.float32)})["y"]
     assert y.tolist() == [2, 2]
-assert webnn_py.__main__.main(["info"]) == 0
+assert webnn_py.cli.main.main(["info"]) == 0
 assert not {"onnx", "onnxruntime"} & set(sys.modules)
 """
 
@@ -123,7 +123,7 @@ def test_the_demo_installs_what_it_shows() -> None:
 def test_optional_features_are_extras() -> None:
     assert installed(EXTRAS["onnx"]) == {"onnx"}
     assert installed(EXTRAS["ort"]) == {"onnx", "onnxruntime"}
-    assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "rich"}
+    assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "pillow", "rich"}
 
 
 def test_the_readme_names_the_extras() -> None:

@@ -12,7 +12,7 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.recently_used import Held
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.profile import Roof, RunTime, timed
-from webnn_py.ir import Array, Descriptor, Graph, Node, Shape
+from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
@@ -34,6 +34,36 @@ class EngineLimits:
     max_tensor_bytes: int = MAX_BYTE_LENGTH
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an executable runs as one, such as a kernel.
+
+    Attributes:
+        name: What it is called in listings.
+        nodes: The nodes that it computes. One that is cheap may be computed by several steps.
+        reads: The values that it reads from memory.
+        writes: The value that it writes there.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    reads: tuple[Value, ...]
+    writes: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """All that an executable runs.
+
+    Attributes:
+        graph: What it computes, in the operators that its engine has.
+        steps: In the order in which they run; all nodes of the graph are computed by some.
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+
+
 class Executable(ABC):
     """A graph compiled for an engine. Running and recording it change nothing of it.
 
@@ -44,6 +74,10 @@ class Executable(ABC):
     def describe(self) -> str:
         """A readable listing of the steps that will run, where the engine has any of its own."""
         return ""
+
+    def steps(self) -> Steps | None:
+        """The same as data, where the engine tells."""
+        return None
 
     def code(self) -> str:
         """The generated code, where there is any."""

@@ -33,15 +33,15 @@ class Listing:
 
     Attributes:
         graph: Its nodes in the order of the segments.
-        headings: What is said before some nodes: which engine runs them and those after them.
-            Nothing is said where the context's own engine runs all.
+        engines: By the first node of each segment, the name of the engine that runs it. Empty
+            where the context's own engine runs all.
     """
 
     graph: Graph
-    headings: Mapping[Node, str]
+    engines: Mapping[Node, str]
 
     def __str__(self) -> str:
-        return format_graph(self.graph, self.headings)
+        return format_graph(self.graph, {n: f"engine {name}" for n, name in self.engines.items()})
 
 
 def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Executable]:
@@ -94,7 +94,7 @@ def _listing(graph: Graph, segments: Sequence[Segment[Engine]], first: Engine) -
     if all(segment.engine is first for segment in segments):
         return Listing(graph, {})
     nodes = [node for segment in segments for node in segment.graph.nodes]
-    names = {s.graph.nodes[0]: f"engine {s.engine.name}" for s in segments}
+    names = {s.graph.nodes[0]: s.engine.name for s in segments}
     return Listing(graph.replace(nodes=nodes), names)
 
 

@@ -11,7 +11,7 @@ from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
-from webnn_py.ir import Graph, Value
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
 
 
@@ -36,6 +36,27 @@ class Compiled:
     def code(self) -> str:
         """The WGSL of every kernel, each once."""
         return "\n".join(dict.fromkeys(f"// {k.name}\n{k.code}" for k in self.kernels))
+
+    def nodes(self) -> list[tuple[Node, ...]]:
+        """The nodes that each kernel computes, in the graph's order; of several for one, all."""
+        producers, place = self.graph.producers, {n: i for i, n in enumerate(self.graph.nodes)}
+        stored = {*self.graph.inputs, *self.graph.constants}
+        stored.update(kernel.writes.value for kernel in self.kernels)
+        found: list[tuple[Node, ...]] = []
+        for kernel in reversed(self.kernels):
+            root = producers.get(kernel.writes.value)
+            if root is None:  # a scratch value, for the kernel after it
+                found.append(found[-1])
+                continue
+            computed = {root}
+            waiting = [root]
+            while waiting:
+                operands = [v for v in waiting.pop().operands if v not in stored]
+                new = {producers[value] for value in operands} - computed
+                computed |= new
+                waiting += new
+            found.append(tuple(sorted(computed, key=place.__getitem__)))
+        return found[::-1]
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the plan's sizes."""

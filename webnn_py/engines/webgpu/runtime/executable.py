@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import AwaitedRun
+from webnn_py.engines.base import AwaitedRun, Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -66,6 +66,14 @@ class WebGPUExecutable(DeviceExecutable):
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the sizes of buffers."""
         return self.compiled.describe()
+
+    def steps(self) -> Steps:
+        """The kernels."""
+        made = []
+        for kernel, nodes in zip(self.compiled.kernels, self.compiled.nodes(), strict=True):
+            reads = tuple(dict.fromkeys(part.value for part in kernel.reads))
+            made.append(Step(kernel.name, nodes, reads, kernel.writes.value))
+        return Steps(self.compiled.graph, tuple(made))
 
     def code(self) -> str:
         """The WGSL of every kernel, each once."""

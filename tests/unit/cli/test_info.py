@@ -1,4 +1,4 @@
-"""`python -m webnn_py info`."""
+"""`webnn-py info`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext, ml
-from webnn_py import __main__ as command_line
+from webnn_py.cli import info
+from webnn_py.cli.main import main
 
 ADAPTER = {
     "name": "Card",
@@ -23,12 +24,12 @@ ADAPTER = {
 
 
 def test_json_tells_engines_and_adapters(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["info", "--json"]) == 0
+    assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["reference"] == f"numpy {np.__version__}"
     assert found["contexts"]['device_type="cpu"'] == "NumPy, on the CPU"
     for adapter in found["adapters"]:
-        assert set(adapter["features"]) == set(command_line.FEATURES)
+        assert set(adapter["features"]) == set(info.FEATURES)
         assert all(isinstance(value, int) for value in adapter["limits"].values())
 
 
@@ -36,11 +37,11 @@ def test_json_tells_engines_and_adapters(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_table_shows_every_adapter(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, with_rich: bool
 ) -> None:
-    monkeypatch.setattr(command_line, "adapters", lambda: [ADAPTER])
-    monkeypatch.setattr(command_line, "gpu", lambda *wanted, **more: "Card (Vulkan)")
+    monkeypatch.setattr(info, "adapters", lambda: [ADAPTER])
+    monkeypatch.setattr(info, "gpu", lambda *wanted, **more: "Card (Vulkan)")
     if not with_rich:
         without(monkeypatch, "rich")
-    assert command_line.main(["info"]) == 0
+    assert main(["info"]) == 0
     lines = [line.strip("│ ").split() for line in capsys.readouterr().out.splitlines()]
     words = [[word for word in line if word != "│"] for line in lines]
     assert ["shader-f16", "yes"] in words
@@ -54,9 +55,9 @@ def test_the_table_shows_every_adapter(
 def test_no_adapter_that_can_be_used_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: list[Any]
 ) -> None:
-    monkeypatch.setattr(command_line, "adapters", lambda: found)
-    monkeypatch.setattr(command_line, "gpu", lambda *wanted, **more: None)
-    assert command_line.main(["info"]) == 0
+    monkeypatch.setattr(info, "adapters", lambda: found)
+    monkeypatch.setattr(info, "gpu", lambda *wanted, **more: None)
+    assert main(["info"]) == 0
     said = capsys.readouterr().out
     assert "No GPU adapter found" in said
     assert "no hardware GPU: the CPU" in said
@@ -64,7 +65,7 @@ def test_no_adapter_that_can_be_used_is_said(
 
 
 def test_every_engine_that_is_listed_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["info", "--json"]) == 0
+    assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "reference" in found["engines"]
     for engine in found["engines"]:
@@ -74,21 +75,21 @@ def test_every_engine_that_is_listed_can_be_used(capsys: pytest.CaptureFixture[s
 
 
 def test_the_gpu_is_named_that_a_context_is_made_on(gpu: MLContext) -> None:
-    assert command_line.gpu() == (
+    assert info.gpu() == (
         f"{gpu.device.adapter.info['device']} ({gpu.device.adapter.info['backend_type']})"
     )
-    assert (command_line.gpu(hardware=True) is not None) == gpu.accelerated
+    assert (info.gpu(hardware=True) is not None) == gpu.accelerated
 
 
 def test_wgpu_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "version_of", lambda module: None)
-    assert command_line.adapters() == []
-    assert command_line.gpu() is None
+    monkeypatch.setattr(info, "version_of", lambda module: None)
+    assert info.adapters() == []
+    assert info.gpu() is None
 
 
 def test_no_command_is_an_error() -> None:
     with pytest.raises(SystemExit, match="2"):
-        command_line.main([])
+        main([])
 
 
 def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:

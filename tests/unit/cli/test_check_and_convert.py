@@ -1,0 +1,95 @@
+"""`webnn-py check` and `webnn-py convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from tests.onnx.models import model
+from tests.unit.cli.commands import refused, told
+from webnn_py.cli import check
+from webnn_py.cli.main import main
+from webnn_py.core.errors import NotSupportedError
+
+
+@pytest.fixture
+def unsupported(tmp_path: Path) -> str:
+    """Three nodes that WebNN does not have."""
+    path = tmp_path / "unsupported.onnx"
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["n"], name="first"),
+        helper.make_node("Det", ["x"], ["d"], name="second"),
+        helper.make_node("Det", ["x"], ["e"], name="third"),
+    ]
+    onnx.save(model(nodes, {"x": [2, 2]}, ["n", "d", "e"]), path)
+    return str(path)
+
+
+def test_a_supported_model(network: str, gpu: object, capsys: pytest.CaptureFixture[str]) -> None:
+    cpu, graphics = told(capsys, "check", network)["devices"]
+    assert cpu == {"device": "cpu", "supported": True, "engines": {"reference": 5}, "reasons": []}
+    assert graphics["supported"]
+    assert set(graphics["engines"]) == {"webgpu"}
+    assert main(["check", network, "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    assert "reference 5" in out
+    assert "webgpu" not in out
+
+
+def test_all_that_is_not_supported_is_listed(
+    unsupported: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (verdict,) = told(capsys, "check", unsupported, "--device", "cpu", status=1)["devices"]
+    assert verdict["supported"] is False
+    assert verdict["reasons"] == [
+        "NonZero [first]: the shape of its result depends on contents",
+        "Det [second, third]: WebNN has no determinants",
+    ]
+    assert main(["check", unsupported, "--device", "cpu"]) == 1
+    assert "Det [second, third]" in capsys.readouterr().out
+    said = refused(capsys, "run", unsupported)
+    assert "NonZero [first]" in said
+    assert "(and 1 more: `webnn-py check` lists all)" in said
+
+
+def test_a_device_that_is_not_there_is_no_verdict(
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = check.open_context
+
+    def without_gpu(device: str, engine: str) -> object:
+        if device == "gpu":
+            raise NotSupportedError("there is no GPU adapter")
+        return real(device, engine)
+
+    monkeypatch.setattr(check, "open_context", without_gpu)
+    _, graphics = told(capsys, "check", network)["devices"]
+    assert graphics["supported"] is None
+    assert graphics["reasons"] == ["there is no GPU adapter"]
+
+
+def test_a_model_is_written_as_onnx_and_computes_the_same(
+    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "other.onnx"
+    report = told(capsys, "convert", network, str(target))
+    assert report["bytes"] == target.stat().st_size > 0
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    found = []
+    for path in (network, str(target)):
+        output = tmp_path / "y.npy"
+        told(capsys, "run", path, "--output", str(output))
+        found.append(np.load(output))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_sizes_are_fixed_on_the_way(
+    doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "fixed.onnx"
+    told(capsys, "convert", doubling, str(target), "--shape", "batch=3")
+    assert told(capsys, "inspect", str(target))["inputs"][0]["shape"] == [3, 2]

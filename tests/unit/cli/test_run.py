@@ -1,0 +1,174 @@
+"""`webnn-py run`: inputs, modes, what is printed, and errors in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.unit.cli.commands import refused, told
+from webnn_py.cli import progress
+from webnn_py.cli.main import main
+
+X = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("device", "mode"),
+    [("cpu", "execution"), ("cpu", "awaited"), ("gpu", "awaited"), ("gpu", "encoder")],
+)
+def test_all_modes_give_what_onnx_gives(
+    device: str,
+    mode: str,
+    network: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> None:
+    request.getfixturevalue(device)  # skips where there is no adapter
+    source, target = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(source, X)
+    report = told(
+        capsys, "run", network, "--device", device, "--mode", mode, "--input", f"x={source}",
+        "--output", f"y={target}",
+    )  # fmt: skip
+    assert report["mode"] == mode
+    (expected,) = ReferenceEvaluator(network).run(None, {"x": X})
+    np.testing.assert_allclose(np.load(target), expected, rtol=1e-4, atol=1e-5)
+    assert report["outputs"]["y"]["shape"] == [1, 5]
+    assert report["outputs"]["y"]["max"] == pytest.approx(float(expected.max()), rel=1e-4)
+
+
+def test_random_inputs_are_the_same_each_time(
+    network: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = told(capsys, "run", network)
+    assert told(capsys, "run", network, "--input", "x=random") == first
+    assert "seconds" not in first
+
+
+def test_tensors_of_onnx_are_inputs(
+    doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensor = numpy_helper.from_array(np.array([[1, 2], [3, np.inf]], np.float32))
+    (tmp_path / "x.pb").write_bytes(tensor.SerializeToString())
+    outputs = told(capsys, "run", doubling, "--input", f"x={tmp_path / 'x.pb'}")["outputs"]
+    assert outputs["y"]["first"] == [2, 4, 6, "inf"]
+    assert outputs["y"]["shape"] == [2, 2]  # the open dimension is that of the file
+
+
+def test_open_dimensions_are_given_sizes(doubling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ("batch=3", "x=3,2"):
+        assert told(capsys, "run", doubling, "--shape", given)["outputs"]["y"]["shape"] == [3, 2]
+    assert "--shape" in refused(capsys, "run", doubling)
+
+
+def test_times_and_sizes_are_told(network: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = told(capsys, "run", network, "--benchmark", "3", "--profile")
+    seconds = report["seconds"]
+    assert seconds["runs"] == 3
+    assert 0 < seconds["fastest run"] <= seconds["median run"] <= seconds["slowest run"]
+    assert report["profile"]["nodes"] == 5
+    assert report["profile"]["kernels"] is None
+    assert main(["run", network, "--profile"]) == 0
+    out = capsys.readouterr().out
+    assert "median run" in out
+    assert "memory" not in out
+    assert "bytes of constants" in out
+
+
+def test_kernels_are_counted(network: str, gpu: object, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = told(capsys, "run", network, "--device", "gpu", "--profile")["profile"]
+    assert 0 < profile["kernels"] <= profile["nodes"]
+    assert profile["bytes written by kernels"] > 0
+
+
+def test_classes_have_names(
+    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = tmp_path / "labels.txt"
+    labels.write_text("ant\nbee\ncat\ndog\nelk\n")
+    np.save(tmp_path / "x.npy", X)
+    given = [f"--input=x={tmp_path / 'x.npy'}", f"--labels={labels}"]
+    report = told(capsys, "run", network, *given)
+    best = report["classes"]["y"]
+    scores = [each["score"] for each in best]
+    assert scores == sorted(scores, reverse=True)
+    assert {each["label"] for each in best} == {"ant", "bee", "cat", "dog", "elk"}
+    assert scores[0] == report["outputs"]["y"]["max"]
+    (tmp_path / "labels.json").write_text('["ant", "bee", "cat", "dog", "elk"]')
+    given[1] = f"--labels={tmp_path / 'labels.json'}"
+    assert told(capsys, "run", network, *given) == report
+    labels.write_text("ant\nbee\n")
+    assert "no output has 2 scores" in refused(capsys, "run", network, f"--labels={labels}")
+
+
+ERRORS = {
+    ("run", "nowhere.onnx"): "nowhere.onnx cannot be read",
+    ("run", "NETWORK", "--input", "z=random"): "there is no input 'z', but x",
+    ("run", "NETWORK", "--input", "x=nowhere.npy"): "nowhere.npy",
+    ("run", "NETWORK", "--input", "x=NETWORK"): "holds no image",
+    ("run", "NETWORK", "--input", "random", "--input", "x=random"): "x stands twice",
+    ("run", "NETWORK", "--output", "z=out.npy"): "there is no 'z', but y",
+    ("run", "NETWORK", "--labels", "nowhere.txt"): "nowhere.txt",
+    ("run", "NETWORK", "--mode", "encoder"): "needs a GPU context",
+    ("run", "NETWORK", "--engine", "nix"): "engine 'nix'",
+    ("run", "NETWORK", "--shape", "x=1,3,9,9", "--shape", "x=1"): "stands twice",
+    ("run", "NETWORK", "--shape", "x=1,3,9,9"): "[1, 3, 9, 9]",
+    ("inspect", "nowhere.onnx"): "cannot be read",
+    ("check", "nowhere.onnx"): "cannot be read",
+    ("convert", "NETWORK", "out.tflite"): "out.tflite",
+}
+
+
+@pytest.mark.parametrize("arguments", ERRORS)
+def test_errors_are_one_line(
+    arguments: tuple[str, ...], network: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, *(each.replace("NETWORK", network) for each in arguments))
+    assert said.startswith("webnn-py: ")
+    assert ERRORS[arguments] in said
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--shape", "x"], ["--shape", "x=0"], ["--shape", "x=a"], ["--device", "tpu"]]
+)
+def test_options_are_checked(
+    arguments: list[str], network: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", network, *arguments])
+    assert f"argument {arguments[0]}" in capsys.readouterr().err
+
+
+def test_it_is_a_program(network: str) -> None:
+    """As one calls it, in a process of its own: errors on standard error, nothing else."""
+    command = [sys.executable, "-m", "webnn_py", "run"]
+    done = subprocess.run([*command, network], capture_output=True, text=True, check=True)
+    assert "float32[1,5]" in done.stdout
+    assert not done.stderr
+    failed = subprocess.run([*command, "nowhere.onnx"], capture_output=True, text=True)
+    assert failed.returncode == 2
+    assert not failed.stdout
+    assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("total", [None, 4])
+def test_what_takes_long_is_shown(
+    total: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0.01)
+    with progress.Progress("thinking", total) as shown:
+        shown.done = 1
+        shown._ended.wait(0.05)
+    said = capsys.readouterr().err
+    assert said.startswith("thinking: 1 of 4," if total else "thinking: 0 s")
+    monkeypatch.setattr(progress, "PATIENCE", 60)
+    with progress.Progress("thinking"):
+        pass
+    assert not capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""`webnn-py check`: which nodes of a model are not supported, on which device."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from webnn_py.cli.facts import facts_of
+from webnn_py.cli.models import DEVICES, Shapes, add_model, given_shapes, load, open_context
+from webnn_py.cli.printing import print_json, print_table
+from webnn_py.core.errors import NotSupportedError
+
+UNSUPPORTED = 1
+"""The exit status where a node is not supported on a device."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a model on a device.
+
+    Attributes:
+        device: "cpu" or "gpu".
+        supported: Whether it runs there; None where there is no such device.
+        engines: How many nodes each engine runs.
+        reasons: What is not supported, and why.
+    """
+
+    device: str
+    supported: bool | None
+    engines: dict[str, int]
+    reasons: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        """In a word or two."""
+        return {True: "supported", False: "not supported", None: "no device"}[self.supported]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What it takes."""
+    add_model(parser)
+    parser.add_argument("--device", choices=DEVICES, help="only there, not on all devices")
+    parser.add_argument("--engine", default="auto", help="an engine of the CPU that `info` lists")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the verdicts; returns the exit status: 1 where a node is not supported."""
+    devices = (options.device,) if options.device else DEVICES
+    shapes = given_shapes(options)
+    verdicts = [
+        _verdict(options.model, device, options.engine if device == "cpu" else "auto", shapes)
+        for device in devices
+    ]
+    if options.json:
+        print_json({"model": str(options.model), "devices": [asdict(each) for each in verdicts]})
+    else:
+        rows = [(each.device, each.answer, _shown(each.engines)) for each in verdicts]
+        print_table(options.model.name, ("device", "", "nodes"), rows)
+        for each in verdicts:
+            if each.reasons:
+                print("\n  ".join([f"{each.device}:", *each.reasons]))
+    return UNSUPPORTED if any(each.supported is False for each in verdicts) else 0
+
+
+def _verdict(model: Path, device: str, engine: str, shapes: Shapes) -> Verdict:
+    try:
+        context = open_context(device, engine)
+    except NotSupportedError as error:
+        if device == "cpu":  # there is one: the engine is missing
+            raise
+        return Verdict(device, None, {}, (str(error),))
+    with context:
+        try:
+            graph = load(model, context, shapes).graph
+        except NotSupportedError as error:
+            first, *more = str(error).splitlines()
+            return Verdict(device, False, {}, tuple(line.strip() for line in more or [first]))
+        sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+        nodes = facts_of(graph, sizes).nodes
+    return Verdict(device, True, dict(Counter(node.engine for node in nodes)), ())
+
+
+def _shown(engines: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in engines.items())

@@ -1,0 +1,167 @@
+"""Images as tensors."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.cli.printing import as_text
+from webnn_py.core import dtypes
+from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.errors import DataError
+from webnn_py.ir import Array
+
+LAYOUTS = ("auto", "nchw", "nhwc")
+FITS = ("crop", "stretch")
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture that was read.
+
+    Attributes:
+        picture: Pillow's image.
+        path: Where it comes from.
+    """
+
+    picture: Any
+    path: Path
+
+
+def read_image(path: Path) -> Image:
+    """Read a picture; it is turned as its camera was held.
+
+    Raises:
+        DataError: It is none.
+        OSError: It cannot be read.
+    """
+    import PIL.Image
+    import PIL.ImageOps
+
+    try:
+        with PIL.Image.open(path) as opened:
+            opened.load()
+            return Image(PIL.ImageOps.exif_transpose(opened), path)
+    except PIL.UnidentifiedImageError as error:
+        raise DataError(
+            f"{path} holds no image that Pillow reads; arrays are .npy, tensors .pb"
+        ) from error
+    except (SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        raise DataError(f"{path}: the image is damaged: {error}") from error
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How an image becomes a tensor: fitted to its size, then (value / 255 - mean) / std.
+
+    Attributes:
+        mean: Of each channel, or one of all; of values from 0 to 1.
+        std: Likewise.
+        layout: "nchw", "nhwc", or "auto": where the shape has 1 or 3 channels.
+        fit: "crop": the shorter side is scaled to the model's, and the middle cut out; "stretch":
+            both sides are.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    layout: str = "auto"
+    fit: str = "crop"
+
+    @staticmethod
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        """Options of images."""
+        group = parser.add_argument_group(
+            "images", "Float inputs become (value / 255 - mean) / std; integers 0 to 255."
+        )
+        for name, default in (("mean", (0.0,)), ("std", (1.0,))):
+            group.add_argument(
+                f"--{name}", type=_numbers, default=default, metavar="R,G,B",
+                help=f"of each channel or of all, 0 to 1 (default {default[0]:g})",
+            )  # fmt: skip
+        group.add_argument(
+            "--layout", choices=LAYOUTS, default="auto",
+            help="the order of dimensions (default: channels are where there are 1 or 3)",
+        )  # fmt: skip
+        group.add_argument(
+            "--fit", choices=FITS, default="crop",
+            help="cut out the middle, or stretch (default crop)",
+        )  # fmt: skip
+
+    @staticmethod
+    def of(options: argparse.Namespace) -> Preparation:
+        """What the options say."""
+        return Preparation(options.mean, options.std, options.layout, options.fit)
+
+    def tensor(
+        self, image: Image, name: str, descriptor: MLOperandDescriptor, sizes: Mapping[str, int]
+    ) -> Array:
+        """The image for an input.
+
+        Open heights and widths without a size are the image's, an open batch is 1.
+
+        Raises:
+            DataError: The input is not one for an image.
+        """
+        channel = self._channel_axis(name, descriptor.shape)
+        axes = [axis for axis in (1, 2, 3) if axis != channel]
+        picture = image.picture
+        given = dict(zip(axes, (picture.height, picture.width), strict=True)) | {0: 1}
+        shape = [
+            _size(size, sizes, given.get(axis, 3)) for axis, size in enumerate(descriptor.shape)
+        ]
+        channels, (height, width) = shape[channel], (shape[axis] for axis in axes)
+        if channels not in (1, 3):
+            raise DataError(f"input {name}: an image has 1 or 3 channels, not {channels}")
+        picture = self._fitted(picture.convert("L" if channels == 1 else "RGB"), width, height)
+        values = np.asarray(picture).reshape(height, width, channels)
+        info = dtypes.DTYPES[descriptor.data_type]
+        if info.kind == "f":
+            values = (values.astype(np.float32) / 255 - self._of_channels(self.mean, channels)) / (
+                self._of_channels(self.std, channels)
+            )
+        if channel == 1:
+            values = values.transpose(2, 0, 1)
+        return np.ascontiguousarray(np.broadcast_to(values, shape), info.numpy)
+
+    def _channel_axis(self, name: str, shape: tuple[int, ...]) -> int:
+        if len(shape) != 4:
+            raise DataError(
+                f"input {name}: an image needs [batch, channels, height, width] or [batch, height,"
+                f" width, channels], not {as_text(shape)}"
+            )
+        if self.layout != "auto":
+            return 1 if self.layout == "nchw" else 3
+        return 3 if shape[3] in (1, 3) and shape[1] not in (1, 3) else 1
+
+    def _fitted(self, picture: Any, width: int, height: int) -> Any:
+        if self.fit == "crop":
+            scale = max(width / picture.width, height / picture.height)
+            across, down = width / scale, height / scale
+            left, top = (picture.width - across) / 2, (picture.height - down) / 2
+            box = (left, top, left + across, top + down)
+        else:
+            box = (0, 0, picture.width, picture.height)
+        import PIL.Image
+
+        return picture.resize((width, height), PIL.Image.Resampling.BICUBIC, box)
+
+    def _of_channels(self, values: tuple[float, ...], channels: int) -> Array:
+        if len(values) not in (1, channels):
+            raise DataError(f"--mean and --std: {len(values)} numbers for {channels} channels")
+        return np.array(values, np.float32)
+
+
+def _size(size: int, sizes: Mapping[str, int], own: int) -> int:
+    if not is_dimension(size):
+        return size
+    return size.evaluate(sizes) if set(size.names) <= set(sizes) else own
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))

@@ -1,0 +1,114 @@
+"""`webnn-py info`: what this machine offers."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import platform
+from typing import Any
+
+from webnn_py._version import __version__
+from webnn_py.cli.printing import print_facts, print_json
+
+FEATURES = ("shader-f16", "shader-int64", "subgroup", "timestamp-query")
+LIMITS = (
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-workgroup-storage-size",
+    "max-compute-invocations-per-workgroup",
+)
+NO_GPU = "none: a NotSupportedError"
+
+
+def version_of(module: str) -> str | None:
+    """The version of a package, or None if it cannot be imported."""
+    try:
+        return str(importlib.import_module(module).__version__)
+    except (ImportError, OSError):  # OSError: a native library that it needs is missing
+        return None
+
+
+def adapters() -> list[dict[str, Any]]:
+    """The adapters that wgpu finds, each with the features and limits that matter here."""
+    if version_of("wgpu") is None:
+        return []
+    from webnn_py.engines.webgpu.runtime.adapters import all_adapters
+
+    return [_adapter(adapter) for adapter in all_adapters()]
+
+
+def _adapter(adapter: Any) -> dict[str, Any]:
+    info = adapter.info
+    return {
+        "name": info["device"],
+        "type": info["adapter_type"],
+        "backend": info["backend_type"],
+        "driver": info["description"],
+        "features": {name: name in adapter.features for name in FEATURES},
+        "limits": {name: adapter.limits[name] for name in LIMITS},
+    }
+
+
+def gpu(power_preference: str = "default", hardware: bool = False) -> str | None:
+    """The GPU that a context would be made on, or None if there is none for it."""
+    if version_of("wgpu") is None:
+        return None
+    from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+
+    adapter = find_adapter(power_preference, hardware)
+    return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"
+
+
+def contexts() -> dict[str, str]:
+    """What the contexts that one can ask for would run on."""
+    return {
+        'device_type="cpu"': "NumPy, on the CPU",
+        'device_type="gpu"': gpu() or NO_GPU,
+        'device_type="gpu", power_preference="low-power"': gpu("low-power") or NO_GPU,
+        "accelerated=True": gpu(hardware=True) or "no hardware GPU: the CPU",
+    }
+
+
+def engines() -> dict[str, str]:
+    """The engines that can be used here, by name, and what they run on or come from."""
+    from webnn_py.engines.registry import installed_engines
+
+    found = installed_engines()
+    if gpu() is not None:
+        found["webgpu"] = f"wgpu {version_of('wgpu')}"
+    return found
+
+
+def collect() -> dict[str, Any]:
+    """All that `info` shows."""
+    return {
+        "webnn_py": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "engines": engines(),
+        "contexts": contexts(),
+        "adapters": adapters(),
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None of its own."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print it; returns the exit status."""
+    found = collect()
+    if options.json:
+        print_json(found)
+        return 0
+    listed = found.pop("adapters")
+    groups = {name: found.pop(name) for name in ("engines", "contexts")}
+    print_facts("webnn_py", found)
+    print_facts("engines that can be used", groups["engines"])
+    print_facts("what ml.create_context_sync(...) runs on", groups["contexts"])
+    for number, adapter in enumerate(listed):
+        print_facts(f"adapter {number}", adapter)
+    if "webgpu" not in groups["engines"]:
+        print("No GPU adapter found that can be used: CPU contexts work, GPU contexts do not.")
+    return 0

@@ -1,0 +1,59 @@
+"""`webnn-py inspect`: a model's operators, sizes, memory and kernels."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from webnn_py.cli.facts import Facts, facts_of
+from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context
+from webnn_py.cli.page import page_of
+from webnn_py.cli.printing import in_bytes, print_facts, print_json, print_table
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What it takes."""
+    add_model(parser)
+    add_context(parser)
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with the graph drawn"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print tables or JSON, write the page; returns the exit status."""
+    shapes = given_shapes(options)
+    with open_context(options.device, options.engine) as context:
+        graph = load(options.model, context, shapes).graph
+        facts = facts_of(graph, {name: n for name, n in shapes.items() if isinstance(n, int)})
+    if options.html is not None:
+        options.html.write_text(page_of(options.model.name, facts), encoding="utf-8")
+    if options.json:
+        print_json({"model": str(options.model), **facts.as_json()})
+    elif options.html is not None:
+        print(f"{options.html}: {len(facts.nodes)} nodes drawn")
+    else:
+        _print(options.model.name, facts)
+    return 0
+
+
+def _print(name: str, facts: Facts) -> None:
+    print_facts(name, facts.summary())
+    print_table("operators", ("operator", "nodes"), list(facts.operators.items()))
+    rows = [
+        (
+            number,
+            node.operator,
+            node.label,
+            ", ".join(map(str, node.outputs)),
+            facts.where(node),
+        )
+        for number, node in enumerate(facts.nodes)
+    ]
+    print_table("nodes, as they run", ("", "operator", "name", "makes", "runs in"), rows)
+    steps = [
+        (n, step.name, len(step.nodes), in_bytes(step.reads), in_bytes(step.writes))
+        for n, step in enumerate(facts.steps)
+    ]
+    if steps:
+        print_table("kernels", ("", "kernel", "nodes", "reads", "writes"), steps)

@@ -1,0 +1,103 @@
+"""What commands about a model have in common: its options, its context, how it is read."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from webnn_py import onnx
+from webnn_py.api.context import MLContext
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.ml import ml
+from webnn_py.cli.progress import Progress
+from webnn_py.core.errors import ValidationError
+
+Shapes = dict[str, list[int] | int]
+"""Shapes by inputs, sizes by dimensions."""
+
+DEVICES = ("cpu", "gpu")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The model and its sizes."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file (.onnx)")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=shape,
+        metavar="NAME=SIZE",
+        help="the size of an open dimension (batch=1) or the shape of an input (x=1,3,224,224)",
+    )
+
+
+def add_context(parser: argparse.ArgumentParser) -> None:
+    """Where it runs."""
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="where it runs")
+    parser.add_argument("--engine", default="auto", help="an engine that `info` lists")
+
+
+def shape(text: str) -> tuple[str, list[int] | int]:
+    """A name and a size, or sizes with commas between and behind them."""
+    name, found, sizes = text.partition("=")
+    try:
+        numbers = [int(size) for size in sizes.removesuffix(",").split(",")]
+    except ValueError:
+        found = ""
+    if not name or not found or min(numbers) < 1:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected a size (batch=1) or a shape (x=1,3,224,224; x=5, for a list)"
+        )
+    return name, numbers if "," in sizes else numbers[0]
+
+
+def open_context(device: str, engine: str) -> MLContext:
+    """A context as the options ask for it; for `with`."""
+    return ml.create_context_sync(device_type="gpu" if device == "gpu" else "cpu", engine=engine)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that was read and compiled.
+
+    Attributes:
+        graph: What it became.
+        seconds: How long that took.
+    """
+
+    graph: MLGraph
+    seconds: float
+
+
+def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
+    """Read a model and compile it.
+
+    Raises:
+        MLError: As `webnn_py.onnx.load`; open dimensions are said to be given by `--shape`.
+    """
+    start = time.perf_counter()
+    with Progress(f"reading {path.name}"):
+        try:
+            graph = onnx.load(path, context, shapes)
+        except ValidationError as error:
+            said, found, _ = str(error).partition(": input_shapes=")
+            if not found:
+                raise
+            raise ValidationError(f"{said}, such as --shape NAME=SIZE") from error
+    return Loaded(graph, time.perf_counter() - start)
+
+
+def given_shapes(options: argparse.Namespace) -> Shapes:
+    """What `--shape` says.
+
+    Raises:
+        ValidationError: Twice about the same.
+    """
+    pairs: Sequence[tuple[str, list[int] | int]] = options.shape
+    shapes = dict(pairs)
+    if len(shapes) < len(pairs):
+        raise ValidationError("--shape: a name stands twice")
+    return shapes

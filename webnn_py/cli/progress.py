@@ -1,0 +1,79 @@
+"""Progress on standard error, for what takes over two seconds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+PATIENCE = 2.0
+"""Seconds after which one wants to know."""
+
+
+class Progress:
+    """For `with`: shows how far something is, once it takes long.
+
+    Args:
+        title: What is being done.
+        total: Steps of it, or None where they are not known.
+
+    Attributes:
+        done: Steps that are done; to be raised meanwhile.
+    """
+
+    def __init__(self, title: str, total: int | None = None) -> None:
+        self.done = 0
+        self._title = title
+        self._total = total
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._start = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        if self._ended.wait(PATIENCE):
+            return
+        try:
+            import rich.progress as bars
+        except ImportError:
+            self._print_lines()
+            return
+        if sys.stderr.isatty():
+            self._draw(bars)
+        else:
+            self._print_lines()
+
+    def _draw(self, bars: Any) -> None:
+        from rich.console import Console
+
+        elapsed = bars.TimeElapsedColumn()
+        columns = [bars.TextColumn("{task.description}"), bars.BarColumn(), elapsed]
+        with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(self._title, total=self._total)
+            while not self._ended.wait(0.1):
+                bar.update(task, completed=self.done)
+
+    def _print_lines(self) -> None:
+        """A line now, and others ever more seldom."""
+        pause = PATIENCE
+        while True:
+            part = "" if self._total is None else f" {self.done} of {self._total},"
+            seconds = time.monotonic() - self._start
+            print(f"{self._title}:{part} {seconds:.0f} s", file=sys.stderr, flush=True)
+            if self._ended.wait(pause):
+                return
+            pause *= 1.5

@@ -1,0 +1,218 @@
+"""`webnn-py run`: runs a model, in any of the three modes, and times it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.graph import compiled_of
+from webnn_py.cli import inputs
+from webnn_py.cli.facts import Facts, facts_of
+from webnn_py.cli.images import Preparation
+from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context
+from webnn_py.cli.modes import MODES, Arrays, Compute
+from webnn_py.cli.printing import (
+    as_text,
+    in_bytes,
+    in_time,
+    print_facts,
+    print_json,
+    print_table,
+    shown,
+)
+from webnn_py.cli.progress import Progress
+from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.ir import Array
+
+TOP = 5
+"""Classes that are named."""
+FEW = 8
+"""Runs that `--profile` times where `--benchmark` says nothing."""
+HEAD = 4
+"""Elements of an output that are printed."""
+STATISTICS: Mapping[str, Callable[[Array], Any]] = {
+    "min": np.min,
+    "max": np.max,
+    "mean": lambda array: np.mean(array, dtype=np.float64),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What it takes."""
+    add_model(parser)
+    add_context(parser)
+    parser.add_argument(
+        "--mode",
+        choices=list(MODES),
+        help="MLExecution (default on a CPU), MLAwaitedExecution (on a GPU), MLCommandEncoder",
+    )
+    inputs.add_options(parser)
+    parser.add_argument(
+        "--output",
+        action="append",
+        default=[],
+        type=inputs.named_file,
+        metavar="NAME=FILE.npy",
+        help="write an output to a file. Without NAME=, the only output",
+    )
+    parser.add_argument(
+        "--labels", type=Path, metavar="FILE", help="names of classes, one a line, or a JSON list"
+    )
+    parser.add_argument(
+        "--benchmark", type=int, default=0, metavar="N", help="run N more times and time that"
+    )
+    parser.add_argument("--profile", action="store_true", help="say where time and memory go")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the model and print what it made; returns the exit status."""
+    given, shapes = inputs.read(options.input), given_shapes(options)
+    labels = None if options.labels is None else _labels(options.labels)
+    mode = options.mode or ("execution" if options.device == "cpu" else "awaited")
+    runs = options.benchmark or (FEW if options.profile else 0)
+    with open_context(options.device, options.engine) as context:
+        loaded = load(options.model, context, {**inputs.shapes_of(given), **shapes})
+        graph = loaded.graph
+        sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+        arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
+        with MODES[mode](context, graph) as compute:
+            first, results = _timed(compute, arrays)
+            times = _benchmark(compute, arrays, runs)
+        facts = None
+        if options.profile:
+            facts = facts_of(graph, compiled_of(graph).signature.sizes_of(arrays))
+    _write(options.output, results)
+    report: dict[str, Any] = {
+        "model": str(options.model),
+        "mode": mode,
+        "outputs": {name: _described(array) for name, array in results.items()},
+    }
+    if labels is not None:
+        report["classes"] = {
+            name: best
+            for name, array in results.items()
+            if (best := _classes(array, labels)) is not None
+        }
+        if not report["classes"]:
+            raise DataError(f"--labels: no output has {len(labels)} scores, one for each label")
+    if times or facts:
+        report["seconds"] = _seconds(loaded.seconds, first, times)
+    if facts:
+        report["profile"] = _profile(facts)
+    if options.json:
+        print_json(report)
+    else:
+        _print(report)
+    return 0
+
+
+def _timed(compute: Compute, arrays: Mapping[str, Array]) -> tuple[float, Arrays]:
+    with Progress("first run"):
+        start = time.perf_counter()
+        results = compute(arrays)
+        return time.perf_counter() - start, results
+
+
+def _benchmark(compute: Compute, arrays: Mapping[str, Array], runs: int) -> list[float]:
+    times = []
+    with Progress("runs", runs) as progress:
+        for progress.done in range(runs):
+            start = time.perf_counter()
+            compute(arrays)
+            times.append(time.perf_counter() - start)
+    return times
+
+
+def _seconds(loading: float, first: float, times: Sequence[float]) -> dict[str, float | int]:
+    found: dict[str, float | int] = {"load": loading, "first run": first}
+    if times:
+        found |= {"median run": statistics.median(times), "fastest run": min(times)}
+        found |= {"slowest run": max(times), "runs": len(times)}
+    return found
+
+
+def _profile(facts: Facts) -> dict[str, Any]:
+    """What there is to say of time and memory besides the times of whole runs."""
+    between = facts.intermediate_bytes
+    return {
+        "nodes": len(facts.nodes),
+        "kernels": len(facts.steps) or None,
+        "bytes of constants": facts.constant_bytes,
+        "bytes between nodes": between,
+        "bytes read by kernels": sum(step.reads for step in facts.steps) or None,
+        "bytes written by kernels": sum(step.writes for step in facts.steps) or None,
+    }
+
+
+def _described(array: Array) -> dict[str, Any]:
+    shape = list(array.shape)
+    made: dict[str, Any] = {"data_type": str(array.dtype), "shape": shape}
+    if array.size:
+        made |= {name: _number(find(array)) for name, find in STATISTICS.items()}
+        made["first"] = [_number(value) for value in array.reshape(-1)[:HEAD]]
+    return made
+
+
+def _number(value: Any) -> float | int | str:
+    """For JSON, which has no NaN and no infinities."""
+    number: float | int = value.item()
+    return number if math.isfinite(number) else str(number)
+
+
+def _labels(path: Path) -> list[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = json.loads(text) if path.suffix == ".json" else text.splitlines()
+    except ValueError as error:
+        raise DataError(f"{path} holds no labels: {error}") from error
+    if not isinstance(found, list) or not found:
+        raise DataError(f"{path} holds no list of labels")
+    return [str(label).strip() for label in found]
+
+
+def _classes(array: Array, labels: Sequence[str]) -> list[dict[str, Any]] | None:
+    """The best classes, if an output is a score for each label."""
+    if array.size != len(labels) or max(array.shape, default=0) != len(labels):
+        return None
+    scores = array.reshape(-1).astype(np.float64)
+    best = np.argsort(-scores, kind="stable")[:TOP]
+    return [{"label": labels[place], "score": float(scores[place])} for place in best]
+
+
+def _write(pairs: Sequence[tuple[str, str]], results: Mapping[str, Array]) -> None:
+    for name, file in pairs:
+        if not name and len(results) != 1:
+            raise ValidationError(f"--output: say which one: NAME=FILE; {', '.join(results)}")
+        if name and name not in results:
+            raise ValidationError(f"--output: there is no {name!r}, but {', '.join(results)}")
+        np.save(file, results[name or next(iter(results))])
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    rows = []
+    for name, facts in report["outputs"].items():
+        values = [shown(facts.get(key, "")) for key in STATISTICS]
+        head = ", ".join(map(shown, facts.get("first", ())))
+        rows.append((name, f"{facts['data_type']}{as_text(facts['shape'])}", *values, head))
+    print_table("outputs", ("name", "", *STATISTICS, "first elements"), rows)
+    for name, best in report.get("classes", {}).items():
+        pairs = [(each["label"], f"{each['score']:.4g}") for each in best]
+        print_table(f"{name}: best classes", ("class", "score"), pairs)
+    if "seconds" in report:
+        times = {n: t if n == "runs" else in_time(t) for n, t in report["seconds"].items()}
+        print_facts("time", times)
+    if "profile" in report:
+        told = {
+            name: in_bytes(value) if name.startswith("bytes") else value
+            for name, value in report["profile"].items()
+            if value is not None
+        }
+        print_facts("profile", told)
