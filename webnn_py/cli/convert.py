@@ -8,7 +8,7 @@ from pathlib import Path
 
 from webnn_py import onnx
 from webnn_py.api.graph import MLGraph
-from webnn_py.cli.models import add_model, given_shapes, load, open_context
+from webnn_py.cli.models import SAVED, add_model, given_shapes, load, open_context
 from webnn_py.cli.printing import in_bytes, print_json
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import NotSupportedError
@@ -45,5 +45,8 @@ def _write_onnx(graph: MLGraph, path: Path) -> None:
     path.write_bytes(onnx.to_onnx(graph).SerializeToString())
 
 
-WRITERS: Mapping[str, Callable[[MLGraph, Path], None]] = {".onnx": _write_onnx}
+WRITERS: Mapping[str, Callable[[MLGraph, Path], None]] = {
+    ".onnx": _write_onnx,
+    SAVED: MLGraph.save,
+}
 """By a file's ending."""

@@ -143,14 +143,14 @@ def facts_of(graph: MLGraph, sizes: Mapping[str, int]) -> Facts:
     session, recipe = compiled.session, compiled.recipe
     open_sizes = recipe.open_sizes
     if not set(open_sizes) <= set(sizes):
-        return _Description(recipe, {}, None, session.engine.name).facts(session.device_type)
+        description = _Description(recipe, {}, None, session.engine.name)
+        return description.facts(session.device_type)
     numbers = check_sizes(open_sizes, {name: sizes[name] for name in open_sizes})
-    listing, executable = compiled.check_usable(session).get(tuple(sorted(numbers.items())))
-    steps = executable.steps()
+    prepared = compiled.check_usable(session).get(tuple(sorted(numbers.items())))
+    listing, steps = prepared.listing, prepared.executable.steps()
     runs = listing.graph if steps is None else steps.graph
-    return _Description(runs, listing.engines, steps, session.engine.name).facts(
-        session.device_type
-    )
+    description = _Description(runs, listing.engines, steps, session.engine.name)
+    return description.facts(session.device_type)
 
 
 class _Description:

@@ -19,11 +19,15 @@ Shapes = dict[str, list[int] | int]
 """Shapes by inputs, sizes by dimensions."""
 
 DEVICES = ("cpu", "gpu")
+SAVED = ".mlgraph"
+"""The ending of saved graphs."""
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The model and its sizes."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="an ONNX file (.onnx)")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="an ONNX model, or a saved graph (.mlgraph)"
+    )
     parser.add_argument(
         "--shape",
         action="append",
@@ -73,20 +77,22 @@ class Loaded:
 
 
 def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
-    """Read a model and compile it.
+    """Read a model and compile it; one that is no saved graph is an ONNX model.
+
+    Args:
+        path: The file.
+        context: Where it will run.
+        shapes: What an ONNX model leaves open. A saved graph keeps it open, until it runs.
 
     Raises:
-        MLError: As `webnn_py.onnx.load`; open dimensions are said to be given by `--shape`.
+        MLError: As `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
     """
     start = time.perf_counter()
     with Progress(f"reading {path.name}"):
-        try:
+        if path.suffix == SAVED:
+            graph = context.load_graph_sync(path)
+        else:
             graph = onnx.load(path, context, shapes)
-        except ValidationError as error:
-            said, found, _ = str(error).partition(": input_shapes=")
-            if not found:
-                raise
-            raise ValidationError(f"{said}, such as --shape NAME=SIZE") from error
     return Loaded(graph, time.perf_counter() - start)
 
 

@@ -8,12 +8,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from webnn_py.api.graph import compiled_of
+from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.profile import MLProfile
 from webnn_py.cli import inputs
 from webnn_py.cli.facts import Facts, facts_of
 from webnn_py.cli.images import Preparation
@@ -21,7 +23,6 @@ from webnn_py.cli.models import add_context, add_model, given_shapes, load, open
 from webnn_py.cli.modes import MODES, Arrays, Compute
 from webnn_py.cli.printing import (
     as_text,
-    in_bytes,
     in_time,
     print_facts,
     print_json,
@@ -86,9 +87,7 @@ def run(options: argparse.Namespace) -> int:
         with MODES[mode](context, graph) as compute:
             first, results = _timed(compute, arrays)
             times = _benchmark(compute, arrays, runs)
-        facts = None
-        if options.profile:
-            facts = facts_of(graph, compiled_of(graph).signature.sizes_of(arrays))
+        profile = _profile(graph, arrays, runs) if options.profile else None
     _write(options.output, results)
     report: dict[str, Any] = {
         "model": str(options.model),
@@ -103,14 +102,17 @@ def run(options: argparse.Namespace) -> int:
         }
         if not report["classes"]:
             raise DataError(f"--labels: no output has {len(labels)} scores, one for each label")
-    if times or facts:
+    if times:
         report["seconds"] = _seconds(loaded.seconds, first, times)
-    if facts:
-        report["profile"] = _profile(facts)
+    if profile is not None:
+        report["profile"] = profile.as_json()
     if options.json:
         print_json(report)
     else:
         _print(report)
+        if profile is not None:
+            print_facts("profile", profile.facts.summary())
+            print(profile.measured)
     return 0
 
 
@@ -139,17 +141,35 @@ def _seconds(loading: float, first: float, times: Sequence[float]) -> dict[str, 
     return found
 
 
-def _profile(facts: Facts) -> dict[str, Any]:
-    """What there is to say of time and memory besides the times of whole runs."""
-    between = facts.intermediate_bytes
-    return {
-        "nodes": len(facts.nodes),
-        "kernels": len(facts.steps) or None,
-        "bytes of constants": facts.constant_bytes,
-        "bytes between nodes": between,
-        "bytes read by kernels": sum(step.reads for step in facts.steps) or None,
-        "bytes written by kernels": sum(step.writes for step in facts.steps) or None,
-    }
+@dataclass(frozen=True)
+class Profile:
+    """What a graph is and takes.
+
+    Attributes:
+        facts: Its nodes, kernels and memory.
+        measured: What its steps take.
+    """
+
+    facts: Facts
+    measured: MLProfile
+
+    def as_json(self) -> dict[str, Any]:
+        """For `json.dumps`."""
+        return {
+            "nodes": len(self.facts.nodes),
+            "kernels": len(self.facts.steps),
+            "constant_bytes": self.facts.constant_bytes,
+            "intermediate_bytes": self.facts.intermediate_bytes,
+            "milliseconds": self.measured.milliseconds,
+            "clock": self.measured.clock,
+            "steps": [asdict(row) for row in self.measured],
+        }
+
+
+def _profile(graph: MLGraph, arrays: Mapping[str, Array], runs: int) -> Profile:
+    with Progress("profiling"):
+        facts = facts_of(graph, compiled_of(graph).signature.sizes_of(arrays))
+        return Profile(facts, graph.profile(arrays, runs=runs))
 
 
 def _described(array: Array) -> dict[str, Any]:
@@ -209,10 +229,3 @@ def _print(report: Mapping[str, Any]) -> None:
     if "seconds" in report:
         times = {n: t if n == "runs" else in_time(t) for n, t in report["seconds"].items()}
         print_facts("time", times)
-    if "profile" in report:
-        told = {
-            name: in_bytes(value) if name.startswith("bytes") else value
-            for name, value in report["profile"].items()
-            if value is not None
-        }
-        print_facts("profile", told)

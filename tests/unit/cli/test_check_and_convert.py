@@ -72,19 +72,39 @@ def test_a_device_that_is_not_there_is_no_verdict(
     assert graphics["reasons"] == ["there is no GPU adapter"]
 
 
-def test_a_model_is_written_as_onnx_and_computes_the_same(
-    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("formats", [[".onnx"], [".mlgraph"], [".mlgraph", ".onnx"]])
+def test_what_is_written_computes_the_same(
+    formats: list[str], network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = tmp_path / "other.onnx"
-    report = told(capsys, "convert", network, str(target))
-    assert report["bytes"] == target.stat().st_size > 0
-    onnx.checker.check_model(onnx.load(target), full_check=True)
+    paths = [network]
+    for ending in formats:
+        target = tmp_path / f"other{ending}"
+        report = told(capsys, "convert", paths[-1], str(target))
+        assert report["bytes"] == target.stat().st_size > 0
+        paths.append(str(target))
+    if formats[-1] == ".onnx":
+        onnx.checker.check_model(onnx.load(paths[-1]), full_check=True)
     found = []
-    for path in (network, str(target)):
+    for path in (network, paths[-1]):
         output = tmp_path / "y.npy"
         told(capsys, "run", path, "--output", str(output))
         found.append(np.load(output))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_saved_graphs_are_taken_everywhere(
+    doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "doubling.mlgraph")
+    told(capsys, "convert", doubling, saved)
+    assert told(capsys, "inspect", saved)["inputs"][0]["shape"] == ["batch", 2]
+    assert told(capsys, "inspect", saved, "--shape", "batch=3")["inputs"][0]["shape"] == [3, 2]
+    assert told(capsys, "check", saved, "--device", "cpu")["devices"][0]["supported"]
+    outputs = told(capsys, "run", saved, "--shape", "batch=3")["outputs"]
+    assert outputs["y"]["shape"] == [3, 2]
+    assert "--shape batch=SIZE" in refused(capsys, "run", saved)
+    Path(saved).write_bytes(b"no graph")
+    assert "doubling.mlgraph" in refused(capsys, "run", saved)
 
 
 def test_sizes_are_fixed_on_the_way(

@@ -38,25 +38,27 @@ class Compiled:
         return "\n".join(dict.fromkeys(f"// {k.name}\n{k.code}" for k in self.kernels))
 
     def nodes(self) -> list[tuple[Node, ...]]:
-        """The nodes that each kernel computes, in the graph's order; of several for one, all."""
-        producers, place = self.graph.producers, {n: i for i, n in enumerate(self.graph.nodes)}
-        stored = {*self.graph.inputs, *self.graph.constants}
-        stored.update(kernel.writes.value for kernel in self.kernels)
-        found: list[tuple[Node, ...]] = []
-        for kernel in reversed(self.kernels):
-            root = producers.get(kernel.writes.value)
-            if root is None:  # a scratch value, for the kernel after it
-                found.append(found[-1])
-                continue
-            computed = {root}
-            waiting = [root]
-            while waiting:
-                operands = [v for v in waiting.pop().operands if v not in stored]
-                new = {producers[value] for value in operands} - computed
-                computed |= new
-                waiting += new
-            found.append(tuple(sorted(computed, key=place.__getitem__)))
-        return found[::-1]
+        """What each kernel computes: its root's node, after those on the way to it.
+
+        Kernels of one root compute the same.
+        """
+        producers = self.graph.producers
+        roots = {kernel.root for kernel in self.kernels}
+        made: dict[Value | None, tuple[Node, ...]] = {}
+        for root in roots:
+            assert root is not None
+            found: dict[Node, None] = {}
+            todo = [root]
+            while todo:
+                node = producers[todo.pop()]
+                found[node] = None
+                todo += [
+                    value
+                    for value in node.operands
+                    if value in producers and value not in roots and producers[value] not in found
+                ]
+            made[root] = tuple(reversed(found))
+        return [made[kernel.root] for kernel in self.kernels]
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the plan's sizes."""

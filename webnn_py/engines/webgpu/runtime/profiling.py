@@ -21,7 +21,7 @@ from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
-from webnn_py.ir import Node, Value
+from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
 
 MOST_PASSES = 2048
@@ -61,34 +61,15 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
         compiled: The graph.
         seconds: What each kernel took.
     """
-    roots = {kernel.root for kernel in compiled.kernels}
     parts = itertools.groupby(
-        zip(compiled.kernels, seconds, strict=True), key=lambda part: part[0].root
+        zip(compiled.kernels, compiled.nodes(), seconds, strict=True), key=lambda part: part[0].root
     )
     steps = []
-    for root, part in parts:
-        kernels, times = zip(*part, strict=True)
+    for _, part in parts:
+        kernels, (nodes, *_), times = zip(*part, strict=True)
         names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
-        assert root is not None
-        nodes = _nodes_of(compiled, root, roots)
         steps.append((step_of(names, nodes, sum(times), flops_of), len(kernels)))
     return steps
-
-
-def _nodes_of(compiled: Compiled, root: Value, roots: set[Value | None]) -> list[Node]:
-    """What a root's kernels compute: its node, and what is computed on the way to it."""
-    producers = compiled.graph.producers
-    found: dict[Node, None] = {}
-    todo = [root]
-    while todo:
-        node = producers[todo.pop()]
-        found[node] = None
-        todo += [
-            value
-            for value in node.operands
-            if value in producers and value not in roots and producers[value] not in found
-        ]
-    return list(reversed(found))
 
 
 def flops_of(node: Node) -> int:
