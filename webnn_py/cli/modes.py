@@ -49,10 +49,10 @@ def encoder(context: MLContext, graph: MLGraph) -> Iterator[Compute]:
             source = context.create_tensor_sync(data_type, array.shape, writable=True)
             context.write_tensor(source, array)
             sources[name] = source
-        shapes = graph.output_shapes(compiled_of(graph).signature.sizes_of(inputs))
+        signature, _ = compiled_of(graph).fixed(inputs)
         targets = {
-            name: context.create_tensor_sync(output.data_type, shapes[name], readable=True)
-            for name, output in graph.outputs.items()
+            name: context.create_tensor_sync(output.data_type, output.shape, readable=True)
+            for name, output in signature.outputs.items()
         }
         commands = MLCommandEncoder(context)
         commands.dispatch(graph, sources, targets)

@@ -168,7 +168,8 @@ class Profile:
 
 def _profile(graph: MLGraph, arrays: Mapping[str, Array], runs: int) -> Profile:
     with Progress("profiling"):
-        facts = facts_of(graph, compiled_of(graph).signature.sizes_of(arrays))
+        _, sizes = compiled_of(graph).fixed(arrays)
+        facts = facts_of(graph, dict(sizes))
         return Profile(facts, graph.profile(arrays, runs=runs))
 
 
