@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
+from webnn_py.api.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext, session_of
 from webnn_py.api.graph import MLGraph, compiled_of
@@ -27,20 +28,37 @@ NO_MEMORY: Memory = ((), ())
 class MLAwaitedExecution(Suggesting):
     """Runs graphs without blocking the event loop, on CPU and GPU contexts.
 
-    Any number of computations may be awaited at once, under asyncio or trio.
+    Any number of computations may be awaited at once, under asyncio or trio. With `batch`, those of
+    one graph are joined into one run along its open dimension of that name, and each gets its own
+    results as if it had run alone.
 
     Args:
         context: Where the graphs were built.
+        batch: The open dimension to join computes along; graphs that have none of this name run as
+            without. Not joined are computes on tensors and resources of a GPU, those with `sync`,
+            and those that differ in other open sizes or in the contents of inputs without it.
+        max_batch: Largest size of the dimension in a joined run, at least 1. What is larger alone
+            is not joined.
+        max_delay: How many seconds a compute waits for others, at least 0. What waits when a run
+            begins is joined in any case, and under load that is enough.
 
     Raises:
-        ValidationError: It is no MLContext.
+        ValidationError: `context` is no MLContext, or an option is not of its type or range.
         ContextLostError: It is lost.
 
-    Source: WebNN 2022, "MLAwaitedExecution".
+    Source: WebNN 2022, "MLAwaitedExecution"; `batch`: webnn_py, spec/execution.md, "Batching".
     """
 
-    def __init__(self, context: MLContext) -> None:
+    def __init__(
+        self,
+        context: MLContext,
+        *,
+        batch: str | None = None,
+        max_batch: int = 32,
+        max_delay: float = 0.0,
+    ) -> None:
         self._session = session_of(context)
+        self._batching = batching_of(self._session, batch, max_batch, max_delay)
 
     def compute(
         self,
@@ -70,8 +88,9 @@ class MLAwaitedExecution(Suggesting):
             Every output by name: what was given, else arrays of the output's data type and shape.
 
         Raises:
-            ValidationError: `graph` is no MLGraph, or a timeline point does not fit. This and all
-                that follows is raised by the await.
+            ValidationError: `graph` is no MLGraph, a timeline point does not fit, or an operator of
+                the graph mixes what lies along the `batch` dimension. This and all that follows is
+                raised by the await.
             DataError: A name, data type, size, format, context or device does not fit; nothing has
                 run.
             InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
@@ -89,6 +108,10 @@ class MLAwaitedExecution(Suggesting):
             compiled = compiled_of(graph)
             compiled.check_usable(self._session)
             signature, sizes = compiled.fixed(inputs)
+            batching = self._batching
+            if batching is not None and batching.name in dict(sizes):
+                given = self._given(compiled, signature, inputs, outputs)
+                return self._joined(batching, compiled, sizes, given, waits)
             executable = compiled.executable_there(self._session, sizes)
             given = self._given(compiled, signature, inputs, outputs)
             if executable is None:
@@ -113,6 +136,23 @@ class MLAwaitedExecution(Suggesting):
             return executable.start(given.hand_over(), given.outputs)
         with self._session.queue.loss():
             return executable.start(given.hand_over(), given.outputs)
+
+    async def _joined(
+        self,
+        batching: Batching,
+        compiled: CompiledGraph,
+        sizes: Sizes,
+        given: Arguments,
+        waits: Points,
+    ) -> dict[str, Any]:
+        """A run with others, if it can be joined."""
+        with self._session.queue.loss():
+            self._session.check_alive()
+            axes = await batching.axes(compiled)
+            if waits or not batching.takes(sizes, given):
+                return await self._compile_first(compiled, sizes, given, waits)
+            written = await batching.compute(compiled, axes, sizes, given)
+        return given.results(written)
 
     async def _compile_first(
         self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points

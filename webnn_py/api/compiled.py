@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+
+import numpy as np
 
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Signature
@@ -21,6 +23,8 @@ Sizes = tuple[tuple[str, int], ...]
 """Open sizes by name, in alphabetical order."""
 
 DESTROYED = "this MLGraph is destroyed"
+MOST_SHAPES = 64
+"""Shapes of arrays from which it is remembered what sizes follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ class CompiledGraph:
         self._listing: Listing | str = (
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )
+        self._fixed: dict[Hashable, tuple[Signature, Sizes]] = {}  # by the shapes of arrays
 
     def fixed(
         self,
@@ -105,9 +110,22 @@ class CompiledGraph:
         if not self.is_open:
             return self.signature, ()
         known = self.bound.constants if constants is None else constants
-        found = self.signature.sizes_of(self.session, inputs, self.bound, known, error)
-        sizes = tuple(sorted(found.items()))
-        return self._signatures.get(sizes), sizes
+        shapes = None if known.places else _shapes(inputs)
+        remembered = None if shapes is None else self._fixed.get(shapes)
+        if remembered is not None:
+            return remembered
+        solved = self.signature.sizes_of(self.session, inputs, self.bound, known, error)
+        sizes = tuple(sorted(solved.items()))
+        found = self.signature_at(sizes), sizes
+        if shapes is not None:
+            if len(self._fixed) >= MOST_SHAPES:
+                self._fixed.clear()
+            self._fixed[shapes] = found
+        return found
+
+    def signature_at(self, sizes: Sizes) -> Signature:
+        """What an execution with these sizes is given."""
+        return self._signatures.get(sizes)
 
     def prepare(self, sizes: object) -> None:
         """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
@@ -173,3 +191,15 @@ class CompiledGraph:
     def __str__(self) -> str:
         """The listing of what runs; also once it is destroyed."""
         return str(self._listing)
+
+
+def _shapes(inputs: object) -> Hashable:
+    """The shapes of arrays by name, where all inputs are arrays; else None."""
+    if type(inputs) is not dict:
+        return None
+    shapes: list[Hashable] = []
+    for name, value in inputs.items():
+        if type(value) is not np.ndarray or type(name) is not str:
+            return None
+        shapes.append((name, value.shape))
+    return tuple(shapes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -233,19 +234,55 @@ def _arrival(completion: Completion[Any]) -> Awaitable[Any]:
     return _trio_arrival(completion) if _in_trio() else _asyncio_arrival(completion)
 
 
+Wake = Callable[[Callable[[], None]], None]
+"""Calls a function on the thread of an event loop, soon."""
+
+
+class _Collected(threading.local):
+    """What a thread is about to tell event loops, while it collects that."""
+
+    calls: dict[object, tuple[Wake, list[Callable[[], None]]]] | None = None
+
+
+_collected = _Collected()
+
+
+@contextlib.contextmanager
+def waking_together() -> Iterator[None]:
+    """Wake each event loop once for all that is resolved in the block, at its end."""
+    calls = _collected.calls = {}
+    try:
+        yield
+    finally:
+        _collected.calls = None
+        for wake, resumes in calls.values():
+            wake(functools.partial(_call_all, resumes))
+
+
+def _call_all(functions: Iterable[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+def _tell(loop: object, wake: Wake, resume: Callable[[], None]) -> None:
+    calls = _collected.calls
+    if calls is None:
+        wake(resume)
+    else:
+        calls.setdefault(loop, (wake, []))[1].append(resume)
+
+
 def _asyncio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     import asyncio  # late: a fifth of the package's import time, and a running loop has it already
 
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
 
-    def arrived() -> None:
-        try:
-            loop.call_soon_threadsafe(_resume, waiter)
-        except RuntimeError:  # the loop was closed meanwhile
-            return
+    def wake(resume: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(resume)
 
-    completion.on_done(arrived)
+    completion.on_done(lambda: _tell(loop, wake, functools.partial(_resume, waiter)))
     return waiter
 
 
@@ -259,11 +296,11 @@ def _trio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     event = trio.Event()
     token = trio.lowlevel.current_trio_token()
 
-    def arrived() -> None:
+    def wake(resume: Callable[[], None]) -> None:
         with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(event.set)
+            token.run_sync_soon(resume)
 
-    completion.on_done(arrived)
+    completion.on_done(lambda: _tell(token, wake, event.set))
     arrival: Awaitable[None] = event.wait()
     return arrival
 

@@ -1,0 +1,115 @@
+"""Concurrent computes of one graph joined into one run, along one of its open dimensions."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.line import Joining, Line, Request
+from webnn_py.api.session import Session
+from webnn_py.core import convert
+from webnn_py.core.completion import wait_or_cancel
+from webnn_py.core.errors import ValidationError
+from webnn_py.ops.batch_axes import BatchAxes, batch_axes
+
+Key = tuple[Any, ...]
+"""What computes have in common that are joined: the graph, the other sizes, and the contents of
+inputs without the dimension."""
+
+
+class Batching:
+    """What MLAwaitedExecution joins.
+
+    Args:
+        session: The context's.
+        name: Of the open dimension.
+        max_batch: Largest size of a run that is joined.
+        max_delay: How many seconds the first of a run waits for others.
+    """
+
+    def __init__(self, session: Session, name: str, max_batch: int, max_delay: float) -> None:
+        self.session = session
+        self.name = name
+        self.max_batch = max_batch
+        self.max_delay = max_delay
+        self.lock = threading.RLock()  # work that is refused at once fails what waits
+        self._axes: weakref.WeakKeyDictionary[CompiledGraph, BatchAxes] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lines: dict[Key, Line] = {}
+
+    async def axes(self, compiled: CompiledGraph) -> BatchAxes:
+        """Where runs of a graph are joined.
+
+        Raises:
+            ValidationError: An operator mixes what lies along the dimension.
+        """
+        found = self._axes.get(compiled)
+        if found is None:
+            find = functools.partial(batch_axes, compiled.recipe, self.name)
+            found = self._axes[compiled] = await self.session.run_on_builder(find)
+        return found
+
+    def takes(self, sizes: Sizes, given: Arguments) -> bool:
+        """Whether a compute can be joined: it is small enough, and all it has lies in arrays."""
+        return (
+            dict(sizes)[self.name] <= self.max_batch
+            and not given.on_tensors
+            and not (given.writes_given and self.session.queue.keeps_order)
+            and all(isinstance(array, np.ndarray) for array in given.inputs)
+            and all(array is None or isinstance(array, np.ndarray) for array in given.outputs)
+        )
+
+    async def compute(
+        self, compiled: CompiledGraph, axes: BatchAxes, sizes: Sizes, given: Arguments
+    ) -> list[Any]:
+        """What a joined run gives for one compute that `takes` said yes to."""
+        others = tuple(pair for pair in sizes if pair[0] != self.name)
+        shared = [a.tobytes() for a, x in zip(given.inputs, axes.inputs, strict=True) if x is None]
+        key = (compiled, others, *shared)
+        request = Request(given, dict(sizes)[self.name])
+        with self.lock:
+            line = self._lines.get(key)
+            if line is None:
+                line = self._lines[key] = self._line(key, axes, others)
+            line.add(request)
+        withdraw = functools.partial(line.withdraw, request)
+        settle = given.writes_given
+        await wait_or_cancel(request.done, request.cancellation, withdraw, settle=settle)
+        return request.outputs
+
+    def _line(self, key: Key, axes: BatchAxes, others: Sizes) -> Line:
+        def sizes(size: int) -> Sizes:
+            return tuple(sorted([*others, (self.name, size)]))
+
+        def forget(line: Line) -> None:
+            if self._lines.get(key) is line:
+                del self._lines[key]
+
+        how = Joining(self.session, key[0], axes, sizes, self.max_batch, self.max_delay)
+        return Line(how, self.lock, forget)
+
+
+def batching_of(
+    session: Session, name: object, max_batch: object, max_delay: object
+) -> Batching | None:
+    """What joins computes as these options say; None where no dimension is named.
+
+    Raises:
+        ValidationError: An option is not of its type or range.
+    """
+    most = convert.unsigned(max_batch, "option 'max_batch'")
+    if most < 1:
+        raise ValidationError("option 'max_batch': got 0, expected at least 1")
+    delay = convert.double(max_delay, "option 'max_delay'")
+    if not 0 <= delay < threading.TIMEOUT_MAX:
+        raise ValidationError(f"option 'max_delay': got {delay}, expected seconds, at least 0")
+    if name is None:
+        return None
+    return Batching(session, convert.string(name, "option 'batch'"), most, delay)

@@ -1,0 +1,344 @@
+"""Computes that wait to be joined: one run of what waits, and each gets its own rows of it.
+
+Runs have few sizes, so that few are compiled, and that in the background: meanwhile those are used
+that there are. Rows that are missing to a size are copies of others.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.pace import Pace, run_sizes
+from webnn_py.api.session import Session
+from webnn_py.core.completion import Cancellation, Completion, waking_together
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.errors import ContextLostError, telling_of_memory
+from webnn_py.engines.base import AwaitedRun, Executable
+from webnn_py.ir import Array
+from webnn_py.memory.rows import joined, places
+from webnn_py.ops.batch_axes import Axis, BatchAxes
+
+RUNS_ON_A_DEVICE = 2
+"""Of one line: while one is computed and read back, the next is joined and uploaded."""
+
+
+class Request:
+    """One compute that waits to be joined.
+
+    Attributes:
+        inputs: In the graph's order.
+        outputs: What to write into; None where a new array is to be made.
+        rows: Its own size of the dimension.
+        done: Its end.
+        cancellation: Whether its await was cancelled.
+        arrived: When it began to wait, in seconds.
+        apart: It is not to be joined: a run failed that it was part of.
+    """
+
+    def __init__(self, given: Arguments, rows: int) -> None:
+        self.inputs: Sequence[Array] = given.hand_over()
+        self.outputs: list[Any] = list(given.outputs)
+        self.rows = rows
+        self.done: Completion[None] = Completion()
+        self.cancellation = Cancellation()
+        self.arrived = time.monotonic()
+        self.apart = False
+
+    def write(self, results: Sequence[Array], axes: Sequence[Axis], begin: int, size: int) -> None:
+        """Take the rows from `begin` on of what a run of some size gave."""
+        for number, (array, axis) in enumerate(zip(results, axes, strict=True)):
+            part = array
+            if axis is not None:
+                row = array.shape[axis] // size
+                part = places(array, axis, begin * row, self.rows * row)
+            target = self.outputs[number]
+            if target is None:
+                self.outputs[number] = part.copy()
+            else:
+                np.copyto(target, part)
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """How computes are joined.
+
+    Attributes:
+        session: The context's.
+        compiled: The graph.
+        axes: Where its runs are joined.
+        sizes: All open sizes, for a size of the dimension.
+        max_batch: Largest size of a run.
+        max_delay: How many seconds the first of a run waits for others.
+    """
+
+    session: Session
+    compiled: CompiledGraph
+    axes: BatchAxes
+    sizes: Callable[[int], Sizes]
+    max_batch: int
+    max_delay: float
+
+
+class Line:
+    """Computes that wait to be joined with each other.
+
+    Args:
+        how: What to do with them.
+        lock: Reentrant: work that is refused at once fails what waits.
+        forget: Called with the lock held when nothing waits and nothing runs.
+    """
+
+    def __init__(self, how: Joining, lock: threading.RLock, forget: Callable[[Line], None]) -> None:
+        self._how = how
+        self._session = how.session
+        self._forget = forget
+        low, high = how.axes.bounds
+        self._pace = Pace(run_sizes(low, max(low, min(high, how.max_batch))))
+        self._lock = lock
+        self._waiting: deque[Request] = deque()
+        self._rows = 0  # that wait
+        self._under_way = 0  # runs, those that are about to begin included
+        self._most = 1 if self._session.device is None else RUNS_ON_A_DEVICE
+        self._timer: threading.Timer | None = None
+        self._preparing: set[int] = set()  # sizes that are being compiled
+        self._stalled = 0  # runs that wait for one of them
+
+    def add(self, request: Request) -> None:
+        """Have a compute wait; the lock is held."""
+        self._waiting.append(request)
+        self._rows += request.rows
+        self._consider()
+
+    def withdraw(self, request: Request) -> None:
+        """Have it wait no more, if it still does."""
+        with self._lock:
+            if request in self._waiting:
+                self._waiting.remove(request)
+                self._rows -= request.rows
+                self._consider()
+
+    # What follows up to `_prepare` is called with the lock held.
+
+    def _consider(self) -> None:
+        """Begin a run if it is time to."""
+        if not self._waiting:
+            if not self._under_way:
+                self._forget(self)
+            return
+        if self._under_way >= self._most:
+            return
+        patience = self._patience()
+        if patience <= 0:
+            self._under_way += 1
+            self._schedule()
+        elif self._timer is None:
+            self._timer = threading.Timer(patience, self._rung)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _patience(self) -> float:
+        """Seconds in which others may still join what waits."""
+        delay = self._how.max_delay
+        if not delay or self._rows >= self._pace.sizes[-1]:
+            return 0
+        return self._waiting[0].arrived + delay - time.monotonic()
+
+    def _schedule(self) -> None:
+        """Begin a run on the context's thread, after what other graphs have waiting there."""
+        self._session.begin_on_worker(self._begin, self._fail)
+
+    def _end(self) -> None:
+        """A run ended, or cannot begin."""
+        self._under_way -= 1
+        self._consider()
+
+    def _take(self) -> tuple[list[Request], int]:
+        """What the next run computes, and its size; nothing while that is being compiled."""
+        first = self._waiting[0]
+        size = self._size(first.rows, first.rows if first.apart else self._rows)
+        taken: list[Request] = []
+        left = size
+        while self._waiting and self._waiting[0].rows <= left:
+            if taken and (first.apart or self._waiting[0].apart):
+                break
+            taken.append(self._waiting.popleft())
+            left -= taken[-1].rows
+        self._rows -= size - left
+        return taken, size
+
+    def _size(self, least: int, rows: int) -> int:
+        """The size of a run for so many rows, or the first of them; 0 if none is compiled."""
+        sizes = self._pace.sizes
+        rows = max(least, min(rows, self._pace.best))
+        larger = next(size for size in sizes if size >= rows)
+        smaller = max((size for size in sizes if size <= rows), default=0)
+        # Rows that nobody asked for are worth it if they are few.
+        wanted = larger if 4 * rows >= 3 * larger or smaller < least else smaller
+        if self._is_compiled(wanted):
+            return wanted
+        self._prepare(wanted)
+        compiled = [size for size in sizes if size >= least and self._is_compiled(size)]
+        if not compiled:
+            self._stalled += 1
+            return 0
+        return next((size for size in compiled if size > wanted), compiled[-1])
+
+    def _is_compiled(self, size: int) -> bool:
+        sizes = self._how.sizes(size)
+        return self._how.compiled.executable_there(self._session, sizes) is not None
+
+    def _prepare(self, size: int) -> None:
+        """Compile for a size on the thread for builds."""
+        if size in self._preparing:
+            return
+        self._preparing.add(size)
+        work = functools.partial(self._executable, self._how.sizes(size))
+        prepared = self._session.run_on_builder(work)
+        prepared.on_done(functools.partial(self._prepared, size, prepared))
+
+    def _executable(self, sizes: Sizes) -> Executable:
+        return self._how.compiled.executable(self._session, sizes=sizes)
+
+    def _prepared(self, size: int, prepared: Completion[Executable]) -> None:
+        """A size is compiled, or cannot be: then runs are smaller."""
+        try:
+            prepared.wait(0)
+            error = None
+        except BaseException as caught:
+            error = caught
+        with self._lock:
+            self._preparing.discard(size)
+            stalled, self._stalled = self._stalled, 0
+            if error is not None and size != self._pace.sizes[0]:
+                self._pace.sizes.remove(size)
+                error = None
+            for _ in range(stalled):
+                if error is None:
+                    self._schedule()
+                else:
+                    self._fail(error)
+
+    def _rung(self) -> None:
+        """The first one has waited long enough."""
+        with self._lock:
+            self._timer = None
+            self._consider()
+
+    def _fail(self, error: BaseException) -> None:
+        """No run can begin: nothing that waits will be done."""
+        with self._lock:
+            requests, self._rows = list(self._waiting), 0
+            self._waiting.clear()
+            self._end()
+        _fail(requests, error)
+
+    def _begin(self) -> None:
+        """Join what waits and run it."""
+        requests: list[Request] = []
+        try:
+            with self._lock:
+                if not self._waiting:  # they were withdrawn
+                    self._end()
+                    return
+                requests, size = self._take()
+            if requests:
+                self._run(requests, size)
+        except BaseException as error:
+            if requests:
+                self._failed(requests, error)
+            else:
+                self._fail(error)
+
+    @telling_of_memory
+    def _run(self, requests: Sequence[Request], size: int) -> None:
+        sizes = self._how.sizes(size)
+        signature = self._how.compiled.signature_at(sizes)
+        shapes = [descriptor.shape for descriptor in signature.inputs.values()]
+        parts = zip(*(request.inputs for request in requests), strict=True)
+        inputs = [
+            arrays[0] if axis is None else joined(arrays, axis, shape, shape[axis] // size)
+            for arrays, axis, shape in zip(parts, self._how.axes.inputs, shapes, strict=True)
+        ]
+        outputs = [
+            np.empty(descriptor.shape, DTYPES[descriptor.data_type].numpy)
+            for descriptor in signature.outputs.values()
+        ]
+        run = self._executable(sizes).start(inputs, outputs)
+        run.done.on_done(functools.partial(self._finish, run, requests, size, time.perf_counter()))
+        here = threading.get_ident()
+
+        def begin() -> None:
+            if threading.get_ident() != here:
+                self._session.begin_on_worker(run.begin, run.done.set_exception)
+                return
+            try:
+                run.begin()
+            except BaseException as error:
+                run.done.set_exception(error)
+
+        run.when_there_is_room(begin)
+
+    def _finish(
+        self, run: AwaitedRun, requests: Sequence[Request], size: int, begun: float
+    ) -> None:
+        """Give each compute its rows, or its error."""
+        seconds = time.perf_counter() - begun
+        try:
+            run.done.wait(0)
+        except BaseException as error:
+            self._failed(requests, error)
+            return
+        finally:
+            run.release()
+        _hand_out(requests, run.results(), self._how.axes.outputs, size)
+        with self._lock:
+            if sum(request.rows for request in requests) == size:
+                self._pace.ran(size, seconds)
+            self._end()
+
+    def _failed(self, requests: Sequence[Request], error: BaseException) -> None:
+        """Run each alone, so that an error is only of those that it comes from."""
+        lost = isinstance(error, ContextLostError)
+        again = [] if lost or len(requests) == 1 else requests
+        if not again:
+            _fail(requests, error)
+        with self._lock:
+            for request in reversed(again):
+                request.apart = True
+                self._waiting.appendleft(request)
+                self._rows += request.rows
+            self._end()
+
+
+def _fail(requests: Sequence[Request], error: BaseException) -> None:
+    with waking_together():
+        for request in requests:
+            request.done.set_exception(error)
+
+
+def _hand_out(
+    requests: Sequence[Request], results: Sequence[Array], axes: Sequence[Axis], size: int
+) -> None:
+    """Write each compute's rows where it wants them."""
+    begin = 0
+    with waking_together():
+        for request in requests:
+            try:
+                with request.cancellation.section() as wanted:
+                    if wanted:
+                        request.write(results, axes, begin, size)
+            except BaseException as error:
+                request.done.set_exception(error)
+            else:
+                request.done.set_result(None)
+            begin += request.rows

@@ -1,0 +1,31 @@
+"""Arrays joined along an axis, and their rows: what lies at some places of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from webnn_py.ir import Array, Shape
+
+
+def joined(parts: Sequence[Array], axis: int, shape: Shape, row: int) -> Array:
+    """Arrays one behind the other, with copies of the last row up to a shape.
+
+    Args:
+        parts: Of one data type, and one shape but for the axis.
+        axis: Along which they are joined.
+        shape: Of the result.
+        row: How many places along the axis make a row.
+    """
+    if parts[0].shape == shape:
+        return parts[0]
+    missing = shape[axis] - sum(part.shape[axis] for part in parts)
+    last = places(parts[-1], axis, parts[-1].shape[axis] - row, row)
+    made = np.empty(shape, parts[0].dtype)
+    return np.concatenate([*parts, *[last] * (missing // row)], axis, out=made)
+
+
+def places(array: Array, axis: int, begin: int, count: int) -> Array:
+    """A view of some places along an axis."""
+    return array[(slice(None),) * axis + (slice(begin, begin + count),)]
