@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from onnx import ModelProto, checker
 
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.engines.onnx_lowering import Names, lower_graph, why_not_lowered
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph, Node, titled
@@ -23,8 +23,9 @@ def to_onnx(graph: MLGraph) -> ModelProto:
 
     Inputs, outputs and constants keep their names; an output of an input's name, which ONNX does
     not allow, and what has none get others. Nodes are called by their labels, or by their operators
-    where they have none; an operator that ONNX composes of several has the label as a prefix. The
-    model was checked by `onnx.checker`, shapes and data types included.
+    where they have none; an operator that ONNX composes of several has the label as a prefix. Open
+    dimensions keep their names, and what follows from them is calculated by the model; their bounds
+    are not said there. The model was checked by `onnx.checker`, shapes and data types included.
 
     Args:
         graph: What to write.
@@ -32,10 +33,14 @@ def to_onnx(graph: MLGraph) -> ModelProto:
     Raises:
         ValidationError: It is no MLGraph.
         InvalidStateError: It is destroyed.
-        NotSupportedError: ONNX has no operators that compute some of the nodes; all are listed.
+        NotSupportedError: ONNX has no operators that compute some of the nodes, all of which are
+            listed, or none that do so for open dimensions.
     """
     target = Target(lambda node: why_not_lowered(node) is None, evaluate)
-    recipe = decompose(compiled_of(graph).recipe, target)
+    try:
+        recipe = decompose(compiled_of(graph).recipe, target)
+    except ValidationError as error:
+        raise NotSupportedError(f"to_onnx: {error}") from error
     _check(recipe.nodes)
     model = lower_graph(recipe, _names(recipe)).model
     if model.ByteSize() <= CHECKED_BYTES:

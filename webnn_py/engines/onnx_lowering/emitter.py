@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
+from webnn_py.core.dimensions import is_dimension, is_open
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.engines.onnx_lowering import sizes
 from webnn_py.ir import Array, Node
 
 OPSET = 21
@@ -64,6 +66,7 @@ class Emitter:
     Args:
         taken: Names that belong to inputs, outputs and constants of the graph.
         instead: Lowerings of some operators for those that are registered.
+        sources: Inputs that have the open sizes, and the axes.
 
     Attributes:
         nodes: What was written.
@@ -73,6 +76,7 @@ class Emitter:
 
     taken: set[str] = field(default_factory=set)
     instead: Mapping[str, Lowering] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
@@ -123,6 +127,9 @@ class Emitter:
         **attributes: Any,
     ) -> list[Tensor | None]:
         """Write a node of several outputs: their data types, None for one that nobody wants."""
+        for name, value in attributes.items():
+            if is_open(sizes.flat(value)):
+                raise NotLowered(f"ONNX takes no open dimension as {name}, which is {value}")
         made = [None if t is None else Tensor(self.name(), t) for t in outputs]
         given = list(inputs)
         while given and given[-1] is None:
@@ -143,7 +150,9 @@ class Emitter:
         return made
 
     def constant(self, values: Any, data_type: str = "int64") -> Tensor:
-        """A constant; one for all uses of the same contents."""
+        """A constant, or what follows from open dimensions; one for all uses of the same."""
+        if is_open(sizes.flat(values)):
+            return self._measured(values, data_type)
         dtype = np.dtype(bool) if data_type == "bool" else DTYPES[data_type].numpy
         with np.errstate(over="ignore"):
             array = np.asarray(values, dtype)
@@ -153,6 +162,39 @@ class Emitter:
             self.initializers[name] = array
             self._known[key] = Tensor(name, data_type)
         return self._known[key]
+
+    def _measured(self, values: Any, data_type: str) -> Tensor:
+        """A number, or a list of them, some of which follow from open sizes."""
+        key = (data_type, np.shape(values), str(sizes.flat(values)).encode())
+        if key not in self._known:
+            parts = [self._element(size) for size in sizes.flat(values)]
+            whole = self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+            made = whole if np.ndim(values) == 1 else self.reshape(whole, np.shape(values))
+            self._known[key] = self.cast(made, data_type)
+        return self._known[key]
+
+    def _element(self, size: Any) -> Tensor:
+        if not is_dimension(size):
+            return self.constant([size])
+        known: dict[str, sizes.Measured] = {}
+        for name in size.names:
+            if name not in self.sources:
+                raise NotLowered(f"no input has a dimension that is just {name}")
+            source, axis = self.sources[name]
+            known[name] = sizes.Measured(self._calculated, self._size(source, axis))
+        made: Tensor = sizes.measured(size, known)
+        return made
+
+    def _size(self, source: str, axis: int) -> Tensor:
+        """A dimension of an input, as a list of one number."""
+        key = ("Shape", (axis,), source.encode())
+        if key not in self._known:
+            of = Tensor(source, "int64")
+            self._known[key] = self.op("Shape", of, start=axis, end=axis + 1)
+        return self._known[key]
+
+    def _calculated(self, kind: str, *operands: Any) -> Tensor:
+        return self.op(kind, *(self.constant([x]) if type(x) is int else x for x in operands))
 
     def like(self, value: Any, x: Tensor) -> Tensor:
         """A scalar of a tensor's data type."""

@@ -8,7 +8,10 @@ from types import MappingProxyType
 
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
+from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
+from webnn_py.core.errors import ValidationError
+from webnn_py.engines.onnx_lowering import sizes
 from webnn_py.engines.onnx_lowering.emitter import (
     CODES,
     IR_VERSION,
@@ -60,7 +63,7 @@ def why_not_lowered(node: Node) -> str | None:
     """Why ONNX has no operators that compute a node, if so."""
     try:
         lower_alone(node)
-    except NotLowered as error:
+    except (NotLowered, ValidationError) as error:  # the latter of open dimensions
         return str(error)
     return None
 
@@ -71,7 +74,9 @@ def lower_alone(node: Node, instead: Mapping[str, Lowering] = NONE) -> Emitter:
     Raises:
         NotLowered: ONNX has no operators that compute it.
     """
-    e = Emitter(instead=instead)
+    shapes = [value.shape for value in (*node.operands, *node.outputs)]
+    names = symbols_of([*node.attrs.values(), *shapes])
+    e = Emitter(instead=instead, sources=dict.fromkeys(names, ("x", 0)))
     lower(e, node, [None if v is None else Tensor(e.name("x"), v.data_type) for v in node.inputs])
     return e
 
@@ -88,7 +93,8 @@ def lower_graph(
         instead: Lowerings of some operators, for an engine that does not compute those of ONNX
             well enough.
     """
-    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead)
+    where = sizes.sources(zip(names.inputs, graph.inputs, strict=True))
+    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, where)
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
         tensors[value] = Tensor(name, value.data_type)
@@ -148,7 +154,7 @@ def _type_of(array: Array) -> str:
 
 
 def _info(name: str, value: Value) -> ValueInfoProto:
-    return helper.make_tensor_value_info(name, CODES[value.data_type], list(value.shape))
+    return helper.make_tensor_value_info(name, CODES[value.data_type], sizes.named(value.shape))
 
 
 def _inside(name: str, data_type: str, array: Array) -> TensorProto:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_open
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
 from webnn_py.ir import Node
@@ -75,7 +76,11 @@ def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
     padding = attrs["padding"]
     reach = [(n - 1) * d + 1 for n, d in zip(window, spread, strict=True)]
     starts, ends = [padding[0], padding[2]], [padding[1], padding[3]]
-    for i in (0, 1):
+    rounds_up = is_open(wanted) and attrs["output_shape_rounding"] == "ceil"
+    # What ONNX leaves out when it rounds up are windows that begin in the padding at the end.
+    if rounds_up and any((*ends, *(step > n for step, n in zip(steps, reach, strict=True)))):
+        raise NotLowered("ONNX rounds the number of windows over open dimensions otherwise")
+    for i in () if rounds_up else (0, 1):
         least = (wanted[i] - 1) * steps[i] + reach[i] - size[i] - starts[i]
         counted = (size[i] + starts[i] + ends[i] - reach[i]) // steps[i] + 1
         if counted != wanted[i]:
@@ -87,7 +92,15 @@ def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
         "strides": list(steps),
         "dilations": list(spread),
     }
-    return how, fits
+    return how | ({"ceil_mode": 1} if rounds_up else {}), fits
+
+
+def _is_global(node: Node) -> bool:
+    """Whether one window takes in all of a size that is open."""
+    attrs = node.attrs
+    size = dims(_shape(node, 0), attrs["layout"], "hw")
+    is_whole = tuple(attrs["window_dimensions"]) == tuple(size) and not any(attrs["padding"])
+    return is_whole and is_open(size) and set(attrs["dilations"]) == {1}
 
 
 def _padded(e: Emitter, x: Tensor, how: dict[str, Any], fill: float) -> Tensor:
@@ -102,6 +115,8 @@ def average_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """Padding left out of the count."""
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
+    if _is_global(node):
+        return e.reorder(e.op("GlobalAveragePool", moved), "nchw", layout)
     how, fits = _pooling(node)
     if fits:
         made = e.op("AveragePool", moved, count_include_pad=0, **how)
@@ -122,6 +137,8 @@ def l2_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """The second norm."""
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
+    if _is_global(node):
+        return e.reorder(e.op("GlobalLpPool", moved, p=2), "nchw", layout)
     how, fits = _pooling(node)
     if not fits:
         moved = _padded(e, moved, dict(how), 0)
@@ -136,6 +153,9 @@ def max_pool2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
         raise NotLowered(f"ONNX has no maximum pooling of {x.data_type}")
     layout = node.attrs["layout"]
     moved = e.reorder(x, layout, "nchw")
+    if _is_global(node):
+        greatest = e.op("ReduceMax", moved, e.constant([2, 3]), keepdims=1)
+        return e.reorder(greatest, "nchw", layout)
     how, fits = _pooling(node)
     if not fits:
         info = DTYPES[x.data_type]
