@@ -12,7 +12,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.ir import Array
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
@@ -59,29 +59,33 @@ class Run(AwaitedRun):
         """Buffers to read, and where to; a fence to wait for if nothing is to be read."""
         gpu = self._loaded.gpu
         self._submit_recorded()
-        with gpu.submit_lock:
+        run = self._dispatch
+        # What is only read back is not written yet, and a cancelled await need not wait for the
+        # driver, which may take as long as the work before.
+        section = self.cancellation.section() if run.written else contextlib.nullcontext()
+        with gpu.submit_lock, section:
+            if run.written:
+                self.check_not_cancelled()
+            run.check_usable()
+            for buffer, contents in run.uploads:
+                gpu.queue.write_buffer(buffer, 0, contents)
             encoder = gpu.encoder("MLAwaitedExecution")
-            for record in self._dispatch.before:
+            for record in run.before:
                 record(encoder)
-            self._loaded.record(encoder, self._dispatch.places)
-            for record in self._dispatch.after:
+            *first, last = self._loaded.pieces(run.places)
+            for piece in first:
+                record_pass(encoder, piece)
+                gpu.queue.submit([encoder.finish()])
+                encoder = gpu.encoder("MLAwaitedExecution")
+            record_pass(encoder, last)
+            for record in run.after:
                 record(encoder)
             staging = [
                 (gpu.staging.copy(encoder, place), self._outputs[number])
-                for number, place in self._dispatch.downloads.items()
+                for number, place in run.downloads.items()
             ]
             fence = None if staging else gpu.staging.fence(encoder)
-            commands = encoder.finish()
-            # What is only read back is not written yet, and a cancelled await need not wait for the
-            # driver, which may take as long as the work before.
-            written = self._dispatch.written
-            with self.cancellation.section() if written else contextlib.nullcontext():
-                if written:
-                    self.check_not_cancelled()
-                self._dispatch.check_usable()
-                for buffer, contents in self._dispatch.uploads:
-                    gpu.queue.write_buffer(buffer, 0, contents)
-                gpu.queue.submit([commands])
+            gpu.queue.submit([encoder.finish()])
         return staging, fence
 
     def memory(self) -> tuple[list[Region], list[Region]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -68,6 +68,7 @@ class LoadedGraph:
         self._io: dict[Value, Binding] = {}
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
+        self._shared = False
         self._check_sizes()
         pipelines = gpu.pipelines.get_all((kernel.name, kernel.code) for kernel in kernels)
         self._place_constants()
@@ -190,7 +191,23 @@ class LoadedGraph:
             places: Where each input and output lies. No output shares a buffer with an input.
             name: Under what `repeat` may find the same again.
         """
+        self.share()
         self._commands.get(places, self._commands_for, name).encode(compute)
+
+    def share(self) -> None:
+        """Know that commands use the intermediates which are submitted at any time, by anyone."""
+        if not self._shared:
+            with self.gpu.submit_lock:  # a run in pieces is over, and none begins
+                self._shared = True
+
+    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[DispatchCommands]:
+        """One run, to be submitted piece by piece under the device's `submit_lock`.
+
+        So the device begins while the rest is being recorded. It is one piece if the intermediates
+        may be used in between by others.
+        """
+        commands = self._commands.get(places, self._commands_for)
+        return [commands] if self._shared else commands.pieces
 
     def repeat(self, name: Hashable) -> DispatchCommands | None:
         """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""
@@ -198,10 +215,9 @@ class LoadedGraph:
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
         """Record one run into a GPUCommandEncoder with no open pass; as `encode`."""
+        self.share()
         with device_errors("recording a graph"):
-            compute = encoder.begin_compute_pass()
-            self.encode(compute, places)
-            compute.end()
+            record_pass(encoder, self._commands.get(places, self._commands_for))
 
     def held(self) -> Held:
         """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
@@ -228,6 +244,13 @@ class _LoadedApart(LoadedGraph):
         self._own, self._io = dict(self._own), {}
         self._place_intermediates()
         self._steps = [self._fixed(step) for step in checkpoints(self._steps)]
+
+
+def record_pass(encoder: Any, commands: DispatchCommands) -> None:
+    """Record dispatches as a pass of a GPUCommandEncoder."""
+    compute = encoder.begin_compute_pass()
+    commands.encode(compute)
+    compute.end()
 
 
 def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:

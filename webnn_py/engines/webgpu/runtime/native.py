@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 
+DISPATCHES_A_SUBMISSION = 8
+"""Dispatches that are recorded in the time that a submission takes."""
 NO_PAUSE = 1e-4
 """Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
 LONGEST_PAUSE = 2e-3
@@ -253,15 +256,35 @@ class DispatchCommands:
         dispatches: Pipeline, bind group, workgroups (x, y, z), and how many times in a row.
     """
 
-    __slots__ = ("_calls", "_dispatches", "_native")
+    __slots__ = ("_calls", "_dispatches", "_native", "_pieces")
 
     def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
         self._native = RECORDING.there
+        self._pieces: list[DispatchCommands] = []
         self._dispatches = dispatches
         self._calls = [
             (pipeline._internal, group._internal, x, y, z, times)
             for pipeline, group, x, y, z, times in (dispatches if self._native else ())
         ]
+
+    @property
+    def pieces(self) -> Sequence[DispatchCommands]:
+        """The same in parts, so that the device runs one while the next is recorded.
+
+        Submitting costs about as much as recording eight dispatches, which take the device about as
+        long as the recording: so few parts waste least.
+        """
+        if not self._pieces:
+            count = len(self._dispatches)
+            most = max(math.isqrt(count // DISPATCHES_A_SUBMISSION), 1)
+            ends = [count * part // most for part in range(most + 1)]
+            self._pieces = [self]
+            if most > 1:
+                self._pieces = [
+                    DispatchCommands(self._dispatches[begin:end])
+                    for begin, end in itertools.pairwise(ends)
+                ]
+        return self._pieces
 
     def encode(self, compute: Any) -> None:
         """Record into an open compute pass."""

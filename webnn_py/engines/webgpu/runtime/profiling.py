@@ -19,7 +19,7 @@ from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
 from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
@@ -146,7 +146,8 @@ class DeviceClock:
         for first in range(0, len(commands), MOST_PASSES):
             encoder = self._gpu.encoder("profile")
             stamped = Stamped(self._gpu, encoder, commands[first : first + MOST_PASSES])
-            self._gpu.queue.submit([encoder.finish()])
+            with self._gpu.submit_lock:
+                self._gpu.queue.submit([encoder.finish()])
             found += stamped.read()
         return found
 
@@ -169,9 +170,8 @@ class HostClock:
     def _run(self, commands: DispatchCommands) -> None:
         gpu = self._gpu
         encoder = gpu.encoder("profile")
-        compute = encoder.begin_compute_pass()
-        commands.encode(compute)
-        compute.end()
+        record_pass(encoder, commands)
         fence = gpu.staging.fence(encoder)
-        gpu.queue.submit([encoder.finish()])
+        with gpu.submit_lock:
+            gpu.queue.submit([encoder.finish()])
         gpu.staging.wait(fence)

@@ -11,7 +11,7 @@ from webnn_py.core.errors import MLError
 from webnn_py.engines.device import SlicedRun
 from webnn_py.engines.webgpu.runtime import native, resources
 from webnn_py.engines.webgpu.runtime.commands import Uses
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
 from webnn_py.engines.webgpu.runtime.profiling import MOST_PASSES, Stamped, has_clock, steps_of
 
@@ -149,9 +149,7 @@ class SlicedGraphRun(SlicedRun):
             measured = _Measurement(uses, stamps, parts, expected if known else None)
             self._unread.append(measured)
         else:
-            compute = encoder.begin_compute_pass()
-            whole[0].encode(compute)
-            compute.end()
+            record_pass(encoder, whole[0])
         self._advance(parts)
         return self._done == self._whole
 

@@ -1,0 +1,117 @@
+"""Awaited runs of many kernels are submitted in pieces, and nobody comes between these."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.graphs import normal
+from tests.internals import executable_of
+from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, ml
+
+SIZE = 24
+LAYERS = 40
+X = normal(SIZE, SIZE)
+
+
+def chain(context: MLContext) -> MLGraph:
+    """Products, one kernel each: a value that another run overwrites shows in the result."""
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", [SIZE, SIZE])
+    h = x
+    for seed in range(LAYERS):
+        rotation, _ = np.linalg.qr(normal(SIZE, SIZE, seed=seed))
+        h = b.matmul(h, b.constant(np.ascontiguousarray(rotation, np.float32)))
+    return b.build_sync({"y": h})
+
+
+@pytest.fixture
+def fresh() -> Any:
+    with ml.create_context_sync(device_type="gpu") as context:
+        yield context
+
+
+def pieces(graph: MLGraph) -> int:
+    loaded = executable_of(graph).loaded
+    ends = (*loaded.graph.inputs, *(value for _, value in loaded.graph.outputs))
+    return len(loaded.pieces({value: loaded.io_buffer(value) for value in ends}))
+
+
+def test_only_graphs_that_nobody_records_run_in_pieces(fresh: MLContext) -> None:
+    graph = chain(fresh)
+    assert pieces(graph) == 2
+    x, y = (fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True) for _ in range(2))
+    fresh.dispatch(graph, {"x": x}, {"y": y})
+    assert pieces(graph) == 1
+    recorded = chain(fresh)
+    MLCommandEncoder(fresh).dispatch(recorded, {"x": X}, {"y": y})
+    assert pieces(recorded) == 1
+
+
+def test_a_small_graph_is_one_piece(fresh: MLContext) -> None:
+    b = MLGraphBuilder(fresh)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [2]))})
+    assert pieces(graph) == 1
+
+
+@pytest.mark.parametrize("mode", ["dispatch", "encoder", "slices", "profile", "awaited"])
+def test_runs_of_one_graph_in_other_threads_and_modes(fresh: MLContext, mode: str) -> None:
+    graph = chain(fresh)
+    inputs = [X * (1 + i) for i in range(24)]
+    expected = [x.astype(np.float64) for x in inputs]
+    for seed in range(LAYERS):
+        rotation, _ = np.linalg.qr(normal(SIZE, SIZE, seed=seed))
+        expected = [x @ rotation for x in expected]
+    started, stop = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    def disturb() -> None:
+        y = fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True)
+        x = fresh.create_tensor_sync("float32", [SIZE, SIZE], writable=True)
+        fresh.write_tensor(x, -X)
+        try:
+            while not stop.is_set():
+                once(x, y)
+                started.set()
+        except BaseException as error:
+            failed.append(error)
+            started.set()
+
+    def once(x: Any, y: Any) -> None:
+        if mode == "dispatch":
+            fresh.dispatch(graph, {"x": x}, {"y": y})
+            fresh.flush()
+        elif mode == "profile":
+            graph.profile({"x": -X}, runs=1)
+        elif mode == "awaited":
+            asyncio.run(compute(-X))
+        elif mode == "encoder":
+            encoder = MLCommandEncoder(fresh)
+            encoder.dispatch(graph, {"x": x}, {"y": y})
+            fresh.device.queue.submit([encoder.finish()])
+        else:
+            job, done = fresh.slice_dispatch(graph, {"x": -X}, {"y": y}), False
+            while not done:
+                encoder = MLCommandEncoder(fresh)
+                done = encoder.dispatch_slice(job, budget_ms=0.02)
+                fresh.device.queue.submit([encoder.finish()])
+
+    async def compute(x: Any) -> Any:
+        return (await MLAwaitedExecution(fresh).compute(graph, {"x": x}))["y"]
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*map(compute, inputs))
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    started.wait()
+    results = asyncio.run(main())
+    stop.set()
+    thread.join()
+    assert not failed
+    for got, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
