@@ -14,6 +14,10 @@ make_venv samples
 scripts/setup-vulkan.sh
 mkdir -p out
 
+sample samples/photo_classifier.py
+photo=$("$VENV/bin/python" -c 'from sklearn.datasets import load_sample_images as l; print(l().filenames[0])')
+sample -m webnn_py run out/efficientnet_lite0.onnx --input "$photo" --labels out/imagenet.txt \
+  --mean 0.498 --std 0.502
 sample samples/digits.py
 sample samples/asyncio_server.py
 
