@@ -22,11 +22,16 @@ def reference() -> MLContext:
 
 
 @pytest.fixture(scope="session", params=["all features", "no features"])
-def each_device(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[MLContext]:
+def each_device(request: pytest.FixtureRequest) -> MLContext:
     """A context with what the adapter offers, and one on a device with WebGPU's least."""
-    if request.param == "all features":
-        yield gpu
-        return
+    name = "gpu" if request.param == "all features" else "plain"
+    found: MLContext = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture(scope="session")
+def plain(gpu: MLContext) -> Iterator[MLContext]:
+    """A context on a device with WebGPU's least."""
     device = gpu.device.adapter.request_device_sync(
         required_features=[], required_limits=FEWEST_BINDINGS
     )

@@ -10,7 +10,7 @@ import pytest
 
 from tests.internals import engine_of
 from webnn_py import MLContext, OperationError
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
 
@@ -41,26 +41,26 @@ def device(gpu: MLContext) -> Counting:
 
 def test_each_code_is_compiled_once(device: Counting) -> None:
     cache = PipelineCache(device)
-    kernels = [(f"k{i}", KERNEL.format(i % 5)) for i in range(20)]
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i % 5))) for i in range(20)]
     made = cache.get_all(kernels)
     assert device.made == 5
     assert made == made[:5] * 4
     assert len(set(map(id, made))) == 5
     assert cache.get_all(reversed(kernels)) == made[::-1]
-    assert cache.get(*kernels[3]) is made[3]
+    assert cache.get("k3", KERNEL.format(3)) is made[3]
     assert device.made == 5
 
 
 def test_several_threads_make_them(device: Counting) -> None:
-    PipelineCache(device).get_all((f"k{i}", KERNEL.format(i)) for i in range(50))
+    PipelineCache(device).get_all((f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(50))
     several = (os.cpu_count() or 1) > 1
     assert (threading.current_thread().name in device.threads) != several
 
 
 def test_the_kernel_that_fails_is_named(device: Counting) -> None:
     cache = PipelineCache(device)
-    kernels = [(f"k{i}", KERNEL.format(i)) for i in range(9)]
-    kernels[6] = ("broken", "fn main() { nonsense }")
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(9)]
+    kernels[6] = ("broken", PipelineKey("fn main() { nonsense }"))
     with pytest.raises(OperationError, match="compiling the kernel broken"):
         cache.get_all(kernels)
     del kernels[6]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from webnn_py.engines.webgpu.compiler.expressions import Scope, adapted, template
-from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ops.declare import REGISTRY, Operator
 
 DEVICES = {"with all features": Features(), "with none": Features(f16=False, int64=False)}

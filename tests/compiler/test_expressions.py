@@ -14,7 +14,6 @@ from hypothesis import given
 from tests.compiler.declared import DEVICES, written
 from webnn_py.engines.webgpu.compiler import wgsl
 from webnn_py.engines.webgpu.compiler.expressions import Scope, adapted, express, template
-from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
 from webnn_py.engines.webgpu.compiler.wgsl import (
     COMPARISONS,
     Binary,
@@ -24,6 +23,7 @@ from webnn_py.engines.webgpu.compiler.wgsl import (
     Operand,
     Unary,
 )
+from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ops.declare import REGISTRY
 
 FLOAT = storage_of("float32", Features())

@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.compiler.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT,
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY

@@ -8,7 +8,7 @@ from tests.compiler.compiled import kernels
 from tests.golden import Golden
 from tests.graphs import Build, normal
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 
 
 def chain(builder: MLGraphBuilder) -> dict[str, MLOperand]:

@@ -13,7 +13,7 @@ from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ops.declare import REGISTRY
 
 Outputs = dict[str, MLOperand]

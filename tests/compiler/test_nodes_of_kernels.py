@@ -9,7 +9,7 @@ from tests.compiler.test_fusion import KERNELS
 from tests.graphs import Build
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 
 Outputs = dict[str, MLOperand]
 

@@ -55,6 +55,8 @@ CONTRACT = {
         "engine": None,
         "export_to_gpu": "tensor",
         "flush": "",
+        "load_program_async": "path",
+        "load_program_sync": "path",
         "from_dlpack": "value",
         "load_graph_async": "path * verify",
         "load_graph_sync": "path * verify",
@@ -74,6 +76,7 @@ CONTRACT = {
     },
     "MLContextLostInfo": {"message": None},
     "MLGraph": {
+        "compile_to": "path sizes",
         "destroy": "",
         "inputs": None,
         "output_shapes": "sizes",
@@ -92,6 +95,7 @@ CONTRACT = {
     "MLCommandEncoder": {
         "dispatch": "graph inputs outputs",
         "dispatch_slice": "job * budget_ms",
+        "execute": "program arguments",
         "finish": "* label",
         "initialize_graph": "graph constants",
     },
@@ -112,6 +116,23 @@ CONTRACT = {
         "roof": None,
         "share": None,
         "step": None,
+    },
+    "MLProgram": {
+        "append": "sequence repeat",
+        "argument": "name data_type shape",
+        "arguments": None,
+        "buffer": "data_type shape initial",
+        "compile_async": "",
+        "compile_sync": "",
+        "run_async": "arguments sync",
+        "run_sync": "arguments",
+        "save": "path",
+        "sequence": "",
+    },
+    "MLProgramBuffer": {"data_type": None, "name": None, "shape": None},
+    "MLProgramSequence": {
+        "compute": "wgsl resources workgroups entry_point constants",
+        "dispatch": "graph inputs outputs",
     },
     "MLPromise": {"done": None},
     "MLSlicedDispatch": {"done": None, "progress": None},
@@ -332,7 +353,7 @@ def test_sections_that_sources_name_are_there() -> None:
             text = (spec / file).read_text(encoding="utf-8")
             assert (f"| {row} |" if row else f"\n## {section}\n") in text, (name, file)
             cited.add(file)
-    assert cited == {"deviations.md", "execution.md", "saved_graphs.md"}
+    assert cited == {"deviations.md", "execution.md", "programs.md", "saved_graphs.md"}
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
+from webnn_py.api.awaited_run import Points, finished, raised
 from webnn_py.api.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Sizes
-from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.operation import Memory, ordered_operation
+from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
-from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import AwaitedRun, Executable
-from webnn_py.ordering.operation import Run
-from webnn_py.ordering.timeline import Timeline, TimelinePoint, points
-
-Points = tuple[TimelinePoint, ...]
-NO_MEMORY: Memory = ((), ())
+from webnn_py.ordering.timeline import TimelinePoint, points
 
 
 class MLAwaitedExecution(Suggesting):
@@ -118,8 +114,8 @@ class MLAwaitedExecution(Suggesting):
                 return self._compile_first(compiled, sizes, given, waits)
             run = self._start(executable, given)
         except Exception as error:
-            return _raised(error)
-        return self._finish(run, given, waits)
+            return raised(error)
+        return finished(self._session, run, given, waits)
 
     def _given(
         self, compiled: CompiledGraph, signature: Signature, inputs: Any, outputs: Any
@@ -162,45 +158,4 @@ class MLAwaitedExecution(Suggesting):
         executable = await session.run_on_builder(
             functools.partial(compiled.executable, session, sizes=sizes)
         )
-        return await self._finish(self._start(executable, given), given, waits)
-
-    async def _finish(self, run: AwaitedRun, given: Arguments, waits: Points) -> dict[str, Any]:
-        with self._session.queue.loss():
-            self._session.check_alive()
-            await self._wait(run, given, waits)
-        return given.results(run.results())
-
-    async def _wait(self, run: AwaitedRun, given: Arguments, waits: Points) -> None:
-        session = self._session
-        queue = session.queue
-        in_order = bool(waits) or given.on_tensors
-        shares = queue.keeps_order and (given.writes_given or session.device is not None)
-        memory = run.memory() if in_order or shares else NO_MEMORY
-        if not (in_order or any(memory)):
-            begin = functools.partial(session.begin_on_worker, run.begin, run.done.set_exception)
-            run.when_there_is_room(begin)
-            await self._end(run, given)
-            return
-        signalled: Timeline | None = None
-        if any(point.signal is not None for point in waits):
-            signalled = Timeline()
-            waits = (*waits, signalled(signal=1))
-        operation = ordered_operation(
-            given, run.begin, run.done.set_exception, run.cancellation, waits, memory
-        )
-        queue.submit(operation)
-        await self._end(run, given, functools.partial(queue.withdraw, operation))
-        if signalled is not None:
-            await signalled.wait_async(1)
-
-    async def _end(self, run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -> None:
-        try:
-            # What nobody sees may be written after the await has ended.
-            await wait_or_cancel(run.done, run.cancellation, withdraw, settle=given.writes_given)
-        finally:
-            run.release()
-
-
-async def _raised(error: Exception) -> Any:
-    """What an awaitable gives that failed before it was awaited."""
-    raise error
+        return await finished(session, self._start(executable, given), given, waits)

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.context import MLContext
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.recording import SessionNodes
+from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType

@@ -23,7 +23,7 @@ from webnn_py.core.completion import Cancellation, check_may_block, wait_or_canc
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
-from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.messages import Suggesting
 from webnn_py.ir import Array
 from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -39,9 +39,6 @@ class MLContext(Slicing, Loading, Suggesting):
 
     Source: WebNN 2026, "MLContext interface"; webnn_py, spec/execution.md, "Child processes".
     """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
 
     @property
     def device_type(self) -> MLDeviceType:
@@ -416,16 +413,3 @@ class MLContext(Slicing, Loading, Suggesting):
     def __repr__(self) -> str:
         state = "lost " if self._session.lost.done else ""
         return f"<{state}MLContext {self.device_type} {self.engine}>"
-
-
-def session_of(context: object) -> Session:
-    """What stands behind a context.
-
-    Raises:
-        ValidationError: It is none.
-        ContextLostError: It is lost.
-    """
-    if not isinstance(context, MLContext):
-        raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
-    context._session.check_alive()
-    return context._session

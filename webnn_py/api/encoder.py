@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.program import MLProgram, record_program
+from webnn_py.api.session import session_of
 from webnn_py.api.slicing import MLSlicedDispatch, record_slice
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import check_not_held
@@ -148,6 +150,32 @@ class MLCommandEncoder(Suggesting):
         Source: webnn_py, spec/execution.md, "Slices".
         """
         return record_slice(self._session, self._commands, job, budget_ms)
+
+    def execute(self, program: MLProgram, arguments: Mapping[str, Any] | None = None) -> None:
+        """Record one run of a program. One that is not compiled is so first.
+
+        Args:
+            program: Made by this context.
+            arguments: Every argument by name: a GPUBuffer, {"buffer", "offset", "size"} in bytes,
+                an MLTensor, or for those that are only read an array or buffer in host memory (read
+                before this returns). Nothing that is written shares memory with anything else.
+
+        Raises:
+            ValidationError: `program` is no MLProgram, or as `MLProgram.compile_sync`.
+            DataError: A name, data type, size, context or device does not fit; nothing was
+                recorded.
+            InvalidStateError: This encoder is finished, a pass of the user's is open, a tensor is
+                exported, or work on one waits for a timeline.
+            NotSupportedError: As `MLProgram.compile_sync`.
+            OperationError: The device failed.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Running".
+        """
+        self._commands.check_open()
+        self._session.check_alive()
+        _check_not_held("argument", arguments)
+        record_program(program, self._session, self._commands, arguments)
 
     def finish(self, *, label: str = "") -> Any:
         """End the recording.

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import Memory, ordered_operation
-from webnn_py.api.session import Session
+from webnn_py.api.session import Session, session_of
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError

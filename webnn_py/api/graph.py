@@ -12,11 +12,12 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.default_session import default_session
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.profile import MLProfile, profile_graph
+from webnn_py.api.program_file import write_graph
 from webnn_py.api.recording import read_recipe
 from webnn_py.core.completion import check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
-from webnn_py.ops.replay import output_shapes
+from webnn_py.ops.replay import fix, output_shapes
 from webnn_py.storage.archive import Archive, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
 
@@ -157,6 +158,32 @@ class MLGraph(Suggesting):
         entries = graph_entries(self._compiled.recipe)
         with replacing(path) as stream:
             write_archive(stream, entries)
+
+    def compile_to(
+        self, path: str | os.PathLike[str], sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """Compile the graph for WebGPU and write it as a program, which runs without Python, too.
+
+        It has the inputs and outputs as arguments, and variants for devices with and without
+        optional features. No GPU is needed for it, whatever the graph's own context.
+
+        Args:
+            path: The file, by custom named `.mlprogram`.
+            sizes: A size for each open dimension, by its name, such as {"batch": 1}.
+
+        Raises:
+            ValidationError: A size is missing, unknown or out of its bounds, or an input and an
+                output have the same name.
+            InvalidStateError: The graph is destroyed, or `initialize_graph` has made inputs of it
+                constants.
+            NotSupportedError: A kernel would need more than WebGPU's default limits.
+            OperationError: There is no memory left.
+            OSError: The file cannot be written.
+
+        Source: webnn_py, spec/programs.md, "Files".
+        """
+        self._compiled.bound.check_free("compile_to")
+        write_graph(fix(self._compiled.recipe, {} if sizes is None else sizes), path)
 
     def __reduce__(self) -> tuple[Callable[[bytes], MLGraph], tuple[bytes]]:
         stream = io.BytesIO()

@@ -7,16 +7,15 @@ import os
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import MLGraph
+from webnn_py.api.program import MLProgram, load_program
 from webnn_py.api.recording import read_recipe
-from webnn_py.api.session import Session
+from webnn_py.api.session import Session, SessionOwner
 from webnn_py.core.errors import telling_of_memory
 from webnn_py.storage.archive import Archive
 
 
-class Loading:
+class Loading(SessionOwner):
     """The methods of a context that read files."""
-
-    _session: Session
 
     def load_graph_sync(self, path: str | os.PathLike[str], *, verify: bool = False) -> MLGraph:
         """Load a graph that `MLGraph.save` wrote, on whatever context, and compile it for this one.
@@ -58,6 +57,37 @@ class Loading:
         """
         work = functools.partial(_load, self._session, path, verify)
         return await self._session.run_on_builder(work)
+
+    def load_program_sync(self, path: str | os.PathLike[str]) -> MLProgram:
+        """Load a program that `MLProgram.save` wrote; GPU contexts only.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InvalidStateError: This is a CPU context.
+            DataError: The file is damaged or no saved program; the message says where.
+            NotSupportedError: The device lacks what the program needs; the message says what.
+            OSError: The file cannot be opened.
+            OperationError: The device refused a kernel, or has no memory left.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Files".
+        """
+        return load_program(self, path)
+
+    async def load_program_async(self, path: str | os.PathLike[str]) -> MLProgram:
+        """As `load_program_sync`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            path: The file.
+
+        Raises:
+            MLError: As `load_program_sync`.
+
+        Source: webnn_py, spec/programs.md, "Files".
+        """
+        return await self._session.run_on_builder(functools.partial(load_program, self, path))
 
 
 @telling_of_memory

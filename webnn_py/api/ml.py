@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from webnn_py.api.context import MLContext, session_of
+from webnn_py.api.context import MLContext
 from webnn_py.api.default_session import default_session, set_default_session
-from webnn_py.api.session import DEFAULT_ROOM, Session
+from webnn_py.api.session import DEFAULT_ROOM, Session, session_of
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType, MLPowerPreference

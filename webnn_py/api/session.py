@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from webnn_py.core import cooperation, forks
 from webnn_py.core.completion import Completion, tell_failure
 from webnn_py.core.devices import MLDeviceType
-from webnn_py.core.errors import ContextLostError, InvalidStateError
+from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
+from webnn_py.core.messages import shown
 from webnn_py.core.recently_used import Room
 from webnn_py.engines.base import Engine, EngineLimits, Executable
 from webnn_py.engines.executor import Listing, compile_on
@@ -186,6 +187,26 @@ class Session:
             return executor.submit(work)
         except RuntimeError as error:
             raise ContextLostError(f"this MLContext is lost: {error}") from None
+
+
+class SessionOwner:
+    """What a session stands behind: a context."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+
+def session_of(context: object) -> Session:
+    """What stands behind a context.
+
+    Raises:
+        ValidationError: It is none.
+        ContextLostError: It is lost.
+    """
+    if not isinstance(context, SessionOwner):
+        raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
+    context._session.check_alive()
+    return context._session
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()

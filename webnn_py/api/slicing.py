@@ -8,7 +8,7 @@ from typing import Any
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.session import Session
+from webnn_py.api.session import Session, SessionOwner
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import DataError, InvalidStateError, ValidationError
@@ -48,10 +48,8 @@ class MLSlicedDispatch(Suggesting):
         return f"<MLSlicedDispatch, {self.progress:.0%} recorded>"
 
 
-class Slicing:
+class Slicing(SessionOwner):
     """The method of a context that begins runs in slices."""
-
-    _session: Session
 
     def slice_dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]

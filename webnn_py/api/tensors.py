@@ -36,7 +36,7 @@ MOMENT = 0.002
 def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
     """A zeroed tensor; see `MLContext.create_tensor_sync`."""
     session.check_alive()
-    descriptor = _descriptor(data_type, shape)
+    descriptor = tensor_descriptor(data_type, shape)
     for name, flag in flags.items():
         convert.boolean(flag, f"option {name!r}")
     if flags["exportable"] and session.device_type != "gpu":
@@ -139,7 +139,12 @@ def _split(data_type: Any, shape: Any) -> tuple[Any, Any]:
     return data_type, shape
 
 
-def _descriptor(data_type: Any, shape: Any) -> Descriptor:
+def tensor_descriptor(data_type: Any, shape: Any) -> Descriptor:
+    """What a tensor is made of, of no type for constants alone and without open dimensions.
+
+    Raises:
+        ValidationError: Data type or shape is not valid.
+    """
     data_type, shape = _split(data_type, shape)
     name = dtypes.check(data_type)
     if name in dtypes.PACKED_4BIT:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from webnn_py.core.errors import InvalidStateError
 from webnn_py.ir import Shape
 
 
@@ -73,3 +74,11 @@ class BoundInputs:
         return frozenset(
             name for recorded in set(self._recorded) for name in recorded.constants.places
         )
+
+    def check_free(self, what: str) -> None:
+        """Raise an InvalidStateError if inputs are constants, or will be."""
+        if self.constants.places or self.pending_names():
+            raise InvalidStateError(
+                f"{what}: initialize_graph has made inputs of this graph constants; build one that"
+                " has them as constants"
+            )

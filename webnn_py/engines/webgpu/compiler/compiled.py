@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
-from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
 
@@ -99,7 +99,7 @@ def compile_graph(graph: Graph, features: Features) -> Compiled:
     steps = [
         (tuple(part.value for part in kernel.reads), (kernel.writes.value,)) for kernel in kernels
     ]
-    sizes = {value: storage_of(value.data_type, features).buffer_bytes(value.size) for value in own}
+    sizes = {value: buffer_bytes(value) for value in own}
     return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
 
 

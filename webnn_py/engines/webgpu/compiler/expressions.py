@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler import floats, int64, prelude, wgsl
-from webnn_py.engines.webgpu.compiler.storage import PAIR, Features, Storage, storage_of
 from webnn_py.engines.webgpu.compiler.wgsl import (
     ARITHMETIC,
     COMPARISONS,
@@ -25,6 +24,7 @@ from webnn_py.engines.webgpu.compiler.wgsl import (
     Operand,
     Unary,
 )
+from webnn_py.engines.webgpu.program.storage import PAIR, Features, Storage, storage_of
 
 BOOL = Storage("bool", "", "bool", 1, 0)
 """The type of a comparison, which no buffer holds."""

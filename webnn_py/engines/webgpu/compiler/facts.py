@@ -15,7 +15,7 @@ from webnn_py.engines.webgpu.compiler.lower import pointwise
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
-from webnn_py.engines.webgpu.compiler.storage import Features, parts_of, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
 RECOMPUTE_LIMIT = 4

@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.affine import Affine
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
-from webnn_py.engines.webgpu.compiler.storage import Features, Storage, parts_of, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
 MOST_COPIES = 16

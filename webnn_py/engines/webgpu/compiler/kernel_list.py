@@ -11,8 +11,8 @@ from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
-from webnn_py.engines.webgpu.compiler.storage import Features
 from webnn_py.engines.webgpu.compiler.structure import Structures
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
 

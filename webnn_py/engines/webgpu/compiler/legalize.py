@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.cropping import crop
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.shorten import shorten
 from webnn_py.engines.webgpu.compiler.stabilize import stabilize
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node
 from webnn_py.ops.operand import Inferred, MLOperand
 from webnn_py.passes.rewrite import Rewriter

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler import elementary, floats, int64
 from webnn_py.engines.webgpu.compiler.rounds import rounds_of
-from webnn_py.engines.webgpu.compiler.storage import PAIR, Storage
+from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 _OWN = {
     "wn_bits": "fn wn_bits(b: u32) -> f32 { return bitcast<f32>(b); }",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.storage import Features
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Descriptor, Node
 from webnn_py.ops.declare import result
 from webnn_py.ops.decompositions.casts import narrow, wide

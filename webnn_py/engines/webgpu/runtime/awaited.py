@@ -3,44 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
-from webnn_py.ir import Array
+from webnn_py.engines.webgpu.runtime.loaded import record_pass
+from webnn_py.engines.webgpu.runtime.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
 
 class Run(AwaitedRun):
-    """One awaited computation on a device."""
+    """One awaited computation on a device.
+
+    Args:
+        gpu: The device.
+        submit_recorded: Submits what the context has recorded and not yet submitted.
+        dispatch: What is recorded before and after, and where everything lies.
+        pieces: The commands of the computation, to be submitted piece by piece.
+        outputs: For each what was given, or None and what it is.
+    """
 
     def __init__(
         self,
+        gpu: Device,
         submit_recorded: Callable[[], None],
-        loaded: LoadedGraph,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
+        dispatch: Dispatch,
+        pieces: Callable[[Mapping[Value, Binding]], Sequence[Encodable]],
+        outputs: Sequence[tuple[Any, Descriptor]],
     ) -> None:
         super().__init__()
+        self._gpu = gpu
         self._submit_recorded = submit_recorded
-        self._loaded = loaded
-        self._given = [output for output in outputs if isinstance(output, np.ndarray)]
+        self._dispatch = dispatch
+        self._pieces = pieces
+        self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
-            np.empty(value.shape, DTYPES[value.data_type].numpy) if given is None else given
-            for given, (_, value) in zip(outputs, loaded.graph.outputs, strict=True)
+            np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
+            for given, made in outputs
         ]
-        self._dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
 
     def when_there_is_room(self, start: operation.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
-        in_flight = self._loaded.gpu.in_flight
+        in_flight = self._gpu.in_flight
 
         def begin() -> None:
             self.done.on_done(in_flight.release)
@@ -53,11 +66,11 @@ class Run(AwaitedRun):
         self.check_not_cancelled()
         with device_errors("submitting a graph"):
             staging, fence = self._submit()
-        self._loaded.gpu.reader.submit(self._read, staging, fence)
+        self._gpu.reader.submit(self._read, staging, fence)
 
     def _submit(self) -> tuple[list[tuple[Any, Array]], Any]:
         """Buffers to read, and where to; a fence to wait for if nothing is to be read."""
-        gpu = self._loaded.gpu
+        gpu = self._gpu
         self._submit_recorded()
         run = self._dispatch
         # What is only read back is not written yet, and a cancelled await need not wait for the
@@ -72,7 +85,7 @@ class Run(AwaitedRun):
             encoder = gpu.encoder("MLAwaitedExecution")
             for record in run.before:
                 record(encoder)
-            *first, last = self._loaded.pieces(run.places)
+            *first, last = self._pieces(run.places)
             for piece in first:
                 record_pass(encoder, piece)
                 gpu.queue.submit([encoder.finish()])
@@ -99,7 +112,7 @@ class Run(AwaitedRun):
         self._dispatch.uploads = []
 
     def _read(self, staging: list[tuple[Any, Array]], fence: Any) -> None:
-        gpu = self._loaded.gpu
+        gpu = self._gpu
         try:
             with device_errors("reading a graph's outputs"):
                 gpu.staging.read(staging, self.cancellation)

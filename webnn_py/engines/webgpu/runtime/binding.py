@@ -7,11 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from webnn_py.engines.webgpu.compiler.kernel_builder import Part
 from webnn_py.ir import Value
 from webnn_py.memory.overlap import Span
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.kernel_builder import Part
 
 T = TypeVar("T")
 PlacesKey = tuple[tuple[int, int], ...]

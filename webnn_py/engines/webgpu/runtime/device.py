@@ -13,7 +13,7 @@ import wgpu
 from webnn_py.core import forks
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import shown
-from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.commands import observe, unobserved
@@ -23,7 +23,6 @@ from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.semaphore import NonBlockingSemaphore
 from webnn_py.engines.webgpu.runtime.staging import Staging
 from webnn_py.engines.webgpu.runtime.weights import Weights
-from webnn_py.ir import Descriptor
 
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
@@ -66,22 +65,38 @@ class Device:
         forks.finalize(self, functools.partial(self.reader.shutdown, wait=False))
         self.pipelines = PipelineCache(device)
 
+    @property
+    def offers(self) -> tuple[frozenset[str], dict[str, int]]:
+        """The device's features and limits, by WebGPU's names."""
+        names = {"subgroup": "subgroups"}
+        features = frozenset(names.get(name, name) for name in self.handle.features)
+        words = {name: name.split("-") for name in self.handle.limits}
+        limits = {
+            first + "".join(word.capitalize() for word in rest): self.handle.limits[name]
+            for name, (first, *rest) in words.items()
+        }
+        return features, limits
+
     def encoder(self, label: str) -> Any:
         """A command encoder for commands that we submit ourselves."""
         return unobserved(self.handle).create_command_encoder(label=label)
 
-    def bind_group(self, layout: Any, resources: Sequence[Any]) -> Any:
-        """A bind group of resources in order, which are kept alive by others."""
-        entries = [{"binding": i, "resource": given} for i, given in enumerate(resources)]
+    def bind_group(
+        self, layout: Any, resources: Sequence[Any], bindings: Sequence[int] | None = None
+    ) -> Any:
+        """A bind group of resources, which are kept alive by others.
+
+        Args:
+            layout: Its layout.
+            resources: What is bound.
+            bindings: Their numbers, if they are not 0, 1, 2 and so on.
+        """
+        numbers = range(len(resources)) if bindings is None else bindings
+        entries = [
+            {"binding": number, "resource": given}
+            for number, given in zip(numbers, resources, strict=True)
+        ]
         return unobserved(self.handle).create_bind_group(layout=layout, entries=entries)
-
-    def bytes_of(self, tensor: Descriptor) -> int:
-        """Bytes of a tensor in a buffer: whole words."""
-        return storage_of(tensor.data_type, self.features).buffer_bytes(tensor.size)
-
-    def exact_bytes_of(self, tensor: Descriptor) -> int:
-        """Bytes that a tensor's elements take, which need not fill the last word."""
-        return storage_of(tensor.data_type, self.features).exact_bytes(tensor.size)
 
     def check_size(self, size: int, what: str) -> None:
         """Raise a NotSupportedError if no buffer of this device can be so large."""

@@ -13,7 +13,7 @@ import wgpu
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
-from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import uses_of
@@ -95,8 +95,7 @@ class DeviceQueue(Queue):
 
     def allocate(self, descriptor: Descriptor) -> Binding:
         """A zeroed buffer."""
-        storage = storage_of(descriptor.data_type, self.gpu.features)
-        size = storage.buffer_bytes(descriptor.size)
+        size = buffer_bytes(descriptor)
         return Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
 
     def target(self, storage: Any) -> Span:

@@ -1,4 +1,7 @@
-"""WebGPUEngine: what the device runs, and graphs compiled for it."""
+"""WebGPUEngine: what the device runs, and graphs compiled for it.
+
+The compiler is imported when the first graph is built: programs that are loaded run without it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,14 @@ from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import EngineLimits, Queue
 from webnn_py.engines.device import Commands, DeviceEngine
 from webnn_py.engines.profile import Roof
-from webnn_py.engines.webgpu.compiler.compiled import compile_graph
-from webnn_py.engines.webgpu.compiler.lower import has_lowering
-from webnn_py.engines.webgpu.compiler.sequences import is_sequence
+from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import resources, textures
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.ir import Graph, Node, Shape
@@ -42,6 +44,9 @@ class WebGPUEngine(DeviceEngine):
 
     def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
+        from webnn_py.engines.webgpu.compiler.lower import has_lowering
+        from webnn_py.engines.webgpu.compiler.sequences import is_sequence
+
         return has_lowering(node.op) or is_sequence(node, self.gpu.features)
 
     def takes(self, value: object) -> bool:
@@ -75,8 +80,19 @@ class WebGPUEngine(DeviceEngine):
 
     def compile(self, graph: Graph) -> WebGPUExecutable:
         """Generate kernels, make pipelines and buffers, upload constants."""
+        from webnn_py.engines.webgpu.compiler.compiled import compile_graph
+
         compiled = compile_graph(graph, self.gpu.features)
         return WebGPUExecutable(self.gpu, compiled, self._submit_recorded)
+
+    def load_program(self, plan: Plan) -> ProgramExecutable:
+        """Make pipelines and buffers of a compiled program.
+
+        Raises:
+            NotSupportedError: The device lacks what the program needs.
+            OperationError: The device refused a kernel, or has no memory left.
+        """
+        return ProgramExecutable(LoadedProgram(self.gpu, plan), self._submit_recorded)
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:

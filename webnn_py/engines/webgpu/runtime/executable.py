@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AwaitedRun, Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
-from webnn_py.engines.webgpu.compiler.compiled import Compiled
-from webnn_py.engines.webgpu.runtime import awaited, profiling
+from webnn_py.engines.webgpu.program.plan import Plan
+from webnn_py.engines.webgpu.runtime import profiling, resources
+from webnn_py.engines.webgpu.runtime.awaited import Run
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.program import LoadedProgram
+from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.compiled import Compiled
 
 
 class WebGPUExecutable(DeviceExecutable):
@@ -36,7 +42,16 @@ class WebGPUExecutable(DeviceExecutable):
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
-        return awaited.Run(self._submit_recorded, self.loaded, inputs, outputs)
+        loaded = self.loaded
+        dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
+        made = (value for _, value in loaded.graph.outputs)
+        return Run(
+            loaded.gpu,
+            self._submit_recorded,
+            dispatch,
+            loaded.pieces,
+            list(zip(outputs, made, strict=True)),
+        )
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
         """A step for each value that is stored, however many kernels make it."""
@@ -46,7 +61,7 @@ class WebGPUExecutable(DeviceExecutable):
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Into a `Recording`."""
         assert isinstance(commands, Recording)
-        commands.run(self.loaded, inputs, outputs)
+        commands.run_graph(self.loaded, inputs, outputs)
 
     def sliced(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> SlicedRun:
         """Over buffers that no other run uses meanwhile."""
@@ -78,3 +93,53 @@ class WebGPUExecutable(DeviceExecutable):
     def code(self) -> str:
         """The WGSL of every kernel, each once."""
         return self.compiled.code()
+
+
+class ProgramExecutable:
+    """A program's kernels and buffers on a device.
+
+    Args:
+        program: The program there.
+        submit_recorded: Submits what the context has recorded and not yet submitted.
+    """
+
+    def __init__(self, program: LoadedProgram, submit_recorded: Callable[[], None]) -> None:
+        self.program = program
+        self._submit_recorded = submit_recorded
+
+    @property
+    def plan(self) -> Plan:
+        """What was compiled."""
+        return self.program.plan
+
+    def describe(self) -> str:
+        """The arguments, and every step of the variant that runs."""
+        return self.program.plan.describe(self.program.variant)
+
+    def start(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> AwaitedRun:
+        """Check one awaited run.
+
+        Args:
+            inputs: What arguments hold at first, by name: the memory of a tensor, a resource of the
+                device, or an array that nobody else changes.
+            outputs: Where each that is written is to lie or go, by name: the same, or None where a
+                new array is to be made.
+
+        Raises:
+            DataError: Something does not fit; nothing has run.
+        """
+        program = self.program
+        dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
+        written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
+        return Run(program.gpu, self._submit_recorded, dispatch, program.pieces, written)
+
+    def record(
+        self, commands: Commands, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> None:
+        """Record one run into a `Recording`; arguments as for `start`, but all are given.
+
+        Raises:
+            DataError: Something does not fit; nothing was recorded.
+        """
+        assert isinstance(commands, Recording)
+        commands.run_program(self.program, inputs, outputs)

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import wgpu
@@ -14,15 +14,19 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.webgpu.compiler.compiled import Compiled
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
-from webnn_py.engines.webgpu.compiler.storage import PART_ALIGNMENT, host_dtype
+from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Descriptor, Value
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.compiled import Compiled
+    from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
 
 T = TypeVar("T")
 
@@ -70,7 +74,9 @@ class LoadedGraph:
         self._costs: Any = None
         self._shared = False
         self._check_sizes()
-        pipelines = gpu.pipelines.get_all((kernel.name, kernel.code) for kernel in kernels)
+        pipelines = gpu.pipelines.get_all(
+            (kernel.name, PipelineKey(kernel.code)) for kernel in kernels
+        )
         self._place_constants()
         self._place_intermediates()
         self._steps = [
@@ -83,17 +89,17 @@ class LoadedGraph:
     def _check_sizes(self) -> None:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
-            self.gpu.check_size(self.gpu.bytes_of(value), f"a tensor {Descriptor.__str__(value)}")
+            self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
 
     def _place_constants(self) -> None:
         for value in checkpoints(self.compiled.constants):
             array = self.graph.constants[value]
             upload = functools.partial(self._upload, value, array)
             buffer = self.gpu.weights.get(array, value.data_type, upload)
-            self._own[value] = Binding(buffer, 0, self.gpu.bytes_of(value))
+            self._own[value] = Binding(buffer, 0, buffer_bytes(value))
 
     def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
-        size = self.gpu.bytes_of(value)
+        size = buffer_bytes(value)
         data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
         buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
         with device_errors(f"uploading a constant of {size} bytes"):
@@ -108,7 +114,7 @@ class LoadedGraph:
             for slot, size in checkpoints(enumerate(plan.sizes))
         ]
         for value, slot in plan.slots.items():
-            self._own[value] = Binding(pool[slot], 0, self.gpu.bytes_of(value))
+            self._own[value] = Binding(pool[slot], 0, buffer_bytes(value))
 
     def _place_numbers(self) -> list[Binding | None]:
         """Where each kernel's numbers lie: all in one buffer."""
@@ -224,13 +230,13 @@ class LoadedGraph:
         arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
         buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
         ends = dict.fromkeys([*self.graph.inputs, *(value for _, value in self.graph.outputs)])
-        return arrays | buffers | {id(self): sum(map(self.gpu.bytes_of, ends))}
+        return arrays | buffers | {id(self): sum(map(buffer_bytes, ends))}
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
         with self._lock:
             if value not in self._io:
-                size = self.gpu.bytes_of(value)
+                size = buffer_bytes(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
 
@@ -246,7 +252,7 @@ class _LoadedApart(LoadedGraph):
         self._steps = [self._fixed(step) for step in checkpoints(self._steps)]
 
 
-def record_pass(encoder: Any, commands: DispatchCommands) -> None:
+def record_pass(encoder: Any, commands: Encodable) -> None:
     """Record dispatches as a pass of a GPUCommandEncoder."""
     compute = encoder.begin_compute_pass()
     commands.encode(compute)

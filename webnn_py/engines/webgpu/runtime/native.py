@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +22,8 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
+from webnn_py.engines.webgpu.runtime.pieces import pieces_of
 
-DISPATCHES_A_SUBMISSION = 8
-"""Dispatches that are recorded in the time that a submission takes."""
 NO_PAUSE = 1e-4
 """Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
 LONGEST_PAUSE = 2e-3
@@ -267,16 +265,15 @@ class DispatchCommands:
             for pipeline, group, x, y, z, times in (dispatches if self._native else ())
         ]
 
+    def __len__(self) -> int:
+        return len(self._dispatches)
+
     @property
     def pieces(self) -> Sequence[DispatchCommands]:
-        """The same in parts, so that the device runs one while the next is recorded.
-
-        Submitting costs about as much as recording eight dispatches, which take the device about as
-        long as the recording: so few parts waste least.
-        """
+        """The same in parts, so that the device runs one while the next is recorded."""
         if not self._pieces:
             count = len(self._dispatches)
-            most = max(math.isqrt(count // DISPATCHES_A_SUBMISSION), 1)
+            most = pieces_of(count)
             ends = [count * part // most for part in range(most + 1)]
             self._pieces = [self]
             if most > 1:
@@ -286,18 +283,20 @@ class DispatchCommands:
                 ]
         return self._pieces
 
-    def encode(self, compute: Any) -> None:
-        """Record into an open compute pass."""
+    def encode(self, compute: Any, repeat: int = 1) -> None:
+        """Record into an open compute pass, all of them so often in a row."""
         if not self._native:
-            public.encode(compute, self._dispatches)
+            for _ in checkpoints(range(repeat)):
+                public.encode(compute, self._dispatches)
             return
         handle = compute._internal
-        for pipeline, group, x, y, z, times in self._calls:
-            _set_pipeline(handle, pipeline)
-            _set_bind_group(handle, 0, group, 0, _NULL)
-            _dispatch(handle, x, y, z)
-            for _ in checkpoints(range(times - 1)) if times > 1 else ():
+        for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):
+            for pipeline, group, x, y, z, times in self._calls:
+                _set_pipeline(handle, pipeline)
+                _set_bind_group(handle, 0, group, 0, _NULL)
                 _dispatch(handle, x, y, z)
+                for _ in checkpoints(range(times - 1)) if times > 1 else ():
+                    _dispatch(handle, x, y, z)
 
 
 if RECORDING.there:

@@ -6,11 +6,15 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+import wgpu
+
 from webnn_py.core import cooperation
+from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 
 MOST_THREADS = 12
@@ -19,13 +23,41 @@ MOST_THREADS = 12
 RECENT_PIPELINES = 256
 """Pipelines kept though no graph has them: those of graphs built again, of texture formats."""
 
+_SUBGROUPS = "enable subgroups;"
+"""A directive that wgpu-native refuses, though it has what that enables."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineKey:
+    """What a pipeline is made of.
+
+    Attributes:
+        code: WGSL.
+        entry_point: Its function.
+        constants: What pipeline-overridable constants are.
+        bindings: The layout of its bind group; None for what the code has.
+    """
+
+    code: str
+    entry_point: str = "main"
+    constants: tuple[tuple[str, float], ...] = ()
+    bindings: tuple[BindingLayout, ...] | None = None
+
+    @classmethod
+    def of(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
+        """That of a program's kernel."""
+        code = shaders[kernel.shader]
+        return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)
+
 
 class PipelineCache:
     """The pipelines of a device, kept as long as a graph has them, and for a while after."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._pipelines: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self._pipelines: weakref.WeakValueDictionary[PipelineKey, Any] = (
+            weakref.WeakValueDictionary()
+        )
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
 
@@ -39,26 +71,27 @@ class PipelineCache:
         Raises:
             OperationError: The device refused the code.
         """
+        key = PipelineKey(code)
         with self._lock:
-            found = self._pipelines.get(code)
-        return self._made(name, code) if found is None else found
+            found = self._pipelines.get(key)
+        return self._made(name, key) if found is None else found
 
-    def get_all(self, kernels: Iterable[tuple[str, str]]) -> list[Any]:
+    def get_all(self, kernels: Iterable[tuple[str, PipelineKey]]) -> list[Any]:
         """The pipelines of several kernels, made on several threads: drivers take their time.
 
         Args:
-            kernels: Name and code of each, as for `get`.
+            kernels: Name of each, for messages, and what it is made of.
 
         Raises:
             OperationError: The device refused the code of one.
         """
         wanted = list(kernels)
         with self._lock:
-            found = {code: self._pipelines.get(code) for _, code in wanted}
-        lacking = {code: name for name, code in wanted if found[code] is None}
+            found = {key: self._pipelines.get(key) for _, key in wanted}
+        lacking = {key: name for name, key in wanted if found[key] is None}
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
         if threads <= 1:
-            found |= {code: self._made(name, code) for code, name in lacking.items()}
+            found |= {key: self._made(name, key) for key, name in lacking.items()}
         else:
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=cooperation.enable
@@ -69,14 +102,32 @@ class PipelineCache:
                     pool.shutdown(cancel_futures=True)
                     raise
             found |= zip(lacking, made, strict=True)
-        return [found[code] for _, code in wanted]
+        return [found[key] for _, key in wanted]
 
-    def _made(self, name: str, code: str) -> Any:
+    def _made(self, name: str, key: PipelineKey) -> Any:
+        device = self._device
+        code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
         with device_errors(f"compiling the kernel {name}"):
-            module = self._device.create_shader_module(code=code, label=name)
-            pipeline = self._device.create_compute_pipeline(
-                label=name, layout="auto", compute={"module": module, "entry_point": "main"}
-            )
+            compute = {
+                "module": device.create_shader_module(code=code, label=name),
+                "entry_point": key.entry_point,
+                "constants": dict(key.constants),
+            }
+            layout = "auto" if key.bindings is None else self._layout(key.bindings)
+            pipeline = device.create_compute_pipeline(label=name, layout=layout, compute=compute)
         with self._lock:
             self._recent.append(pipeline)
-            return self._pipelines.setdefault(code, pipeline)
+            return self._pipelines.setdefault(key, pipeline)
+
+    def _layout(self, bindings: Sequence[BindingLayout]) -> Any:
+        """The layout of a pipeline with one bind group, of buffers."""
+        entries = [
+            {
+                "binding": layout.binding,
+                "visibility": wgpu.ShaderStage.COMPUTE,
+                "buffer": {"type": layout.type, "min_binding_size": layout.min_size},
+            }
+            for layout in bindings
+        ]
+        group = self._device.create_bind_group_layout(entries=entries)
+        return self._device.create_pipeline_layout(bind_group_layouts=[group])

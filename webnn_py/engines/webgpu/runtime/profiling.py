@@ -6,15 +6,13 @@ import functools
 import itertools
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.profile import RunTime, StepTime, step_of, timed
-from webnn_py.engines.webgpu.compiler.compiled import Compiled
-from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -23,6 +21,9 @@ from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
 from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.compiled import Compiled
 
 MOST_PASSES = 2048
 """Passes whose timestamps one query set holds, on any device."""
@@ -74,6 +75,8 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
 
 def flops_of(node: Node) -> int:
     """As `flops`, also of what only this engine has: all steps of a recurrence in one node."""
+    from webnn_py.engines.webgpu.compiler.sequences import STEPS
+
     if node.op != STEPS:
         return flops(node)
     projected, weight = node.inputs[:2]

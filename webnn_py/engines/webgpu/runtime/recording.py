@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import wgpu
@@ -14,10 +14,13 @@ from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.engines.webgpu.runtime import public, resources
+from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.commands import observe_encoder
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.program import LoadedProgram
+from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 from webnn_py.ir import Value
 
@@ -97,14 +100,29 @@ class Recording(Commands):
         if not bound.initialized:
             self._uses.carry(bound.initialization(constants))
 
-    def run(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Record one run."""
+    def run_graph(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Record one run of a graph."""
         with self._errors("recording a graph"):
-            run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(self._gpu))
-            self._begin(run)
-            loaded.record(self._encoder, run.places)
-            for record in run.after:
-                record(self._encoder)
+            own = resources.fresh_buffers(self._gpu)
+            self._run(resources.place(loaded, inputs, outputs, own), loaded.record)
+
+    def run_program(
+        self, program: LoadedProgram, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> None:
+        """Record one run of a program."""
+        with self._errors("recording a program"):
+            own = resources.fresh_buffers(self._gpu)
+            self._run(place_arguments(program, inputs, outputs, own), program.record)
+
+    def _run(
+        self,
+        run: resources.Dispatch,
+        record_run: Callable[[Any, Mapping[Value, Binding]], None],
+    ) -> None:
+        self._begin(run)
+        record_run(self._encoder, run.places)
+        for record in run.after:
+            record(self._encoder)
 
     def slice(self, run: SlicedGraphRun, seconds: float) -> bool:
         """Record the next slice of a run; whether it is the last one."""

@@ -13,6 +13,7 @@ import wgpu
 
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown
+from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import public, textures
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -139,7 +140,8 @@ def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
     return count
 
 
-def _needs(buffer: Any, usage: int, what: str, why: str) -> None:
+def check_usage(buffer: Any, usage: int, what: str, why: str) -> None:
+    """Raise a DataError if a buffer was not made for this usage."""
     if not buffer.usage & usage:
         raise DataError(f"{what}: the buffer's usage lacks {why}")
 
@@ -162,8 +164,9 @@ def place(
         DataError: A resource does not fit; nothing was recorded.
     """
     run = Dispatch()
+    gpu = loaded.gpu
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
-        _place_input(loaded.gpu, run, value, resource, named("input", value.name), own)
+        _place_input(gpu, run, value, resource, named("input", value.name), own)
     taken = {place.buffer for place in run.places.values()}
     times = Counter(value for _, value in loaded.graph.outputs)
     for number, ((name, value), resource) in enumerate(
@@ -174,7 +177,7 @@ def place(
         if isinstance(resource, np.ndarray) or resource is None:
             run.downloads[number] = _computed(run, value, own)
         else:
-            _place_output(loaded, run, name, value, resource, own, taken)
+            _place_output(gpu, run, name, value, resource, own, taken)
     check_apart(run.written)
     return run
 
@@ -190,13 +193,13 @@ def place_apart(
     Raises:
         DataError: A resource does not fit; nothing was recorded.
     """
-    run = Dispatch()
+    gpu, run = loaded.gpu, Dispatch()
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
-        copy_input(loaded.gpu, run, value, resource, own)
+        copy_input(gpu, run, value, resource, own)
     for _, value in loaded.graph.outputs:
         _computed(run, value, own)
     for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
-        _place_output(loaded, run, name, value, resource, own, set())
+        _place_output(gpu, run, name, value, resource, own, set())
     check_apart(run.written)
     return run
 
@@ -218,7 +221,6 @@ def _place_input(
     what: str,
     own: Callable[[Value], Binding],
 ) -> None:
-    size = gpu.bytes_of(value)
     if isinstance(resource, Binding):
         run.places[value] = resource
     elif is_texture(resource):
@@ -228,24 +230,23 @@ def _place_input(
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
-        exact = gpu.exact_bytes_of(value)
-        given = buffer_binding(gpu, resource, _public(value), exact, what)
+        given = buffer_binding(gpu, resource, _public(value), value.byte_length, what)
         run.take(given.buffer, what)
         run.read.append(given.span)
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
             run.places[value] = given
             return
-        _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
+        check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
         run.places[value] = target = own(value)
-        run.before.append(_copy(gpu, given, target, target.size))
+        run.before.append(copying(gpu, given, target, target.size))
     else:
-        contents = padded_bytes(resource, size)
+        contents = padded_bytes(resource, buffer_bytes(value))
         run.places[value] = target = own(value)
         run.uploads.append((target.buffer, contents))
 
 
 def _place_output(
-    loaded: LoadedGraph,
+    gpu: Device,
     run: Dispatch,
     name: str,
     value: Value,
@@ -253,7 +254,6 @@ def _place_output(
     own: Callable[[Value], Binding],
     taken: set[Any],
 ) -> None:
-    gpu = loaded.gpu
     what = named("output", name)
     if isinstance(resource, Binding):
         resource = resource.entry
@@ -264,7 +264,7 @@ def _place_output(
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     else:
-        exact = gpu.exact_bytes_of(value)
+        exact = value.byte_length
         given = buffer_binding(gpu, resource, _public(value), exact, what)
         run.take(given.buffer, what)
         run.written[name] = given.span
@@ -274,11 +274,11 @@ def _place_output(
             taken.add(given.buffer)
             return
         lacking = "COPY_DST" if value in run.places else "STORAGE (or COPY_DST)"
-        _needs(given.buffer, wgpu.BufferUsage.COPY_DST, what, lacking)
+        check_usage(given.buffer, wgpu.BufferUsage.COPY_DST, what, lacking)
         if exact % 4:
             why = "COPY_SRC, to keep the bytes behind the result in its last word"
-            _needs(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
-        run.after.append(_copy(gpu, _computed(run, value, own), given, exact))
+            check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
+        run.after.append(copying(gpu, _computed(run, value, own), given, exact))
 
 
 def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
@@ -302,17 +302,17 @@ def copy_input(
     if isinstance(resource, Binding) or (
         is_buffer(resource) and place.buffer is _buffer_of(resource)
     ):
-        _needs(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        check_usage(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
         run.take(place.buffer, what)
         run.places[value] = target = own(value)
-        run.before.append(_copy(gpu, place, target, target.size))
+        run.before.append(copying(gpu, place, target, target.size))
 
 
 def _buffer_of(resource: Any) -> Any:
     return resource["buffer"] if isinstance(resource, Mapping) else resource
 
 
-def _copy(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
+def copying(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
     """What records the copy of a tensor; of whole words, or of just `size` bytes."""
     with device_errors("copying a tensor"):
         copy = copy_exactly(gpu, source, target, size)
@@ -328,7 +328,7 @@ def fresh_buffers(gpu: Device) -> Callable[[Value], Binding]:
     """New buffers, for recordings that may run at any time."""
 
     def make(value: Value) -> Binding:
-        size = gpu.bytes_of(value)
+        size = buffer_bytes(value)
         return Binding(gpu.buffer(size, STORAGE | COPIES, "private"), 0, size)
 
     return make

@@ -16,8 +16,7 @@ import wgpu
 
 from webnn_py.core.dimensions import span
 from webnn_py.core.errors import DataError, NotSupportedError
-from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.storage import Features, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.ir import Shape, Value
@@ -183,6 +182,8 @@ def _load_code(layout: Layout, element: str, features: Features) -> str:
 
 
 def _store_code(layout: Layout, data_type: str, format_: str, features: Features) -> str:
+    from webnn_py.engines.webgpu.compiler.index import symbol
+
     storage = storage_of(data_type, features)
     lines = [f"let i{c} = {layout.index(c)};" for c in range(layout.channels)]
     parts = [storage.load("data[{}]".format, symbol(f"i{c}")) for c in range(layout.channels)]

@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import (
     grid,
     place_in,
 )
-from webnn_py.engines.webgpu.compiler.storage import Storage
+from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
 WORKGROUP = 64

@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import (
 )
 from webnn_py.engines.webgpu.compiler.kernels import gather
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
-from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
 
 WORKGROUP = 64

@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.expressions import Scope, template
 from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.storage import Features, Storage, storage_of
+from webnn_py.engines.webgpu.program.storage import Features, Storage, storage_of
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 

@@ -8,7 +8,7 @@ from webnn_py.engines.webgpu.compiler.affine import subset_map
 from webnn_py.engines.webgpu.compiler.expressions import Scope, express, template
 from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
-from webnn_py.engines.webgpu.compiler.storage import Storage
+from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY, Reduce
 

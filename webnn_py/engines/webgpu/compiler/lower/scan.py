@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.engines.webgpu.compiler.rounds import at_most
-from webnn_py.engines.webgpu.compiler.storage import storage_of
+from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
 
 BETTER = {"arg_max": "wn_above({a}, {b})", "arg_min": "wn_below({a}, {b})"}

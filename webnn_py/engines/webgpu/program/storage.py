@@ -10,14 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.ir import Descriptor
 
 PAIR = "vec2<u32>"
 """The compute type of 64-bit integers without shader-int64, see `int64`."""
 
 PART_ALIGNMENT = 256
 """A multiple of what any device asks for the offset of a binding."""
+
+
+class Place(Protocol):
+    """An index of an element, as text."""
+
+    @property
+    def enclosed(self) -> str:
+        """The index, in brackets if it is no single name or number."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +77,11 @@ class Storage:
         """Array elements that hold so many tensor elements."""
         return -(-size // self.per_word)
 
-    def exact_bytes(self, size: int) -> int:
-        """Bytes that so many tensor elements take."""
-        return size * self.word_bytes // self.per_word
-
     def buffer_bytes(self, size: int) -> int:
         """Bytes of a buffer for so many tensor elements, a multiple of 4."""
         return -(-self.words(size) * self.word_bytes // 4) * 4
 
-    def load(self, at: Callable[[str], str], index: Index) -> str:
+    def load(self, at: Callable[[str], str], index: Place) -> str:
         """Expression for one tensor element; `at` gives the array element at a place."""
         place = index.enclosed
         match self.data_type:
@@ -167,6 +173,11 @@ def storage_of(data_type: str, features: Features) -> Storage:
         case "uint8" | "uint4":
             return Storage("uint8", "u32", "u32", 4, 4)
     raise AssertionError(data_type)
+
+
+def buffer_bytes(tensor: Descriptor) -> int:
+    """Bytes of a buffer for a tensor, a multiple of 4: the same on every device."""
+    return storage_of(tensor.data_type, Features()).buffer_bytes(tensor.size)
 
 
 def parts_of(size: int, limit: int) -> list[tuple[int, int]]:

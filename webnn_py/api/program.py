@@ -1,0 +1,393 @@
+"""MLProgram: graphs and kernels of the user's as one piece of work, run here or saved."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.awaited_run import Points, done, finished, raised
+from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence, Recorder
+from webnn_py.api.session import Session, SessionOwner, session_of
+from webnn_py.api.signature import Signature
+from webnn_py.api.tensors import tensor_descriptor
+from webnn_py.core import convert
+from webnn_py.core.completion import check_may_block
+from webnn_py.core.dtypes import MLOperandDataType
+from webnn_py.core.errors import (
+    DataError,
+    InvalidStateError,
+    ValidationError,
+    telling_of_memory,
+)
+from webnn_py.core.messages import Suggesting, shown
+from webnn_py.engines.base import AwaitedRun
+from webnn_py.engines.device import Commands
+from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.reference import evaluate
+from webnn_py.engines.webgpu.program.file import read_program, write_program
+from webnn_py.engines.webgpu.program.plan import Plan
+from webnn_py.engines.webgpu.program.source import Slot
+from webnn_py.memory import host
+from webnn_py.ordering.timeline import TimelinePoint, points
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
+    from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
+    from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable
+
+NOTHING_BOUND = BoundInputs()
+
+
+class MLProgram(Suggesting):
+    """Runs of graphs and kernels of your own, compiled as one piece of work for a GPU.
+
+    It is recorded (`argument`, `buffer`, `sequence`, `append`), compiled, and then run as often as
+    you like. What it saves runs without Python, too, and without the compiler.
+
+    Args:
+        context: A GPU context.
+
+    Raises:
+        ValidationError: `context` is no MLContext.
+        InvalidStateError: It is not on a GPU.
+        ContextLostError: It is lost.
+
+    Source: webnn_py, spec/programs.md, "Programs".
+    """
+
+    def __init__(self, context: SessionOwner) -> None:
+        session = session_of(context)
+        self._session = session
+        self._recorder: Recorder | None = Recorder(session, _engine_of(session).gpu)
+        self._compiler: ProgramCompiler | None = None
+        self._executable: ProgramExecutable | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def arguments(self) -> Mapping[str, MLOperandDescriptor]:
+        """Name to MLOperandDescriptor of what a run is given; read-only."""
+        if self._recorder is None:
+            assert self._executable is not None
+            found = {a.name: a.descriptor for a in self._executable.plan.arguments}
+        else:
+            found = {str(slot.name): slot.descriptor for slot in self._recorder.arguments}
+        return MappingProxyType(
+            {name: MLOperandDescriptor(d.data_type, d.shape) for name, d in found.items()}
+        )
+
+    def argument(
+        self,
+        name: str,
+        data_type: MLOperandDataType | MLOperandDescriptor,
+        shape: Sequence[int] | None = None,
+    ) -> MLProgramBuffer:
+        """Add what is given at each run.
+
+        Args:
+            name: Unlike that of any other argument.
+            data_type: Its name, or an MLOperandDescriptor, which gives the shape too; not int4 or
+                uint4.
+            shape: The dimensions, each at least 1; a scalar if not given.
+
+        Returns:
+            What steps take.
+
+        Raises:
+            ValidationError: There is one of this name, or data type or shape is not valid.
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Arguments and buffers".
+        """
+        recorder = self._open()
+        text = convert.string(name, "argument: name")
+        if not text or text in self.arguments:
+            why = "there is one of this name already" if text else "expected some characters"
+            raise ValidationError(f"argument {shown(text)}: {why}")
+        slot = Slot(tensor_descriptor(data_type, shape), text)
+        recorder.arguments.append(slot)
+        return MLProgramBuffer(recorder, slot)
+
+    def buffer(
+        self,
+        data_type: MLOperandDataType | MLOperandDescriptor,
+        shape: Sequence[int] | None = None,
+        initial: Any = None,
+    ) -> MLProgramBuffer:
+        """Add a buffer of the program's own, which keeps what it holds from run to run.
+
+        Args:
+            data_type: Its name, or an MLOperandDescriptor, which gives the shape too; not int4 or
+                uint4.
+            shape: The dimensions, each at least 1; a scalar if not given.
+            initial: What it holds before the first run, as `MLGraphBuilder.constant` takes it;
+                zeros if not given.
+
+        Returns:
+            What steps take.
+
+        Raises:
+            ValidationError: Data type or shape is not valid, or `initial` does not fit.
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Arguments and buffers".
+        """
+        recorder = self._open()
+        descriptor = tensor_descriptor(data_type, shape)
+        contents = None
+        if initial is not None:
+            try:
+                contents, _ = host.constant_array(initial, descriptor.data_type, descriptor.shape)
+            except ValidationError as error:
+                raise ValidationError(f"buffer: initial: {error}") from error.__cause__
+        return MLProgramBuffer(recorder, Slot(descriptor, None, contents))
+
+    def sequence(self) -> MLProgramSequence:
+        """Begin a sequence of steps; it runs once `append` has put it into the program.
+
+        Raises:
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Steps".
+        """
+        return MLProgramSequence(self._open())
+
+    def append(self, sequence: MLProgramSequence, repeat: int = 1) -> None:
+        """Run a sequence behind what was appended before.
+
+        Args:
+            sequence: Of this program.
+            repeat: How often in a row, at least once.
+
+        Raises:
+            ValidationError: It is no sequence of this program, or `repeat` is no such number.
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Steps".
+        """
+        self._open().append(sequence, repeat)
+
+    def _open(self) -> Recorder:
+        recorder = self._recorder
+        if recorder is None:
+            raise InvalidStateError("this MLProgram was loaded; make a new one to record steps")
+        recorder.check_open()
+        return recorder
+
+    def compile_sync(self) -> None:
+        """Compile for this context's device; nothing can be added afterwards. Harmless twice.
+
+        Raises:
+            ValidationError: There are no steps, or an argument is used by none.
+            NotSupportedError: The device lacks what the program needs.
+            OperationError: The device refused a kernel, or has no memory left.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Compiling".
+        """
+        self._compiled()
+
+    async def compile_async(self) -> None:
+        """As `compile_sync`, on a thread of the context: the event loop is never blocked.
+
+        Raises:
+            MLError: As `compile_sync`.
+
+        Source: webnn_py, spec/programs.md, "Compiling".
+        """
+        await self._session.run_on_builder(self.compile_sync)
+
+    @telling_of_memory
+    def _compiled(self) -> ProgramExecutable:
+        self._session.check_alive()
+        with self._lock:
+            if self._executable is None:
+                self._executable = self._compile()
+            return self._executable
+
+    def _compile(self) -> ProgramExecutable:
+        from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
+
+        assert self._recorder is not None
+        engine = _engine_of(self._session)
+        self._compiler = compiler = ProgramCompiler(self._recorder.source(), evaluate)
+        features, _ = engine.gpu.offers
+        executable = engine.load_program(compiler.plan([features]))
+        self._recorder.close()
+        return executable
+
+    def run_sync(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Run once, and wait for the end. A program that is not compiled is so first.
+
+        Args:
+            arguments: What each argument is, by name: an array or buffer in host memory, an
+                MLTensor of this context, a GPUBuffer or {"buffer", "offset", "size"} in bytes. What
+                a run writes is written there. An argument that no step reads before one writes it
+                may be left out. Nothing that is written shares memory with anything else.
+
+        Returns:
+            Every argument that is written, by name: what was given, or where it was left out a new
+            array of its data type and shape.
+
+        Raises:
+            DataError: A name, data type, size or device does not fit; nothing has run.
+            InvalidStateError: This thread is running an event loop: use `run_async`. Or a tensor is
+                exported.
+            ValidationError: As `compile_sync`.
+            NotSupportedError: As `compile_sync`.
+            OperationError: The device failed, or the work that was to write a tensor given.
+            ContextLostError: The context is lost, also while this waits.
+
+        Source: webnn_py, spec/programs.md, "Running".
+        """
+        check_may_block("run_sync", "run_async")
+        executable = self._compiled()
+        return done(self._session, *self._start(executable, arguments))
+
+    def run_async(
+        self, arguments: Mapping[str, Any] | None = None, sync: Iterable[TimelinePoint] = ()
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """As `run_sync`, awaited: the event loop is never blocked.
+
+        Arrays are read before this returns: changing them afterwards changes nothing. A cancelled
+        await leaves those that are written either untouched or whole.
+
+        Args:
+            arguments: As there.
+            sync: Timeline points that the run waits for and signals.
+
+        Returns:
+            As there.
+
+        Raises:
+            MLError: As `run_sync`, by the await, but for the event loop. A ValidationError also
+                where a timeline point does not fit.
+
+        Source: webnn_py, spec/programs.md, "Running".
+        """
+        try:
+            waits = points(sync)
+            if self._executable is None:
+                return self._compile_first(dict(arguments or {}), waits)
+            self._session.check_alive()
+            started = self._start(self._executable, arguments)
+        except Exception as error:
+            return raised(error)
+        return finished(self._session, *started, waits)
+
+    async def _compile_first(self, arguments: Mapping[str, Any], waits: Points) -> dict[str, Any]:
+        await self.compile_async()
+        started = self._start(self._compiled(), arguments)
+        return await finished(self._session, *started, waits)
+
+    def _start(
+        self, executable: ProgramExecutable, arguments: object
+    ) -> tuple[AwaitedRun, Arguments]:
+        with self._session.queue.loss():
+            signature, given = self._given(executable.plan, arguments, recorded=False)
+            run = executable.start(*_by_name(signature, given))
+        return run, given
+
+    def _given(self, plan: Plan, arguments: object, recorded: bool) -> tuple[Signature, Arguments]:
+        """What a run is given, checked: what holds something before it, and what is written."""
+        read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
+        names = {argument.name for argument in plan.arguments}
+        unknown = [name for name in read if name not in names]
+        if unknown:
+            known = ", ".join(shown(a.name) for a in plan.arguments[:32]) or "none"
+            raise DataError(f"unknown argument {shown(unknown[0])}; this program has {known}")
+        for argument in plan.arguments:
+            if argument.name not in read and (argument.required or recorded):
+                raise DataError(
+                    f"argument {shown(argument.name)} is missing; expected {argument.descriptor}"
+                )
+        given = [argument for argument in plan.arguments if argument.name in read]
+        signature = Signature(
+            {a.name: a.descriptor for a in given if a.access != "write"},
+            {a.name: a.descriptor for a in plan.arguments if a.written},
+        )
+        inputs, outputs = (
+            {name: read[name] for name in members if name in read}
+            for members in (signature.inputs, signature.outputs)
+        )
+        return signature, signature.on_device(
+            self._session, inputs, outputs, NOTHING_BOUND, {}, recorded
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the compiled program into a file, for any device. One that is there is replaced.
+
+        It is compiled for this context's device first, if it is not yet.
+
+        Args:
+            path: The file, by custom named `.mlprogram`.
+
+        Raises:
+            ValidationError: As `compile_sync`.
+            NotSupportedError: As `compile_sync`.
+            OperationError: As `compile_sync`.
+            OSError: The file cannot be written.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Files".
+        """
+        executable = self._compiled()
+        compiler = self._compiler
+        write_program(executable.plan if compiler is None else compiler.complete_plan(), path)
+
+    def __str__(self) -> str:
+        """Arguments and steps as they run on this device, once it is compiled."""
+        executable = self._executable
+        return repr(self) if executable is None else executable.describe()
+
+    def __repr__(self) -> str:
+        state = "" if self._executable is None else "compiled "
+        return f"<{state}MLProgram {dict(self.arguments)}>"
+
+
+def record_program(
+    program: object, session: Session, commands: Commands, arguments: object
+) -> None:
+    """Record one run of a program, as `MLCommandEncoder.execute`."""
+    if not isinstance(program, MLProgram):
+        raise ValidationError(f"program: got {shown(program)}, expected an MLProgram")
+    if program._session is not session:
+        raise DataError("this MLProgram was made by another context")
+    executable = program._compiled()
+    signature, given = program._given(executable.plan, arguments, recorded=True)
+    executable.record(commands, *_by_name(signature, given))
+
+
+def _by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What arguments hold at first, and where those that are written go."""
+    inputs = dict(zip(signature.inputs, given.hand_over(), strict=True))
+    return inputs, dict(zip(signature.outputs, given.outputs, strict=True))
+
+
+@telling_of_memory
+def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram:
+    """A program of a context, from a file; see `MLContext.load_program_sync`."""
+    program = MLProgram(owner)
+    program._recorder = None
+    program._executable = _engine_of(program._session).load_program(read_program(path))
+    return program
+
+
+def _engine_of(session: Session) -> WebGPUEngine:
+    """The engine of a GPU context.
+
+    Raises:
+        InvalidStateError: It is on a CPU.
+    """
+    if session.device is None:
+        raise InvalidStateError("an MLProgram needs a GPU context: make one with device_type='gpu'")
+    engine: Any = session.engine
+    return cast("WebGPUEngine", engine)

@@ -1,0 +1,364 @@
+"""What programs are made of: arguments and buffers, and sequences of steps over them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.session import Session
+from webnn_py.core import convert
+from webnn_py.core.dtypes import MLOperandDataType
+from webnn_py.core.errors import InvalidStateError, NotSupportedError, ValidationError
+from webnn_py.core.messages import Suggesting, shown, type_name
+from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
+from webnn_py.engines.webgpu.program.source import GraphStep, KernelStep, Slot, Source
+from webnn_py.engines.webgpu.program.wgsl_interface import (
+    EntryPoint,
+    Module,
+    features_of,
+    read_module,
+)
+from webnn_py.ir import Descriptor
+from webnn_py.ops.replay import fix
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.runtime.device import Device
+
+Workgroups = int | Sequence[int]
+
+
+class Recorder:
+    """What a program is recorded into.
+
+    Args:
+        session: The context's.
+        device: The GPU's.
+
+    Attributes:
+        arguments: What is given at each run.
+        sections: The sequences that run, and how often each.
+    """
+
+    def __init__(self, session: Session, device: Device) -> None:
+        self.session = session
+        self.arguments: list[Slot] = []
+        self.sections: list[tuple[MLProgramSequence, int]] = []
+        self._features, self._limits = device.offers
+        self._compiled = False
+
+    def check_open(self) -> None:
+        """Raise an error if nothing can be added any more.
+
+        Raises:
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+        """
+        self.session.check_alive()
+        if self._compiled:
+            raise InvalidStateError("this MLProgram is compiled; make a new one to change it")
+
+    def append(self, sequence: object, repeat: object) -> None:
+        """Run a sequence so often, behind those before.
+
+        Raises:
+            ValidationError: It is none of this program, or there is no such number.
+        """
+        if not isinstance(sequence, MLProgramSequence):
+            raise ValidationError(f"append: got {shown(sequence)}, expected an MLProgramSequence")
+        if sequence._recorder is not self:
+            raise ValidationError("append: the MLProgramSequence belongs to another program")
+        count = convert.unsigned(repeat, "append: repeat")
+        if not 1 <= count <= MOST_DISPATCHES:
+            raise ValidationError(f"append: repeat {count}, expected 1..{MOST_DISPATCHES}")
+        self.sections.append((sequence, count))
+
+    def source(self) -> Source:
+        """What was recorded.
+
+        Raises:
+            ValidationError: There are no steps.
+        """
+        sections = [(tuple(sequence._steps), repeat) for sequence, repeat in self.sections]
+        source = Source(tuple(self.arguments), [part for part in sections if part[0]])
+        if not source.sections:
+            raise ValidationError("compile: the program has no steps; append a sequence with some")
+        return source
+
+    def close(self) -> None:
+        """Add nothing any more."""
+        self._compiled = True
+
+    def slot_of(self, resource: object, what: str) -> Slot:
+        """The slot of an argument or buffer.
+
+        Raises:
+            ValidationError: It is none, or another program's.
+        """
+        if not isinstance(resource, MLProgramBuffer):
+            raise ValidationError(
+                f"{what}: got {type_name(resource)}, expected what MLProgram.argument or"
+                " MLProgram.buffer gave"
+            )
+        if resource._recorder is not self:
+            raise ValidationError(f"{what}: {resource!r} belongs to another program")
+        return resource._slot
+
+    def check_device(
+        self,
+        what: str,
+        features: Collection[str],
+        invocations: Sequence[int | None],
+        workgroups: Sequence[int],
+    ) -> None:
+        """Check that the context's device can run a kernel.
+
+        Raises:
+            NotSupportedError: It lacks a feature.
+            ValidationError: There are more workgroups or invocations than it can run.
+        """
+        lacking = [name for name in features if name not in self._features]
+        if lacking:
+            raise NotSupportedError(f"{what}: the WGSL needs {lacking[0]}, which this device lacks")
+        most = self._limits["maxComputeWorkgroupsPerDimension"]
+        if max(workgroups) > most:
+            raise ValidationError(
+                f"{what}: workgroups {list(workgroups)}; this device's"
+                f" max-compute-workgroups-per-dimension is {most}"
+            )
+        sizes = [1 if size is None else size for size in invocations]
+        bounds = [self._limits[f"maxComputeWorkgroupSize{axis}"] for axis in "XYZ"]
+        total = self._limits["maxComputeInvocationsPerWorkgroup"]
+        if math.prod(sizes) > total or any(s > b for s, b in zip(sizes, bounds, strict=True)):
+            raise ValidationError(
+                f"{what}: @workgroup_size {sizes}; this device allows {bounds}, and {total} in all"
+            )
+
+
+class MLProgramBuffer(Suggesting):
+    """An argument of a program, or a buffer of its own; `MLProgram` makes it.
+
+    Source: webnn_py, spec/programs.md, "Arguments and buffers".
+    """
+
+    __slots__ = ("_recorder", "_slot")
+
+    def __init__(self, recorder: Recorder, slot: Slot) -> None:
+        self._recorder = recorder
+        self._slot = slot
+
+    @property
+    def name(self) -> str | None:
+        """An argument's name; None for a buffer."""
+        return self._slot.name
+
+    @property
+    def data_type(self) -> MLOperandDataType:
+        """The data type's name."""
+        return self._slot.descriptor.data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions, a tuple of int."""
+        return self._slot.descriptor.shape
+
+    def __repr__(self) -> str:
+        what = "a buffer" if self.name is None else f"argument {shown(self.name)}"
+        return f"<MLProgramBuffer {what} {self._slot.descriptor}>"
+
+
+class MLProgramSequence(Suggesting):
+    """Steps of a program that run one after the other; `MLProgram.sequence` makes it.
+
+    Each step sees what those before it wrote.
+
+    Source: webnn_py, spec/programs.md, "Steps".
+    """
+
+    __slots__ = ("_recorder", "_steps")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._steps: list[GraphStep | KernelStep] = []
+
+    def dispatch(
+        self,
+        graph: MLGraph,
+        inputs: Mapping[str, MLProgramBuffer],
+        outputs: Mapping[str, MLProgramBuffer],
+    ) -> None:
+        """Add one run of a graph.
+
+        Args:
+            graph: Built by the program's context. Open dimensions have the sizes that the inputs'
+                shapes say.
+            inputs: An argument or buffer of this program for every input, by name, of just its
+                data type and shape.
+            outputs: The same for every output; none is given twice. It may be one of the inputs.
+
+        Raises:
+            ValidationError: A name, data type, shape or context does not fit, or the argument or
+                buffer is another program's.
+            InvalidStateError: The program is compiled, the graph is destroyed, or
+                `initialize_graph` has made inputs of it constants.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Steps".
+        """
+        recorder = self._recorder
+        recorder.check_open()
+        compiled = compiled_of(graph)
+        compiled.check_usable(recorder.session, ValidationError)
+        compiled.bound.check_free("dispatch")
+        sources = self._slots(inputs, "input", compiled.signature.inputs)
+        targets = self._slots(outputs, "output", compiled.signature.outputs)
+        signature, sizes = compiled.fixed(inputs, ValidationError)
+        for kind, slots, wanted in (
+            ("input", sources, signature.inputs),
+            ("output", targets, signature.outputs),
+        ):
+            for name, slot in slots.items():
+                expected = Descriptor(wanted[name].data_type, wanted[name].shape)
+                if slot.descriptor != expected:
+                    raise ValidationError(
+                        f"dispatch: {kind} {shown(name)}: got {slot.descriptor}, expected"
+                        f" {expected}"
+                    )
+        names: dict[Slot, str] = {}
+        for name, slot in targets.items():
+            if names.setdefault(slot, name) != name:
+                raise ValidationError(
+                    f"dispatch: outputs {shown(names[slot])} and {shown(name)} are the same; give"
+                    " each one of its own"
+                )
+        self._steps.append(GraphStep(fix(compiled.recipe, dict(sizes)), sources, targets))
+
+    def _slots(self, given: object, kind: str, known: Mapping[str, Any]) -> dict[str, Slot]:
+        """The slots of what is given by name, for every name that is known and no other."""
+        mapping = convert.mapping(given, f"dispatch: {kind}s")
+        unknown = [name for name in mapping if name not in known]
+        if unknown:
+            names = ", ".join(map(shown, list(known)[:32])) or "none"
+            raise ValidationError(
+                f"dispatch: unknown {kind} {shown(unknown[0])}; this graph has {names}"
+            )
+        missing = [name for name in known if name not in mapping]
+        if missing:
+            raise ValidationError(f"dispatch: {kind} {shown(missing[0])} is missing")
+        return {
+            name: self._recorder.slot_of(mapping[name], f"dispatch: {kind} {shown(name)}")
+            for name in known
+        }
+
+    def compute(
+        self,
+        wgsl: str,
+        resources: Iterable[MLProgramBuffer],
+        workgroups: Workgroups = (1, 1, 1),
+        entry_point: str = "main",
+        constants: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add one dispatch of a kernel of yours.
+
+        Args:
+            wgsl: The code, with `@group(0) @binding(n) var<storage, read>` (or `read_write`) for
+                each resource that the kernel uses.
+            resources: Arguments and buffers of this program, bound to 0, 1, 2 and so on.
+            workgroups: How many along x, y and z, each at least 1; those left out are 1.
+            entry_point: A function of the code with `@compute`.
+            constants: The values of pipeline-overridable constants, by their names; those without
+                a default are needed.
+
+        Raises:
+            ValidationError: The code's bindings and the resources do not match, a constant is
+                unknown or missing, something is written that is bound twice, or there are more
+                workgroups or invocations than the device can run.
+            NotSupportedError: The code enables what the device lacks.
+            InvalidStateError: The program is compiled.
+            ContextLostError: The context is lost.
+
+        Source: webnn_py, spec/programs.md, "Steps".
+        """
+        recorder = self._recorder
+        recorder.check_open()
+        what = f"compute {shown(entry_point)}"
+        code = convert.string(wgsl, "compute: wgsl")
+        name = convert.string(entry_point, "compute: entry_point")
+        slots = tuple(
+            recorder.slot_of(resource, f"{what}: resource {i}")
+            for i, resource in enumerate(convert.items(resources, f"{what}: resources"))
+        )
+        try:
+            module = read_module(code)
+            interface = module.entry_point(name)
+            _check_bindings(module, interface, slots)
+            values = _constants(module, interface, constants)
+        except ValidationError as error:
+            raise ValidationError(f"{what}: {error}") from None
+        groups = _workgroups(workgroups, what)
+        recorder.check_device(what, features_of(code), interface.invocations(values), groups)
+        self._steps.append(KernelStep(code, name, interface, values, slots, groups))
+
+    def __repr__(self) -> str:
+        return f"<MLProgramSequence of {len(self._steps)} steps>"
+
+
+def _check_bindings(module: Module, interface: EntryPoint, slots: Sequence[Slot]) -> None:
+    """Each binding that is used has a resource, each resource a binding, and no written one two.
+
+    Raises:
+        ValidationError: That is not so.
+    """
+    names: dict[Slot, str] = {}
+    for binding in interface.bindings:
+        if binding.binding >= len(slots):
+            raise ValidationError(
+                f"{shown(binding.name)} is @binding({binding.binding}); got {len(slots)} resources"
+            )
+        slot = slots[binding.binding]
+        other = names.setdefault(slot, binding.name)
+        written = [b.name for b in interface.bindings if b.written]
+        if other != binding.name and {other, binding.name} & set(written):
+            raise ValidationError(
+                f"{shown(other)} and {shown(binding.name)} are the same resource, and one of them"
+                " is written; a kernel cannot do that"
+            )
+    for number in range(len(slots)):
+        if number not in module.bindings:
+            raise ValidationError(
+                f"resource {number}: the WGSL declares no @group(0) @binding({number})"
+            )
+
+
+def _constants(module: Module, interface: EntryPoint, given: object) -> dict[str, float]:
+    """The values of pipeline-overridable constants, by what each is set by.
+
+    Raises:
+        ValidationError: One is unknown, is no number, or is missing.
+    """
+    mapping = convert.mapping({} if given is None else given, "constants")
+    known = module.overrides
+    values: dict[str, float] = {}
+    for name, value in mapping.items():
+        if name not in known:
+            names = ", ".join(map(shown, known)) or "none"
+            raise ValidationError(f"unknown constant {shown(name)}; the WGSL has {names}")
+        number = value if isinstance(value, bool) else convert.double(value, f"constant {name}")
+        values[known[name].key] = float(number)
+    for name, override in interface.overrides.items():
+        if not override.default and override.key not in values:
+            raise ValidationError(f"constant {shown(name)} has no default; give it in `constants`")
+    return values
+
+
+def _workgroups(value: object, what: str) -> tuple[int, int, int]:
+    given = (value,) if isinstance(value, numbers.Integral) else convert.items(value, what)
+    counts = [convert.unsigned(count, f"{what}: workgroups") for count in given]
+    if not 1 <= len(counts) <= 3 or 0 in counts:
+        raise ValidationError(
+            f"{what}: workgroups {shown(value)}, expected one to three numbers, each at least 1"
+        )
+    x, y, z = (*counts, 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,325 @@
+"""Compiled programs as JSON, and back with every check; the format is spec/programs.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from webnn_py._version import __version__
+from webnn_py.core.dimensions import MAX_DIMENSION
+from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.messages import shown
+from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
+from webnn_py.engines.webgpu.program.plan import (
+    MOST_DISPATCHES,
+    Argument,
+    BindingLayout,
+    BufferPlan,
+    Contents,
+    Place,
+    Plan,
+    ProgramKernel,
+    Section,
+    Step,
+    Variant,
+)
+from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT
+from webnn_py.ir import Array
+from webnn_py.storage.document import Field
+
+FORMAT = "webnn-program"
+VERSION = 1
+MAX_BINDING = 999
+MAX_SIZE = 1 << 40
+MAX_WORKGROUPS = (1 << 32) - 1
+MAX_NUMBER = 1.7976931348623157e308
+ACCESSES = ("read", "write", "read-write")
+BINDING_TYPES = ("read-only-storage", "storage", "uniform")
+USAGES = ("storage", "uniform")
+
+Json = dict[str, Any]
+
+
+def document_of(plan: Plan) -> Json:
+    """A plan as JSON, but for its tensors."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "producer": f"webnn_py {__version__}",
+        "arguments": [
+            {
+                "name": a.name,
+                "data_type": a.data_type,
+                "shape": list(a.shape),
+                "size": a.size,
+                "access": a.access,
+                "required": a.required,
+            }
+            for a in plan.arguments
+        ],
+        "shaders": list(plan.shaders),
+        "kernels": [
+            {
+                "name": k.name,
+                "shader": k.shader,
+                "entry_point": k.entry_point,
+                "constants": dict(k.constants),
+                "bindings": [
+                    {"binding": b.binding, "type": b.type, "min_size": b.min_size}
+                    for b in k.bindings
+                ],
+            }
+            for k in plan.kernels
+        ],
+        "variants": [_variant_document(variant) for variant in plan.variants],
+    }
+
+
+def _variant_document(variant: Variant) -> Json:
+    return {
+        "features": list(variant.features),
+        "limits": dict(variant.limits),
+        "buffers": [
+            {
+                "size": b.size,
+                "usage": b.usage,
+                "contents": [{"tensor": c.tensor, "offset": c.offset} for c in b.contents],
+            }
+            for b in variant.buffers
+        ],
+        "steps": [
+            {
+                "kernel": s.kernel,
+                "places": [{p.kind: p.index, "offset": p.offset, "size": p.size} for p in s.places],
+                "workgroups": list(s.workgroups),
+                "times": s.times,
+            }
+            for s in variant.steps
+        ],
+        "sections": [
+            {"first": s.first, "count": s.count, "repeat": s.repeat} for s in variant.sections
+        ],
+    }
+
+
+def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
+    """The plan that a document holds.
+
+    Args:
+        document: What JSON gave.
+        tensors: What the file has besides, by name.
+
+    Raises:
+        DataError: It breaks a rule of the format; says where.
+        NotSupportedError: It is of a later version of the format.
+    """
+    top = document.mapping()
+    if "format" not in top or "version" not in top:
+        raise document.error("members 'format' and 'version' are missing")
+    top["format"].choice((FORMAT,))
+    if top["version"].integer(1, MAX_SIZE) > VERSION:
+        raise NotSupportedError(
+            f"{top['version'].where}: a later release of webnn_py wrote this version,"
+            f" {top['version'].value}; this one reads {VERSION}"
+        )
+    given = document.members(
+        "format", "version", "producer", "arguments", "shaders", "kernels", "variants"
+    )
+    given["producer"].text()
+    arguments = tuple(map(_argument, given["arguments"].items()))
+    if len({argument.name for argument in arguments}) < len(arguments):
+        raise given["arguments"].error("two have the same name")
+    shaders = tuple(map(_text, given["shaders"].items()))
+    kernels = tuple(_kernel(kernel, len(shaders)) for kernel in given["kernels"].items())
+    reader = _VariantReader(arguments, kernels, tensors)
+    variants = tuple(map(reader.variant, given["variants"].items()))
+    if not variants:
+        raise given["variants"].error("there is none")
+    return Plan(arguments, shaders, kernels, variants, tensors)
+
+
+def _text(field: Field) -> str:
+    if not field.text():
+        raise field.unlike("a string that is not empty")
+    return field.text()
+
+
+def _multiple(field: Field, low: int, high: int, of: int) -> int:
+    value = field.integer(low, high)
+    if value % of:
+        raise field.unlike(f"a multiple of {of}")
+    return value
+
+
+def _numbers(field: Field, low: int, high: int, most: int) -> tuple[int, ...]:
+    return tuple(item.integer(low, high) for item in field.items(most))
+
+
+def _argument(field: Field) -> Argument:
+    given = field.members("name", "data_type", "shape", "size", "access", "required")
+    data_type = given["data_type"].choice([t for t in DTYPES if t not in PACKED_4BIT])
+    shape = _numbers(given["shape"], 1, MAX_DIMENSION, MAX_RANK)
+    access = given["access"].choice(ACCESSES)
+    required = given["required"].value
+    allowed = {"read": (True,), "write": (False,)}.get(access, (True, False))
+    if not any(required is value for value in allowed):
+        raise given["required"].unlike(
+            "true or false; true of what is only read, false of what is only written"
+        )
+    argument = Argument(
+        _text(given["name"]), cast(Any, data_type), shape, cast(Any, access), required
+    )
+    if argument.descriptor.byte_length > MAX_BYTE_LENGTH:
+        raise given["shape"].error(f"a tensor of more than {MAX_BYTE_LENGTH} bytes")
+    if given["size"].integer(4, MAX_SIZE) != argument.size:
+        raise given["size"].unlike(f"{argument.size} for {argument.descriptor}")
+    return argument
+
+
+def _kernel(field: Field, shaders: int) -> ProgramKernel:
+    given = field.members("name", "shader", "entry_point", "constants", "bindings")
+    bindings = tuple(map(_binding, given["bindings"].items()))
+    numbers = [binding.binding for binding in bindings]
+    if numbers != sorted(set(numbers)):
+        raise given["bindings"].error("the numbers of bindings must rise")
+    return ProgramKernel(
+        _text(given["name"]),
+        given["shader"].integer(0, shaders - 1),
+        _text(given["entry_point"]),
+        tuple((name, _number(value)) for name, value in given["constants"].mapping().items()),
+        bindings,
+    )
+
+
+def _number(field: Field) -> float:
+    if type(field.value) not in (int, float) or not abs(field.value) <= MAX_NUMBER:
+        raise field.unlike("a finite number")
+    return float(field.value)
+
+
+def _binding(field: Field) -> BindingLayout:
+    given = field.members("binding", "type", "min_size")
+    return BindingLayout(
+        given["binding"].integer(0, MAX_BINDING),
+        cast(Any, given["type"].choice(BINDING_TYPES)),
+        _multiple(given["min_size"], 4, MAX_SIZE, 4),
+    )
+
+
+def _section(field: Field, steps: int) -> Section:
+    given = field.members("first", "count", "repeat")
+    first = given["first"].integer(0, steps - 1)
+    count = given["count"].integer(1, steps - first)
+    return Section(first, count, given["repeat"].integer(1, MOST_DISPATCHES))
+
+
+class _VariantReader:
+    """Reads variants: what they name is there, and what they bind fits.
+
+    Args:
+        arguments: The program's.
+        kernels: The program's.
+        tensors: What the file has.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        kernels: Sequence[ProgramKernel],
+        tensors: Mapping[str, Array],
+    ) -> None:
+        self._arguments = arguments
+        self._kernels = kernels
+        self._tensors = tensors
+        self._buffers: Sequence[BufferPlan] = ()
+
+    def variant(self, field: Field) -> Variant:
+        """One variant."""
+        given = field.members("features", "limits", "buffers", "steps", "sections")
+        buffers = self._buffers = tuple(map(self._buffer, given["buffers"].items()))
+        steps = tuple(map(self._step, given["steps"].items()))
+        limits = given["limits"].mapping().items()
+        variant = Variant(
+            tuple(map(_text, given["features"].items())),
+            {name: value.integer(1, MAX_SIZE) for name, value in limits},
+            buffers,
+            steps,
+            tuple(_section(section, len(steps)) for section in given["sections"].items()),
+        )
+        if not 0 < variant.dispatches <= MOST_DISPATCHES:
+            raise given["sections"].error(
+                f"{variant.dispatches} dispatches, expected 1..{MOST_DISPATCHES}"
+            )
+        self._check_sizes(given["buffers"], steps)
+        return variant
+
+    def _buffer(self, field: Field) -> BufferPlan:
+        given = field.members("size", "usage", "contents")
+        size = _multiple(given["size"], 4, MAX_SIZE, 4)
+        usage = given["usage"].choice(USAGES)
+        contents = tuple(self._contents(part, size) for part in given["contents"].items())
+        return BufferPlan(size, cast(Any, usage), contents)
+
+    def _contents(self, field: Field, size: int) -> Contents:
+        given = field.members("tensor", "offset")
+        tensor = self._tensors.get(given["tensor"].text())
+        if tensor is None:
+            raise given["tensor"].unlike("the name of a tensor of this file")
+        offset = _multiple(given["offset"], 0, size, PART_ALIGNMENT)
+        if offset + tensor.nbytes > size:
+            raise field.error(f"{tensor.nbytes} bytes from {offset} of a buffer of {size}")
+        return Contents(given["tensor"].text(), offset)
+
+    def _step(self, field: Field) -> Step:
+        given = field.members("kernel", "places", "workgroups", "times")
+        number = given["kernel"].integer(0, len(self._kernels) - 1)
+        bindings = self._kernels[number].bindings
+        places = tuple(map(self._place, given["places"].items()))
+        if len(places) != len(bindings):
+            raise given["places"].error(f"{len(places)}, and the kernel has {len(bindings)}")
+        owners = [(place.kind, place.index) for place in places]
+        for place, layout, item in zip(places, bindings, given["places"].items(), strict=True):
+            self._check_bound(place, layout, item)
+            if layout.type == "storage" and owners.count((place.kind, place.index)) > 1:
+                raise item.error("what is written is bound twice in one step")
+        workgroups = _numbers(given["workgroups"], 1, MAX_WORKGROUPS, 3)
+        if len(workgroups) != 3:
+            raise given["workgroups"].unlike("three numbers")
+        times = given["times"].integer(1, MOST_DISPATCHES)
+        return Step(number, places, cast(Any, workgroups), times)
+
+    def _place(self, field: Field) -> Place:
+        kind: Any = "argument" if "argument" in field.mapping() else "buffer"
+        given = field.members(kind, "offset", "size")
+        among: Sequence[Argument | BufferPlan] = self._buffers
+        if kind == "argument":
+            among = self._arguments
+        index = given[kind].integer(0, len(among) - 1)
+        offset = _multiple(given["offset"], 0, MAX_SIZE, PART_ALIGNMENT)
+        size = _multiple(given["size"], 4, MAX_SIZE, 4)
+        if offset + size > among[index].size:
+            raise field.error(f"bytes {offset}..{offset + size} of {among[index].size}")
+        return Place(kind, index, offset, size)
+
+    def _check_bound(self, place: Place, layout: BindingLayout, field: Field) -> None:
+        if place.size < layout.min_size:
+            raise field.error(f"{place.size} bytes, and the kernel needs {layout.min_size}")
+        usage = "storage" if place.kind == "argument" else self._buffers[place.index].usage
+        if (usage == "uniform") != (layout.type == "uniform"):
+            raise field.error(f"a {usage} buffer is bound as {layout.type}")
+        if place.kind == "argument" and layout.type == "storage":
+            argument = self._arguments[place.index]
+            if not argument.written:
+                raise field.error(f"argument {shown(argument.name)} is written, and only read")
+
+    def _check_sizes(self, field: Field, steps: Sequence[Step]) -> None:
+        """Every buffer ends where what is bound of it does, so that none takes memory in vain."""
+        ends = [0] * len(self._buffers)
+        for step in steps:
+            for place in step.places:
+                if place.kind == "buffer":
+                    ends[place.index] = max(ends[place.index], place.offset + place.size)
+        for buffer, end, item in zip(self._buffers, ends, field.items(), strict=True):
+            if buffer.size != end:
+                raise item.error(f"{buffer.size} bytes, and steps use {end}")

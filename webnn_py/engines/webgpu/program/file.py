@@ -1,0 +1,38 @@
+"""Compiled programs in files: what is in which entry is spec/programs.md."""
+
+from __future__ import annotations
+
+import os
+
+from webnn_py.engines.webgpu.program.document import document_of, plan_of
+from webnn_py.engines.webgpu.program.plan import Plan
+from webnn_py.storage.archive import Archive, replacing, write_archive
+from webnn_py.storage.document import parse, to_json
+from webnn_py.storage.safetensors import read_safetensors, safetensors_parts
+
+PROGRAM, WEIGHTS = "program.json", "weights.safetensors"
+
+
+def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write a file, all at once; one that is there is replaced.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    entries = {PROGRAM: [to_json(document_of(plan))], WEIGHTS: safetensors_parts(plan.tensors)}
+    with replacing(path) as stream:
+        write_archive(stream, entries)
+
+
+def read_program(path: str | os.PathLike[str]) -> Plan:
+    """Read a file; its tensors stay where they lie in it.
+
+    Raises:
+        OSError: The file cannot be opened.
+        DataError: It is damaged, or none of the kind.
+    """
+    archive = Archive.open(path)
+    archive.check_names((PROGRAM, WEIGHTS))
+    archive.verify(WEIGHTS)
+    tensors = read_safetensors(archive.view(WEIGHTS), archive.where(WEIGHTS))
+    return plan_of(parse(archive.read(PROGRAM), archive.where(PROGRAM)), tensors)

@@ -1,0 +1,90 @@
+"""What a variant of a program needs of a device, and what a device lacks of that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.engines.webgpu.program.plan import Argument, Plan, ProgramKernel, Step, Variant
+
+DEFAULT_LIMITS = {
+    "maxBufferSize": 268435456,
+    "maxStorageBufferBindingSize": 134217728,
+    "maxStorageBuffersPerShaderStage": 8,
+    "maxComputeWorkgroupStorageSize": 16384,
+    "maxComputeInvocationsPerWorkgroup": 256,
+    "maxComputeWorkgroupSizeX": 256,
+    "maxComputeWorkgroupSizeY": 256,
+    "maxComputeWorkgroupSizeZ": 64,
+    "maxComputeWorkgroupsPerDimension": 65535,
+}
+"""What every WebGPU device has, by WebGPU's names; source: WebGPU, "Limits"."""
+
+
+def limits_of(
+    arguments: Sequence[Argument],
+    kernels: Sequence[ProgramKernel],
+    workgroup_sizes: Sequence[tuple[int | None, ...]],
+    buffers: Sequence[int],
+    steps: Sequence[Step],
+) -> dict[str, int]:
+    """The limits above the defaults that a variant needs, as far as they can be told.
+
+    Args:
+        arguments: The program's.
+        kernels: The program's.
+        workgroup_sizes: Invocations along x, y and z of each kernel, where known.
+        buffers: Bytes of the variant's own buffers.
+        steps: The variant's.
+    """
+    needed = dict(DEFAULT_LIMITS)
+
+    def need(name: str, value: int) -> None:
+        needed[name] = max(needed[name], value)
+
+    for size in (*buffers, *(argument.size for argument in arguments)):
+        need("maxBufferSize", size)
+    for step in steps:
+        layouts = kernels[step.kernel].bindings
+        storage = [p for p, b in zip(step.places, layouts, strict=True) if b.type != "uniform"]
+        need("maxStorageBuffersPerShaderStage", len(storage))
+        for place in storage:
+            need("maxStorageBufferBindingSize", place.size)
+        need("maxComputeWorkgroupsPerDimension", max(step.workgroups))
+        sizes = [1 if size is None else size for size in workgroup_sizes[step.kernel]]
+        for axis, size in zip("XYZ", sizes, strict=True):
+            need(f"maxComputeWorkgroupSize{axis}", size)
+        need("maxComputeInvocationsPerWorkgroup", sizes[0] * sizes[1] * sizes[2])
+    return {name: value for name, value in needed.items() if value > DEFAULT_LIMITS[name]}
+
+
+def lacking(variant: Variant, features: Collection[str], limits: Mapping[str, int]) -> list[str]:
+    """What a device lacks for a variant, in words.
+
+    Args:
+        variant: What is to run.
+        features: The device's, by WebGPU's names.
+        limits: The device's, by WebGPU's names.
+    """
+    missing = [f"the feature {name}" for name in variant.features if name not in features]
+    for name, value in variant.limits.items():
+        if name not in limits:
+            missing.append(f"the limit {name}, which it does not know")
+        elif limits[name] < value:
+            missing.append(f"{name} of {value} (it has {limits[name]})")
+    return missing
+
+
+def choose(plan: Plan, features: Collection[str], limits: Mapping[str, int]) -> Variant:
+    """The first variant that a device can run.
+
+    Raises:
+        NotSupportedError: It can run none; says what it lacks for each.
+    """
+    said = []
+    for number, variant in enumerate(plan.variants):
+        missing = lacking(variant, features, limits)
+        if not missing:
+            return variant
+        said.append(f"variant {number} needs {', '.join(missing)}")
+    raise NotSupportedError(f"this device cannot run the program: {'; '.join(said)}")

@@ -1,0 +1,334 @@
+"""What a WGSL module asks of who runs it: its entry points, and their bindings and constants.
+
+It is read as far as that takes: comments, declarations at the top, and which of them use which.
+Whether the module is right the device says.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+|//[^\n\v\f\r\x85\u2028\u2029]*)|(?P<comment>/\*)"
+    r"|(?P<name>[^\W\d]\w*)|(?P<number>\d[\w.]*|\.\d\w*)|(?P<sign>.)",
+    re.DOTALL,
+)
+_COMMENT_END = re.compile(r"/\*|\*/")
+_INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[iu]?")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageBinding:
+    """A variable in the storage address space.
+
+    Attributes:
+        name: The variable's.
+        binding: Its number in group 0.
+        written: Its access mode is read_write.
+    """
+
+    name: str
+    binding: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A pipeline-overridable constant.
+
+    Attributes:
+        key: What it is set by: its number as text, if it has one, else its name.
+        default: The tokens of its value, if it need not be set.
+    """
+
+    key: str
+    default: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """What an entry point uses, itself or by what it calls.
+
+    Attributes:
+        bindings: In the order of their numbers.
+        overrides: By name.
+        workgroup_size: Invocations along x, y and z: tokens of expressions.
+    """
+
+    bindings: tuple[StorageBinding, ...]
+    overrides: Mapping[str, Override]
+    workgroup_size: tuple[tuple[str, ...], ...]
+
+    def invocations(self, constants: Mapping[str, float]) -> tuple[int | None, ...]:
+        """The workgroup's size along x, y, z; None where that is no number or constant."""
+        sizes = tuple(self._value(tokens, constants) for tokens in self.workgroup_size)
+        return (*sizes, 1, 1)[:3]
+
+    def _value(self, tokens: tuple[str, ...], constants: Mapping[str, float]) -> int | None:
+        if len(tokens) != 1:
+            return None
+        override = self.overrides.get(tokens[0])
+        if override is not None:
+            given = constants.get(override.key)
+            return self._value(override.default, {}) if given is None else int(given)
+        found = _INTEGER.fullmatch(tokens[0])
+        return int(found[1], 0) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Declaration:
+    """A declaration at the top of a module.
+
+    Attributes:
+        kind: Its first word: fn, var, override, struct …
+        name: What it declares.
+        attributes: The tokens in the brackets of each attribute before it.
+        template: The tokens between the angle brackets behind `var`.
+        tokens: All tokens behind its name.
+    """
+
+    kind: str
+    name: str
+    attributes: Mapping[str, tuple[str, ...]]
+    template: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    def attribute(self, name: str) -> int | None:
+        """The number that an attribute has."""
+        tokens = self.attributes.get(name)
+        if tokens is None:
+            return None
+        found = _INTEGER.fullmatch("".join(tokens).rstrip(","))
+        if found is None:
+            raise ValidationError(
+                f"{self.kind} {self.name}: @{name}({' '.join(tokens)}), expected a number"
+            )
+        return int(found[1], 0)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A WGSL module.
+
+    Attributes:
+        enabled: The extensions that it enables.
+        declarations: By name.
+    """
+
+    enabled: tuple[str, ...]
+    declarations: Mapping[str, _Declaration]
+
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """The names of the compute entry points."""
+        return tuple(n for n, d in self.declarations.items() if "compute" in d.attributes)
+
+    @functools.cached_property
+    def bindings(self) -> frozenset[int | None]:
+        """The numbers of the bindings in group 0 that are declared."""
+        resources = [d for d in self.declarations.values() if "binding" in d.attributes]
+        return frozenset(d.attribute("binding") for d in resources if d.attribute("group") == 0)
+
+    @functools.cached_property
+    def overrides(self) -> Mapping[str, Override]:
+        """The pipeline-overridable constants, by name."""
+        found = (d for d in self.declarations.values() if d.kind == "override")
+        return {declaration.name: _override(declaration) for declaration in found}
+
+    def entry_point(self, name: str) -> EntryPoint:
+        """What an entry point uses.
+
+        Raises:
+            ValidationError: There is no such compute entry point, or it uses a resource that is no
+                storage buffer in group 0.
+        """
+        if name not in self.entry_points:
+            known = ", ".join(map(shown, self.entry_points)) or "none"
+            raise ValidationError(
+                f"there is no compute entry point {shown(name)}; the WGSL has {known}"
+            )
+        used = self._reachable(name)
+        bindings = [self._binding(d) for d in used if d.kind == "var" and "binding" in d.attributes]
+        overrides = {d.name: self.overrides[d.name] for d in used if d.kind == "override"}
+        size = self.declarations[name].attributes.get("workgroup_size", ())
+        ordered = tuple(sorted(bindings, key=lambda binding: binding.binding))
+        for one, other in itertools.pairwise(ordered):
+            if one.binding == other.binding:
+                raise ValidationError(
+                    f"{one.name} and {other.name} are both @binding({one.binding}), and"
+                    f" {name} uses both"
+                )
+        return EntryPoint(ordered, overrides, tuple(_parts(size)))
+
+    def _reachable(self, name: str) -> list[_Declaration]:
+        """A declaration, and those that it names, itself or by way of others."""
+        found = {name: self.declarations[name]}
+        frontier = [name]
+        while frontier:
+            declaration = found[frontier.pop()]
+            for word in (*declaration.tokens, *declaration.attributes.get("workgroup_size", ())):
+                if word in self.declarations and word not in found:
+                    found[word] = self.declarations[word]
+                    frontier.append(word)
+        return list(found.values())
+
+    def _binding(self, variable: _Declaration) -> StorageBinding:
+        group, binding = variable.attribute("group"), variable.attribute("binding")
+        space, *rest = (token for token in variable.template or ("handle",) if token != ",")
+        if group != 0 or binding is None:
+            raise ValidationError(f"var {variable.name}: @group({group}), expected @group(0)")
+        if space != "storage":
+            use = "; use pipeline-overridable constants" if space == "uniform" else ""
+            raise ValidationError(
+                f"var {variable.name}: a {space} at @binding({binding}), expected"
+                f" var<storage, read> or var<storage, read_write>{use}"
+            )
+        return StorageBinding(variable.name, binding, rest == ["read_write"])
+
+
+def _override(declaration: _Declaration) -> Override:
+    number = declaration.attribute("id")
+    key = declaration.name if number is None else str(number)
+    tokens = declaration.tokens
+    default = tokens[tokens.index("=") + 1 :] if "=" in tokens else ()
+    return Override(key, default)
+
+
+def _parts(tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The arguments of an attribute, parted by commas that stand in no brackets."""
+    part: list[str] = []
+    depth = 0
+    for token in tokens:
+        depth += (token in _OPEN) - (token in _CLOSE)
+        if token == "," and not depth:
+            yield tuple(part)
+            part = []
+        else:
+            part.append(token)
+    if part:
+        yield tuple(part)
+
+
+def features_of(code: str) -> frozenset[str]:
+    """The features of devices that a module needs, by WebGPU's names; "shader-int64" is wgpu's."""
+    module = read_module(code)
+    wide = any(
+        token in ("i64", "u64") or re.fullmatch(r"[\d][\w]*l[iu]", token)
+        for declaration in module.declarations.values()
+        for token in (*declaration.template, *declaration.tokens)
+    )
+    names = {"f16": "shader-f16", "subgroups": "subgroups"}
+    found = {names.get(name, name.replace("_", "-")) for name in module.enabled}
+    return frozenset(found | ({"shader-int64"} if wide else set()))
+
+
+@functools.lru_cache(maxsize=64)
+def read_module(code: str) -> Module:
+    """What a module declares.
+
+    Raises:
+        ValidationError: It is cut off within a comment or brackets.
+    """
+    reader = _Reader(list(_tokens(code)))
+    return Module(*reader.module())
+
+
+def _tokens(code: str) -> Iterator[str]:
+    """Names, numbers and single signs, without comments."""
+    position = 0
+    while position < len(code):
+        found = _TOKEN.match(code, position)
+        assert found
+        position = found.end()
+        if found.lastgroup == "comment":
+            position = _comment_end(code, position)
+        elif found.lastgroup != "space":
+            yield found[0]
+
+
+def _comment_end(code: str, position: int) -> int:
+    depth = 1
+    while depth:
+        found = _COMMENT_END.search(code, position)
+        if found is None:
+            raise ValidationError("the WGSL ends within a comment")
+        depth += 1 if found[0] == "/*" else -1
+        position = found.end()
+    return position
+
+
+class _Reader:
+    """Goes through the tokens of a module."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._place = 0
+
+    def module(self) -> tuple[tuple[str, ...], dict[str, _Declaration]]:
+        """The extensions that are enabled, and the declarations by name."""
+        enabled: list[str] = []
+        declarations: dict[str, _Declaration] = {}
+        while self._place < len(self._tokens):
+            attributes = self._attributes()
+            kind, *tokens = self._until_end() or [";"]
+            if kind == "enable":
+                enabled += [token for token in tokens if token not in ",;"]
+                continue
+            template: list[str] = []
+            if kind == "var" and tokens[:1] == ["<"]:
+                end = tokens.index(">") if ">" in tokens else 0
+                template, tokens = tokens[1:end], tokens[end + 1 :]
+            if tokens:
+                name, *rest = tokens
+                if rest and rest[-1] == ";":
+                    rest.pop()
+                declarations[name] = _Declaration(
+                    kind, name, attributes, tuple(template), tuple(rest)
+                )
+        return tuple(enabled), declarations
+
+    def _attributes(self) -> dict[str, tuple[str, ...]]:
+        attributes: dict[str, tuple[str, ...]] = {}
+        while self._tokens[self._place : self._place + 1] == ["@"]:
+            name = "".join(self._tokens[self._place + 1 : self._place + 2])
+            self._place += 2
+            given: list[str] = []
+            if self._tokens[self._place : self._place + 1] == ["("]:
+                given = self._brackets()[1:-1]
+            attributes[name] = tuple(given)
+        return attributes
+
+    def _brackets(self) -> list[str]:
+        """From an opening bracket to the closing one."""
+        begin, depth = self._place, 0
+        while self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            self._place += 1
+            depth += (token in _OPEN) - (token in _CLOSE)
+            if depth == 0:
+                return self._tokens[begin : self._place]
+        raise ValidationError(f"the WGSL ends within the brackets of {self._tokens[begin]!r}")
+
+    def _until_end(self) -> list[str]:
+        """A declaration: up to its semicolon, or the braces of its body."""
+        found: list[str] = []
+        while self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            if token in _OPEN:
+                found += self._brackets()
+                if token == "{":
+                    break
+            else:
+                found.append(token)
+                self._place += 1
+                if token == ";":
+                    break
+        return found

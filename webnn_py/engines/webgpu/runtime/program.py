@@ -1,0 +1,172 @@
+"""A compiled program on a device: pipelines, buffers and bind groups, recorded at each run."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.engines.webgpu.program.needs import choose
+from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
+from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes, record_pass
+from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.pieces import pieces_of
+from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
+from webnn_py.ir import Value
+
+
+class ProgramCommands:
+    """What is recorded for one run, for fixed places of arguments.
+
+    Args:
+        sections: Dispatches, and how often they are recorded in a row.
+    """
+
+    def __init__(self, sections: Sequence[tuple[DispatchCommands, int]]) -> None:
+        self._sections = sections
+
+    def encode(self, compute: Any) -> None:
+        """Record into an open compute pass."""
+        for commands, repeat in self._sections:
+            commands.encode(compute, repeat)
+
+    @functools.cached_property
+    def pieces(self) -> Sequence[ProgramCommands]:
+        """The same in parts, so that the device runs one while the next is recorded."""
+        count = sum(len(commands) * repeat for commands, repeat in self._sections)
+        each = -(-count // pieces_of(count))
+        return [
+            ProgramCommands([(commands, min(repeats, repeat - done))])
+            for commands, repeat in self._sections
+            for repeats in [max(each // len(commands), 1)]
+            for done in range(0, repeat, repeats)
+        ]
+
+
+class LoadedProgram:
+    """A program's variant for a device, ready to run there.
+
+    Args:
+        gpu: The device.
+        plan: The program.
+
+    Attributes:
+        variant: The one that runs.
+        arguments: What is given at each run.
+
+    Raises:
+        NotSupportedError: The device lacks what every variant needs.
+        OperationError: The device refused a kernel, or has no memory left.
+    """
+
+    def __init__(self, gpu: Device, plan: Plan) -> None:
+        self.gpu = gpu
+        self.plan = plan
+        self.variant = choose(plan, *gpu.offers)
+        self.arguments = tuple(Value(a.data_type, a.shape, a.name) for a in plan.arguments)
+        self._commands: PlaceCache[ProgramCommands] = PlaceCache()
+        self._io: dict[Value, Binding] = {}
+        self._lock = threading.Lock()
+        self._shared = False
+        used = {step.kernel: plan.kernels[step.kernel] for step in self.variant.steps}
+        pipelines = gpu.pipelines.get_all(
+            (kernel.name, PipelineKey.of(kernel, plan.shaders)) for kernel in used.values()
+        )
+        self._pipelines = dict(zip(used, pipelines, strict=True))
+        self._buffers = [self._buffer(buffer) for buffer in checkpoints(self.variant.buffers)]
+        self._fixed = {
+            number: self._bind_group(step, {})
+            for number, step in checkpoints(enumerate(self.variant.steps))
+            if all(place.kind == "buffer" for place in step.places)
+        }
+
+    def _buffer(self, planned: BufferPlan) -> Any:
+        usage = STORAGE | COPIES if planned.usage == "storage" else wgpu.BufferUsage.UNIFORM
+        contents = planned.contents
+        buffer = self.gpu.buffer(planned.size, usage, "of a program", mapped=bool(contents))
+        if contents:
+            with device_errors(f"uploading to a buffer of {planned.size} bytes"):
+                for part in contents:
+                    data = self.plan.tensors[part.tensor]
+                    size = -(-data.nbytes // 4) * 4
+                    buffer.write_mapped(padded_bytes(data, size), part.offset)
+                buffer.unmap()
+        return buffer
+
+    def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
+        kernel = self.plan.kernels[step.kernel]
+        with device_errors(f"binding {kernel.name}"):
+            return self.gpu.bind_group(
+                self._pipelines[step.kernel].get_bind_group_layout(0),
+                [self._entry(place, places) for place in step.places],
+                [layout.binding for layout in kernel.bindings],
+            )
+
+    def _entry(self, place: Place, places: Mapping[Value, Binding]) -> dict[str, Any]:
+        buffer, offset = None, place.offset
+        if place.kind == "buffer":
+            buffer = self._buffers[place.index]
+        else:
+            given = places[self.arguments[place.index]]
+            buffer, offset = given.buffer, given.offset + offset
+        return {"buffer": buffer, "offset": offset, "size": place.size}
+
+    def _commands_for(self, places: Mapping[Value, Binding]) -> ProgramCommands:
+        """What is recorded for these places of arguments."""
+        dispatches = [
+            (
+                self._pipelines[step.kernel],
+                self._fixed.get(number) or self._bind_group(step, places),
+                *step.workgroups,
+                step.times,
+            )
+            for number, step in checkpoints(enumerate(self.variant.steps))
+        ]
+        return ProgramCommands(
+            [
+                (DispatchCommands(dispatches[part.first : part.first + part.count]), part.repeat)
+                for part in self.variant.sections
+            ]
+        )
+
+    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[ProgramCommands]:
+        """One run, to be submitted piece by piece under the device's `submit_lock`.
+
+        It is one piece if others may use the program's buffers in between.
+
+        Args:
+            places: Where each argument lies.
+        """
+        commands = self._commands.get(places, self._commands_for)
+        return [commands] if self._shared else commands.pieces
+
+    def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
+        """Record one run into a GPUCommandEncoder with no open pass, to be submitted at any time.
+
+        Args:
+            encoder: The encoder.
+            places: Where each argument lies.
+        """
+        with self.gpu.submit_lock:  # a run in pieces is over, and none begins
+            self._shared = True
+        with device_errors("recording a program"):
+            record_pass(encoder, self._commands.get(places, self._commands_for))
+
+    def argument(self, value: Value) -> Argument:
+        """What the program says of an argument."""
+        return self.plan.arguments[self.arguments.index(value)]
+
+    def io_buffer(self, value: Value) -> Binding:
+        """A buffer for an argument given as host memory; runs that use it follow in the queue."""
+        with self._lock:
+            if value not in self._io:
+                size = self.argument(value).size
+                self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
+            return self._io[value]

@@ -1,0 +1,134 @@
+"""What a run of a program is given, checked and placed: each argument in one buffer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.errors import DataError
+from webnn_py.core.messages import named, shown, type_name
+from webnn_py.engines.webgpu.program.plan import Argument
+from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.loaded import STORAGE, padded_bytes
+from webnn_py.engines.webgpu.runtime.program import LoadedProgram
+from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.ir import Value
+from webnn_py.memory.overlap import region_of
+
+
+def place_arguments(
+    program: LoadedProgram,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    own: Callable[[Value], Binding],
+) -> Dispatch:
+    """Work out what to record before and after a run.
+
+    What an argument is given as holds its contents before and after the run. What is written must
+    not share memory with anything else.
+
+    Args:
+        program: What runs.
+        inputs: What arguments are to hold at first, by name: a Binding, a resource of the device,
+            or an array.
+        outputs: Where arguments are to lie or go, likewise.
+        own: A buffer for an argument that is given as host memory, or not at all.
+
+    Raises:
+        DataError: A resource does not fit; nothing was recorded.
+    """
+    run = Dispatch()
+    given: dict[Value, Binding] = {}
+    for value, argument in zip(program.arguments, program.plan.arguments, strict=True):
+        resource = inputs.get(argument.name, outputs.get(argument.name))
+        binding = _on_device(program, run, value, argument, resource)
+        if binding is not None:
+            given[value] = binding
+    _check_apart(program, given)
+    users = Counter(binding.buffer for binding in given.values())
+    shared = {
+        binding.buffer
+        for value, binding in given.items()
+        if program.argument(value).written and users[binding.buffer] > 1
+    }
+    written = (a for a in program.plan.arguments if a.written)
+    numbers = {argument.name: number for number, argument in enumerate(written)}
+    for value, argument in zip(program.arguments, program.plan.arguments, strict=True):
+        if value in given:
+            _bind(program, run, value, argument, given[value], shared, own)
+            continue
+        run.places[value] = place = own(value)
+        contents = inputs.get(argument.name)
+        if contents is not None:
+            run.uploads.append((place.buffer, padded_bytes(contents, place.size)))
+        elif argument.access == "read-write":
+            run.before.append(_clear(place))
+        if argument.written:
+            run.downloads[numbers[argument.name]] = place
+    return run
+
+
+def _on_device(
+    program: LoadedProgram, run: Dispatch, value: Value, argument: Argument, resource: Any
+) -> Binding | None:
+    """Where an argument lies on the device, if it was given there."""
+    what = named("argument", argument.name)
+    if isinstance(resource, Binding):
+        return resource
+    if resources.is_texture(resource):
+        raise DataError(f"{what}: got {type_name(resource)}, expected a GPUBuffer")
+    if not resources.is_buffer(resource):
+        return None
+    tensor = argument.descriptor
+    given = resources.buffer_binding(program.gpu, resource, tensor, tensor.byte_length, what)
+    run.take(given.buffer, what)
+    run.read.append(given.span)
+    if argument.written:
+        run.written[argument.name] = given.span
+    return given
+
+
+def _check_apart(program: LoadedProgram, given: Mapping[Value, Binding]) -> None:
+    regions = [(value, region_of(binding.span)) for value, binding in given.items()]
+    for i, (value, region) in enumerate(regions):
+        for other, before in regions[:i]:
+            written = program.argument(value).written or program.argument(other).written
+            if written and region.overlaps(before):
+                raise DataError(
+                    f"arguments {shown(other.name)} and {shown(value.name)} share memory, and one"
+                    " of them is written; give each one of its own"
+                )
+
+
+def _bind(
+    program: LoadedProgram,
+    run: Dispatch,
+    value: Value,
+    argument: Argument,
+    given: Binding,
+    shared: set[Any],
+    own: Callable[[Value], Binding],
+) -> None:
+    """Bind the argument's own memory where that can be, else copies of it."""
+    gpu = program.gpu
+    fits = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
+    if fits and given.buffer not in shared:
+        run.places[value] = given
+        return
+    what = named("argument", argument.name)
+    run.places[value] = place = own(value)
+    if argument.access != "write":
+        resources.check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        run.before.append(resources.copying(gpu, given, place, place.size))
+    if argument.written:
+        resources.check_usage(given.buffer, wgpu.BufferUsage.COPY_DST, what, "COPY_DST")
+        exact = argument.descriptor.byte_length
+        run.after.append(resources.copying(gpu, place, given, exact))
+
+
+def _clear(place: Binding) -> resources.Record:
+    return lambda encoder: encoder.clear_buffer(place.buffer, place.offset, place.size)
