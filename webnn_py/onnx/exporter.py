@@ -37,8 +37,9 @@ def to_onnx(graph: MLGraph) -> ModelProto:
             listed, or none that do so for open dimensions.
     """
     target = Target(lambda node: why_not_lowered(node) is None, evaluate)
+    recipe = compiled_of(graph).recipe
     try:
-        recipe = decompose(compiled_of(graph).recipe, target)
+        recipe = decompose(recipe, target)
     except ValidationError as error:
         raise NotSupportedError(f"to_onnx: {error}") from error
     _check(recipe.nodes)
