@@ -6,7 +6,7 @@ import glob
 import os
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,28 +80,28 @@ def _read(folder: str, kind: str, values: Any) -> list[Any]:
     return contents
 
 
-def run(case: Case) -> None:
+def run(case: Case, device: str = "CPU") -> None:
     """Run a case and compare, as the official runner does.
 
     Raises:
         Exception: It does not pass.
     """
     _, model, pairs, rtol, atol = case
-    prepared = WebNNBackend.prepare(model, "CPU")
+    prepared = WebNNBackend.prepare(model, device)
     for inputs, expected in pairs:
         got = prepared.run(inputs)
         with np.errstate(all="ignore"):
             Runner.assert_similar_outputs(expected, got, rtol, atol)
 
 
-def failures(found: Iterator[Case]) -> tuple[dict[str, Exception], list[str]]:
+def failures(found: Iterable[Case], device: str = "CPU") -> tuple[dict[str, Exception], list[str]]:
     """What fails, by name, and the names of all cases."""
     failed: dict[str, Exception] = {}
     names = []
     for case in found:
         names.append(case[0])
         try:
-            run(case)
+            run(case, device)
         except Exception as error:
             failed[case[0]] = error
     return failed, names

@@ -1,8 +1,13 @@
-"""ONNX's official backend tests on the reference engine; `excluded.toml` says what is left out."""
+"""ONNX's official backend tests on both engines; `excluded.toml` says what is left out.
+
+WEBNN_ALL_ONNX=1 runs all of them on the GPU, too, instead of one out of ten.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +15,7 @@ import onnx
 import pytest
 
 from tests.onnx import official
-from webnn_py import MLError, NotSupportedError
+from webnn_py import MLError, NotSupportedError, ValidationError
 from webnn_py.onnx import backend
 
 PASSING = {"node": 1444, "simple": 7, "pytorch-operator": 30, "pytorch-converted": 82}
@@ -19,9 +24,17 @@ IS_LISTED = onnx.__version__.startswith("1.23.")
 LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
 
 
+SHARE = 1 if os.environ.get("WEBNN_ALL_ONNX") else 10
+
+
+@functools.cache
+def cases(kind: str) -> list[official.Case]:
+    return list(official.cases(kind))
+
+
 @functools.cache
 def outcome(kind: str) -> tuple[dict[str, Exception], list[str]]:
-    return official.failures(official.cases(kind))
+    return official.failures(cases(kind))
 
 
 @pytest.mark.parametrize("kind", PASSING)
@@ -41,6 +54,30 @@ def test_what_is_excluded_is_there() -> None:
     assert official.excluded().keys() <= {name for kind in PASSING for name in outcome(kind)[1]}
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("kind", PASSING)
+def test_cases_pass_on_the_gpu_as_well(kind: str) -> None:
+    excluded = official.excluded()
+    chosen = [c for c in cases(kind) if c[0] not in excluded and not _number(c[0]) % SHARE]
+    failed, names = official.failures(chosen, "GPU")
+    assert not failed
+    assert SHARE > 1 or not IS_LISTED or len(names) == PASSING[kind]
+
+
+def _number(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    "path",
+    [path for path in LIGHT if SHARE == 1 or "squeeze" in path.stem],
+    ids=lambda path: path.stem,
+)
+def test_light_models_give_their_published_outputs_on_the_gpu(path: Path) -> None:
+    official.run(official.light_case(path), "GPU")
+
+
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
 def test_light_models_give_their_published_outputs(path: Path) -> None:
     official.run(official.light_case(path))
@@ -49,6 +86,8 @@ def test_light_models_give_their_published_outputs(path: Path) -> None:
 def test_devices() -> None:
     assert backend.supports_device("CPU")
     assert not backend.supports_device("CUDA")
+    with pytest.raises(ValidationError, match="CUDA"):
+        backend.prepare(onnx.ModelProto(), "CUDA")
     node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
     (made,) = backend.run_node(node, [np.ones(2, np.float32), np.ones(2, np.float32)])
     assert made.tolist() == [2, 2]

@@ -5,8 +5,8 @@ Source: onnx, `onnx.backend.base.Backend`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -17,12 +17,13 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.execution import MLExecution
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
-from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.errors import MLError, NotSupportedError, ValidationError
 from webnn_py.onnx.emitter import BOOL
 from webnn_py.onnx.importing import Importer, Inputs, Model, outputs
 from webnn_py.onnx.tensor import Array
 
-DEVICES = {"CPU": "cpu"}
+DEVICES = {"CPU": "cpu", "GPU": "gpu"}
+"""ONNX's names of devices."""
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
@@ -66,7 +67,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             name: np.ascontiguousarray(_as_uint8(arrays[name])).reshape(arrays[name].shape)
             for name in graph.inputs
         }
-        results = MLExecution(self._context, allow_blocking=True).compute(graph, feeds)
+        results = _computed(self._context, graph, feeds)
         return tuple(
             results[v.name].astype(np.bool_) if v.name in elements else results[v.name]
             for v in self._model.graph.output
@@ -98,6 +99,27 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
             return made
 
 
+def _computed(
+    context: MLContext, graph: MLGraph, feeds: Mapping[str, Array]
+) -> Mapping[str, Array]:
+    """Results, waited for, whatever the device."""
+    if context.device_type == "cpu":
+        return MLExecution(context, allow_blocking=True).compute(graph, feeds)
+    made = context.create_tensor_sync
+    given = {
+        name: made(value.data_type, value.shape, writable=True)
+        for name, value in graph.inputs.items()
+    }
+    for name, tensor in given.items():
+        context.write_tensor(tensor, feeds[name])
+    wanted = {
+        name: made(value.data_type, value.shape, readable=True)
+        for name, value in graph.outputs.items()
+    }
+    context.dispatch(graph, given, wanted)
+    return {name: context.read_tensor_sync(tensor) for name, tensor in wanted.items()}
+
+
 def _as_uint8(array: Array) -> Array:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
@@ -105,12 +127,27 @@ def _as_uint8(array: Array) -> Array:
 class WebNNBackend(Backend):  # type: ignore[misc]
     """Runs ONNX models on a context of webnn_py."""
 
-    context: MLContext | None = None
+    _contexts: ClassVar[dict[str, MLContext]] = {}
+
+    @classmethod
+    def _context(cls, device: str) -> MLContext:
+        name = device.partition(":")[0]
+        if name not in DEVICES:
+            raise ValidationError(f"onnx: device {device!r} is not one of {', '.join(DEVICES)}")
+        if name not in cls._contexts:
+            kind: Any = DEVICES[name]
+            engine = "reference" if kind == "cpu" else "auto"
+            cls._contexts[name] = ml.create_context_sync(device_type=kind, engine=engine)
+        return cls._contexts[name]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether a device of ONNX's naming is there: "CPU", perhaps with a number."""
-        return device.partition(":")[0] in DEVICES
+        """Whether a device is there: "CPU" or "GPU", perhaps with a number."""
+        try:
+            cls._context(device)
+        except MLError:
+            return False
+        return True
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
@@ -118,13 +155,9 @@ class WebNNBackend(Backend):  # type: ignore[misc]
 
         Raises:
             ValidationError: There is no such device.
-            MLError: The model is damaged.
+            MLError: The model is damaged, or this machine has no GPU.
         """
-        if not cls.supports_device(device):
-            raise ValidationError(f"onnx: device {device!r} is not one of {', '.join(DEVICES)}")
-        if cls.context is None:
-            cls.context = ml.create_context_sync(device_type="cpu", engine="reference")
-        return PreparedModel(model, cls.context)
+        return PreparedModel(model, cls._context(device))
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
