@@ -41,7 +41,7 @@ def inputs_of(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, Any
     for value in model.graph.input:
         own = value.type.tensor_type
         shape = [
-            d.dim_value or sum(sizes.get(name, 1) for name in d.dim_param.split(" + "))
+            d.dim_value or sum(sizes.get(name, 1) for name in str(d.dim_param).split(" + "))
             for d in own.shape.dim
         ]
         if own.elem_type == onnx.TensorProto.FLOAT:
