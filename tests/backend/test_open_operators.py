@@ -1,0 +1,68 @@
+"""Every operator with every dimension open that may be gives what it does on numbers."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.backend.compared import assert_close
+from tests.graphs import awaited
+from tests.internals import built_from
+from tests.property.most_open import MostOpen, Place, most_open_calls
+from webnn_py import MLContext
+from webnn_py.ops.declare import REGISTRY
+
+DRAWN = 10
+each_operator = pytest.mark.parametrize("name", sorted(REGISTRY))
+
+DIRECTIONS = {
+    (operand, 0)
+    for operand in (
+        *("weight0", "recurrent_weight0", "bias0", "recurrent_bias0"),
+        *("peephole_weight0", "initial_hidden_state0", "initial_cell_state0"),
+    )
+}
+KNOWN_AT_BUILD = {"gru": DIRECTIONS, "lstm": DIRECTIONS}
+"""Dimensions that cannot be open; nor can the last one of gather_nd's and scatter_nd's indices."""
+
+
+@functools.cache
+def calls_of(name: str) -> list[MostOpen]:
+    return list(most_open_calls(name, DRAWN))
+
+
+def closed(made: MostOpen) -> set[Place]:
+    """The dimensions that are not open, though they could be, and do not broadcast."""
+    op = made.call.op.name
+    kept = KNOWN_AT_BUILD.get(op, set())
+    if op in ("gather_nd", "scatter_nd"):
+        kept = {("indices0", len(made.call.named()["indices0"].shape) - 1)}
+    return {
+        (name, axis)
+        for name, tensor in made.call.named().items()
+        for axis, size in enumerate(() if tensor.constant else tensor.shape)
+        if size > 1 and (name, axis) not in made.places | kept
+    }
+
+
+@each_operator
+def test_every_dimension_may_be_open(name: str) -> None:
+    assert not min(map(closed, calls_of(name)), key=len)
+
+
+@each_operator
+@pytest.mark.parametrize("engine", ["reference", "gpu"])
+def test_open_operators_compute_what_fixed_ones_do(
+    request: pytest.FixtureRequest, engine: str, name: str
+) -> None:
+    context: MLContext = request.getfixturevalue(engine)
+    made = calls_of(name)[0]
+    graph = built_from(context, made.record())
+    for sizes in (made.larger,) if engine == "gpu" else (made.sizes, made.larger):
+        recipe = made.record(sizes)
+        fixed, inputs = built_from(context, recipe), made.inputs(recipe)
+        got, wanted = awaited(graph, inputs), awaited(fixed, inputs)
+        assert got.keys() == wanted.keys()
+        for output, array in wanted.items():
+            assert_close(got[output], array)
