@@ -80,11 +80,26 @@ class ModelTensor:
 
 @dataclass(eq=False)
 class ModelTimeline:
-    """A value, the lowest signal that failed, and the signals still to come."""
+    """A value, the signals that failed, and those still to come."""
 
     value: int = 0
-    limit: int | None = None
+    failed: set[int] = field(default_factory=set)
     expected: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def limit(self) -> int | None:
+        """The lowest signal that failed."""
+        return min(self.failed, default=None)
+
+    def signal(self, value: int) -> None:
+        """By the host, past failures too."""
+        self.value = value
+        self.failed = {failed for failed in self.failed if failed > value}
+
+    def expect(self, value: int) -> None:
+        """Work was accepted that is to signal a value."""
+        self.expected[value] += 1
+        self.failed.discard(value)
 
     def reached(self, value: int) -> bool:
         return self.value >= value
@@ -103,8 +118,12 @@ class ModelTimeline:
 
     def fail(self, value: int) -> None:
         self.expected[value] -= 1
-        if value > self.value and (self.limit is None or value < self.limit):
-            self.limit = value
+        if value > self.value and not self.expected[value]:
+            self.failed.add(value)
+
+    def counts(self, value: int) -> bool:
+        """Whether work that signals a value will raise it."""
+        return value > self.value and (self.limit is None or value < self.limit)
 
 
 Points = list[tuple[ModelTimeline, int]]
@@ -115,7 +134,7 @@ class ModelOperation:
     """One piece of work, and what of it can be seen.
 
     `before` is what shares a tensor with it and comes first; `doomed` says that it can never run;
-    `uses` is read, made or not.
+    `uses` is read, made or not; `placed` says that it was looked at.
     """
 
     effect: Callable[[], list[Array]]
@@ -131,10 +150,16 @@ class ModelOperation:
     before: set[ModelOperation] = field(default_factory=set)
     doomed: bool = False
     uses: list[ModelTensor] = field(default_factory=list)
+    everything: bool = False
+    placed: bool = False
 
     def unmet(self) -> Points:
-        """What it waits for and may still be reached."""
-        if self.doomed or any(timeline.doomed(value) for timeline, value in self.waits):
+        """What it is known to wait for, and may still be reached."""
+        if (
+            self.doomed
+            or not self.placed
+            or any(timeline.doomed(value) for timeline, value in self.waits)
+        ):
             return []
         return [(timeline, value) for timeline, value in self.waits if not timeline.reached(value)]
 
@@ -143,9 +168,12 @@ class ModelOperation:
 
     def shares(self, other: ModelOperation) -> bool:
         """Whether one writes a tensor that the other uses."""
+        mine, its = ({*work.reads, *work.uses, *work.writes} for work in (self, other))
         return bool(
-            set(self.writes) & {*other.reads, *other.uses, *other.writes}
-            or set(other.writes) & {*self.reads, *self.uses, *self.writes}
+            (self.everything and (its or other.everything))
+            or (other.everything and mine)
+            or set(self.writes) & its
+            or set(other.writes) & mine
         )
 
     def run(self) -> None:
@@ -201,18 +229,25 @@ class ModelContext:
         self.ghosts: list[ModelOperation] = []  # cancelled; what is behind them keeps its order
 
     def submit(self, operation: ModelOperation, everybody: Sequence[ModelContext]) -> None:
+        self.accept(operation)
+        self.place(operation, everybody)
+
+    def accept(self, operation: ModelOperation) -> None:
         for timeline, value in operation.signals:
-            timeline.expected[value] += 1
-        works = [work for context in everybody for work in (*context.waiting, *context.ghosts)]
+            timeline.expect(value)
+        self.waiting.append(operation)
+
+    def place(self, operation: ModelOperation, everybody: Sequence[ModelContext]) -> None:
+        """Find out what it comes before and after."""
+        works = all_of(everybody)
         for other in (*self.waiting, *self.ghosts):
-            if other.shares(operation):
-                if must_wait_for(other, operation, [*works, operation]):
+            if other.placed and other.shares(operation):
+                if must_wait_for(other, operation, works):
                     other.before.add(operation)
                 else:
                     operation.before.add(other)
-        self.waiting.append(operation)
-        works.append(operation)
-        if must_wait_for(operation, operation, works) and operation in stuck(works):
+        operation.placed = True
+        if can_never_run(operation, works):
             operation.doomed = True
             for timeline, value in operation.signals:
                 timeline.fail(value)
@@ -248,6 +283,15 @@ class ModelContext:
         return bool(able)
 
 
+def all_of(contexts: Sequence[ModelContext]) -> list[ModelOperation]:
+    return [work for context in contexts for work in (*context.waiting, *context.ghosts)]
+
+
+def can_never_run(work: ModelOperation, works: Sequence[ModelOperation]) -> bool:
+    """Whether it is part of a cycle that nobody can break."""
+    return must_wait_for(work, work, works) and work in stuck(works)
+
+
 def must_wait_for(
     work: ModelOperation, goal: ModelOperation, works: Sequence[ModelOperation]
 ) -> bool:
@@ -281,8 +325,11 @@ def _is_stuck(
     if work.before & left:
         return True
     for timeline, value in work.unmet():
-        enough = {other for other in works if signals(other, timeline, value, 2**64)}
-        if enough <= left and any(signals(other, timeline, 0, value) for other in left):
+        counting = [w for w in works if any(t is timeline and t.counts(v) for t, v in w.signals)]
+        enough = {other for other in counting if signals(other, timeline, value, 2**64)}
+        if enough <= left and any(
+            signals(other, timeline, timeline.value + 1, value) for other in left
+        ):
             return True
     return False
 

@@ -93,7 +93,7 @@ class Programs(RuleBasedStateMachine):
         self.timelines = [(Timeline(), ModelTimeline()) for _ in range(3)]
         self.broken = Timeline(), ModelTimeline()
         state_of(self.broken[0]).fail(1, ValueError("boom"))
-        self.broken[1].limit = 1
+        self.broken[1].failed.add(1)
         self.last = [0, 0, 0]
         self.operations: list[ModelOperation] = []
         self.gone: list[weakref.ref[Any]] = []
@@ -285,7 +285,7 @@ class Programs(RuleBasedStateMachine):
         timeline, model = self.timelines[2]
         self.last[2] += by
         timeline.signal(self.last[2])
-        model.value = self.last[2]
+        model.signal(self.last[2])
         self.advance()
 
     @rule(index=st.integers(0, 2), over=st.integers(-3, 3))
@@ -308,9 +308,9 @@ class Programs(RuleBasedStateMachine):
         if model.limit is None:
             return
         self.settle()
-        value, model.limit = model.limit, None
+        value = model.limit
         timeline.signal(value)
-        model.value = value
+        model.signal(value)
         self.advance()
 
     @rule(side=sides)
@@ -341,7 +341,7 @@ class Programs(RuleBasedStateMachine):
         """Let all work that is left run or fail, and look at what it leaves."""
         for timeline, model in self.timelines:
             self.settle()
-            model.value, model.limit = max(self.last) + 3, None
+            model.signal(max(self.last) + 3)
             timeline.signal(model.value)
             self.advance()
         assert not self.operations

@@ -30,7 +30,7 @@ in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may hav
 
 def overtaking(operation: Operation) -> Overtakes | None:
     """Whether work waits, however indirectly, for what new work is to signal; None if none can."""
-    if not _is_awaited(operation):
+    if not any(timeline.awaited_from(value) for timeline, value in operation.signals):
         return None
     free: set[Held] = set()
 
@@ -41,21 +41,15 @@ def overtaking(operation: Operation) -> Overtakes | None:
 
 
 def deadlock(held: Held) -> OperationError | None:
-    """Why new work can never run, if it has to wait for itself.
+    """Why held work can never run, if it has to wait for itself.
 
     It has to where all that was accepted to signal what it waits for waits for it.
     """
-    if not _is_awaited(held.operation):
-        return None
     path = _path(held, held.operation, set())
     if path is None or held not in _stuck(held):
         return None
     steps = path if len(path) <= MOST_STEPS else [*path[: MOST_STEPS - 1], "…", path[-1]]
     return OperationError(f"this can never run: {held.operation.title} {'; that '.join(steps)}")
-
-
-def _is_awaited(operation: Operation) -> bool:
-    return any(timeline.awaited_from(value) for timeline, value in operation.signals)
 
 
 def _path(start: Held, goal: Operation, free: set[Held]) -> list[str] | None:
@@ -113,9 +107,7 @@ def _told(work: Operation, point: Point | None) -> str:
 
 
 def _unmet(held: Held) -> list[Point]:
-    if not held.waiting:
-        return []
-    return [(timeline, value) for timeline, value in held.waits if timeline.value < value]
+    return held.unmet() if held.must_wait() else []
 
 
 def _stuck(start: Held) -> set[Held]:
@@ -124,6 +116,8 @@ def _stuck(start: Held) -> set[Held]:
     while pending:
         held = pending.pop()
         works = [work for timeline, _ in _unmet(held) for work in timeline.signallers()]
+        for work in works:
+            work.counted_on = work.held is None
         for other in (*held.blockers, *(work.held for work in works)):
             if other is not None and other not in stuck:
                 stuck.add(other)
@@ -140,7 +134,7 @@ def _is_stuck(held: Held, stuck: set[Held]) -> bool:
     if not held.blockers.isdisjoint(stuck):
         return True
     for timeline, value in _unmet(held):
-        before = timeline.signallers(-1, value)
+        before = timeline.signallers(timeline.value, value)
         enough = timeline.signallers(value - 1)
         if any(work.held in stuck for work in before) and all(w.held in stuck for w in enough):
             return True

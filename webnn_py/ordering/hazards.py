@@ -36,7 +36,7 @@ class Hazards:
         self._owners: dict[int, list[_Users]] = {}  # each sorted by where the regions begin
         self._longest: dict[int, int] = {}  # bytes of a region of each owner
         self._everything = _Users(EVERYTHING)  # who uses what is not known
-        self._all: dict[Held, None] = {}
+        self._all: dict[Held, None] = {}  # who uses any
 
     def place(self, held: Held, overtakes: Overtakes | None) -> tuple[list[Held], list[Held]]:
         """Add new work.
@@ -65,7 +65,7 @@ class Hazards:
                         break
         for region, writes in accesses:
             _insert(self._users(region), held, writes, after)
-        self._all[held] = None
+            self._all[held] = None
         return list(before), list(after)
 
     def _sharing(self, region: Region) -> Iterator[Iterable[tuple[Held, bool]]]:
@@ -84,7 +84,7 @@ class Hazards:
             users.works = [entry for entry in users.works if entry[0] is not held]
             if not users.works and users is not self._everything:
                 self._drop(users)
-        del self._all[held]
+        self._all.pop(held, None)
 
     def _users(self, region: Region) -> _Users:
         """Those of just this region."""
@@ -131,13 +131,21 @@ def _accesses(held: Held) -> list[tuple[Region, bool]]:
 
 
 def _insert(users: _Users, held: Held, writes: bool, after: dict[Held, None]) -> None:
-    """Add work at the end, but before what comes after it."""
+    """Add work at the end, but before what comes after it, and what comes after that."""
     if not after:
         users.works.append((held, writes))
         return
-    later = [entry for entry in users.works if entry[0] in after]
-    users.works = [entry for entry in users.works if entry[0] not in after]
-    users.works += [(held, writes), *later]
+    sooner: list[tuple[Held, bool]] = []
+    later: list[tuple[Held, bool]] = []
+    writes_later = False
+    for entry in users.works:
+        user, user_writes = entry
+        if user in after or writes_later or (later and user_writes):
+            later.append(entry)
+            writes_later |= user_writes
+        else:
+            sooner.append(entry)
+    users.works = [*sooner, (held, writes), *later]
 
 
 def _begin(users: _Users) -> int:

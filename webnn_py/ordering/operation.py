@@ -40,6 +40,7 @@ class Operation:
         kept_bytes: Bytes of host memory that it keeps until it is done.
         number: Its place in the order of submission.
         held: What holds it back, while something does or it is followed by what it holds back.
+        counted_on: Other work can run because of it, or else never; it was not looked at then.
     """
 
     run: Run
@@ -53,6 +54,7 @@ class Operation:
     kept_bytes: int = 0
     number: int = -1
     held: Held | None = None
+    counted_on: bool = False
 
     @property
     def signals(self) -> list[Point]:
@@ -109,8 +111,9 @@ class Held:
 
     Attributes:
         operation: The work.
-        waits: What it waits for.
-        waiting: It is not known that these are reached, or cannot be any more.
+        waits: What it waits for, until it begins.
+        queue: For what of these need only be submitted to the same device queue.
+        waiting: When looked at last, not all was reached that it waits for, but still could be.
         blockers: What must be done before it, as they share memory.
         followers: What it must be done before, likewise.
         waiters: What to forget at its timelines.
@@ -121,6 +124,7 @@ class Held:
 
     operation: Operation
     waits: list[Point]
+    queue: object = None
     waiting: bool = False
     blockers: set[Held] = field(default_factory=set)
     followers: list[Held] = field(default_factory=list)
@@ -129,13 +133,28 @@ class Held:
     cause: BaseException | None = None
     dropped: bool = False
 
+    def unmet(self) -> list[Point]:
+        """What is not reached that it waits for."""
+        return [
+            (timeline, value)
+            for timeline, value in self.waits
+            if not timeline.reached(value, self.queue)
+        ]
+
+    def must_wait(self) -> bool:
+        """Whether it may still be that all is reached that it waits for, and is not so now."""
+        if not self.waits or self.cause is not None or self.dropped:
+            return False
+        unmet = self.unmet()
+        return bool(unmet) and all(timeline.failure(value) is None for timeline, value in unmet)
+
     @property
     def parked(self) -> bool:
         """Whether it waits for a timeline, or behind what does."""
         seen, pending = {self}, [self]
         while pending:
             held = pending.pop()
-            if held.waiting:
+            if held.must_wait():
                 return True
             pending += held.blockers - seen
             seen |= held.blockers

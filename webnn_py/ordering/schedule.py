@@ -251,6 +251,12 @@ class Schedule:
     def _resume(self, held: Held) -> None:
         with self._lock:
             self._look_again(held)
+            if held.waiting:
+                self._find_deadlock(held)
+        if held.cause is not None:
+            held.operation.break_promises(held.cause)
+        with self._lock:
+            self._look_again(held)
             if not self._ready or self._threads >= self._executor.width:
                 return
             self._threads += 1
@@ -261,11 +267,13 @@ class Schedule:
         alone = not self._held and self._executor.width == 1
         if alone and not operation.sync:
             return None
-        held = Held(operation, operation.waits)
-        if alone and not self._must_wait(held):
+        queue = None if operation.host else self._executor.queue
+        held = Held(operation, operation.waits, queue)
+        if alone and not held.unmet():
             return None
         with GRAPH.lock:
-            before, after = self._hazards.place(held, overtaking(operation))
+            overtakes = overtaking(operation)
+            before, after = self._hazards.place(held, overtakes)
             held.blockers.update(before)
             held.followers += after
             for other in before:
@@ -274,33 +282,34 @@ class Schedule:
                 other.blockers.add(held)
             self._held[operation] = operation.held = held
             self._wait_for_timelines(held)
+            if overtakes is not None:
+                self._find_deadlock(held)
+        if operation.counted_on and (held.waiting or held.blockers):
+            for timeline, _ in operation.signals:
+                timeline.look_again()
+        return held
+
+    def _find_deadlock(self, held: Held) -> None:
+        """Find out whether it can never run, and let it fail then; the caller holds the lock."""
+        with GRAPH.lock:
             held.cause = deadlock(held)
             if held.cause is not None:
                 held.forget_timelines()
-        return held
 
     def _wait_for_timelines(self, held: Held) -> None:
         """Have timelines resume the work; the caller holds the locks."""
-        if not self._must_wait(held):
-            return
-        held.waiting = True
-        queue = self._queue_of(held.operation)
-        for timeline, value in held.waits:
-            waiter = timeline.when(value, functools.partial(self._wake, held), queue)
+        for timeline, value in held.unmet():
+            wake = functools.partial(self._wake, held)
+            waiter = timeline.when(value, wake, held.queue, again=True)
             if waiter is not None:
                 held.waiters.append((timeline, waiter))
-        if not self._must_wait(held):
-            held.forget_timelines()
+        held.waiting = held.must_wait()
 
     def _look_again(self, held: Held) -> None:
         """Find out whether work is still to be held; the caller holds the lock."""
-        if held.operation not in self._held or held.operation in self._running:
-            return
-        if held.waiting and self._must_wait(held):
-            return
-        with GRAPH.lock:
-            held.forget_timelines()
-        self._release(held)
+        if held.operation in self._held and not (held.operation in self._running or held.ready):
+            held.waiting = held.must_wait()
+            self._release(held)
 
     def _release(self, held: Held) -> None:
         """Let work run, if nothing holds it; the caller holds the lock."""
@@ -323,17 +332,6 @@ class Schedule:
                 follower.blockers.discard(held)
         for follower in held.followers:
             self._release(follower)
-
-    def _must_wait(self, held: Held) -> bool:
-        if not held.waits or held.cause is not None or held.dropped:
-            return False
-        if any(timeline.failure(value) is not None for timeline, value in held.waits):
-            return False
-        queue = self._queue_of(held.operation)
-        return not all(timeline.reached(value, queue) for timeline, value in held.waits)
-
-    def _queue_of(self, operation: Operation) -> object:
-        return None if operation.host else self._executor.queue
 
     # What runs
 
@@ -400,27 +398,30 @@ class Schedule:
             if held.dropped:
                 self._done(held.operation)
                 return None
-            with GRAPH.lock:  # work may have failed, and been made good since
-                self._wait_for_timelines(held)
         else:
             operation = self._line.popleft()
             held = self._hold(operation)
             if held is None:
                 self._running[operation] = None
-                return _Turn(operation, self._failure(operation) if operation.sync else None)
+                return _Turn(operation)
             if held.cause is not None:
                 self._release(held)
                 return _Turn(operation, held.cause, held=True)
-        if held.waiting:
+        cause = held.cause or self._failure(held)
+        held.waiting = cause is None and bool(held.unmet())
+        if held.waiting:  # what had failed may have been made good since
             return _Turn(held.operation, held=True)
         if held.blockers:
             return None
+        with GRAPH.lock:
+            held.forget_timelines()
+            held.waits.clear()
         self._running[held.operation] = None
-        return _Turn(held.operation, held.cause or self._failure(held.operation))
+        return _Turn(held.operation, cause)
 
-    def _failure(self, operation: Operation) -> BaseException | None:
-        """Why what an operation waits for will not be reached, if that is so."""
-        for timeline, value in operation.waits:
+    def _failure(self, held: Held) -> BaseException | None:
+        """Why what work waits for will not be reached, if that is so."""
+        for timeline, value in held.unmet():
             cause = timeline.failure(value)
             if cause is not None:
                 return unreached(timeline, value, cause)

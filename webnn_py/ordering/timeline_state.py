@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +33,14 @@ class Waiter:
         order: First come, first called.
         queue: For whom work submitted to the same queue counts as done.
         resume: What to call.
+        again: Call it whenever that may have changed, until it is reached for everybody.
     """
 
     value: int
     order: int
     queue: object = field(compare=False)
     resume: Resume = field(compare=False)
+    again: bool = field(compare=False, default=False)
 
 
 class TimelineState:
@@ -63,7 +65,8 @@ class TimelineState:
         self._expected: Counter[int] = Counter()
         self._signallers: list[tuple[int, int, Any]] = []  # sorted by value
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
-        self._failed: tuple[int, BaseException] | None = None
+        self._failures: dict[int, tuple[BaseException, str]] = {}  # by value, with the culprit
+        self._failed: tuple[int, BaseException] | None = None  # the lowest
         self.culprit = ""
         _STATES.add(self)
 
@@ -76,9 +79,8 @@ class TimelineState:
         with self._lock:
             if value <= self.value:
                 raise ValidationError(f"signal {value} is not above the present value {self.value}")
-            if self._past_failure(value):
-                self._failed = None
-            ready = self._raise_to(value)
+            forgiven = self._forgive([failed for failed in self._failures if failed <= value])
+            ready = [*self._raise_to(value), *forgiven]
         _call(ready)
 
     def reached(self, value: int, queue: object = None) -> bool:
@@ -107,16 +109,25 @@ class TimelineState:
             return None
         return error
 
-    def when(self, value: int, resume: Resume, queue: object = None) -> Waiter | None:
-        """Have `resume` called once `value` is reached for `queue`, or cannot be any more.
+    def when(
+        self, value: int, resume: Resume, queue: object = None, again: bool = False
+    ) -> Waiter | None:
+        """Have `resume` called when `value` is reached for `queue`, or cannot be any more.
+
+        Args:
+            value: The value.
+            resume: What to call.
+            queue: For whom work submitted to the same queue counts as done.
+            again: Call it whenever work fails that was to signal, as what failed may be made good:
+                until it is forgotten, or the value reached for everybody.
 
         Returns:
             What to `forget`; None if that is so now already, and `resume` is not called then.
         """
         with self._lock:
-            if self._reached(value, queue) or self._failure(value) is not None:
+            if self._reached(value, queue) or (not again and self._failure(value) is not None):
                 return None
-            waiter = Waiter(value, next(self._order), queue, resume)
+            waiter = Waiter(value, next(self._order), queue, resume, again)
             bisect.insort(self._waiters, waiter)
             return waiter
 
@@ -133,15 +144,17 @@ class TimelineState:
             self._expected[value] += 1
             if work is not None:
                 bisect.insort(self._signallers, (value, next(self._order), work), key=_place)
-            if self._failed is not None and self._failed[0] == value:
-                self._failed = None
+            ready = self._forgive([value]) if value in self._failures else []
+        _call(ready)
 
     def signallers(self, above: int = -1, to: int | None = None) -> list[Any]:
-        """The work that is to signal more than one value, and at most another."""
+        """The work that is to signal more than one value, at most another, and past no failure."""
         with self._lock:
             known = self._signallers
             begin = bisect.bisect_right(known, above, key=_value)
             end = len(known) if to is None else bisect.bisect_right(known, to, key=_value)
+            if self._failed is not None:
+                end = min(end, bisect.bisect_left(known, self._failed[0], key=_value))
             return [work for _, _, work in known[begin:end]]
 
     def awaited_from(self, value: int) -> bool:
@@ -168,19 +181,43 @@ class TimelineState:
         """Work that was to signal `value` failed, or will not be done."""
         with self._lock:
             self._no_longer_expected(value, work)
-            ends = self._failed is None or value <= self._failed[0]
-            if ends and value > self.value and value not in self._expected:
-                self.culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
-                self._failed = (value, self._told(root_of(error), value))
-            ready = self._take(lambda waiter: self._failure(waiter.value) is not None)
+            if value > self.value and value not in self._expected:
+                culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
+                self._failures[value] = self._told(root_of(error), value, culprit), culprit
+                self._find_lowest()
+            ready = self._lasting()
+            ready += self._take(lambda w: not w.again and self._failure(w.value) is not None)
         _call(ready)
 
-    def _told(self, root: BaseException, value: int) -> BaseException:
+    def look_again(self) -> None:
+        """Work that is to signal cannot run yet, as was thought it could."""
+        with self._lock:
+            waiters = self._lasting()
+        _call(waiters)
+
+    def _lasting(self) -> list[Waiter]:
+        return [waiter for waiter in self._waiters if waiter.again]
+
+    def _forgive(self, values: Collection[int]) -> list[Waiter]:
+        """These failures count no more; who is to look again."""
+        for value in values:
+            del self._failures[value]
+        self._find_lowest()
+        return self._lasting() if values else []
+
+    def _find_lowest(self) -> None:
+        self._failed, self.culprit = None, ""
+        if self._failures:
+            value = min(self._failures)
+            error, self.culprit = self._failures[value]
+            self._failed = value, error
+
+    def _told(self, root: BaseException, value: int, culprit: str) -> BaseException:
         """What failed first, with a note of the first timeline that is not raised therefore."""
         if hasattr(root, "__notes__"):
             return root
         made = root_of(root)
-        made.add_note(f"so that timeline {self.name} does not reach {value}{self.culprit}")
+        made.add_note(f"so that timeline {self.name} does not reach {value}{culprit}")
         return made
 
     def leave_behind(self) -> None:
@@ -190,10 +227,10 @@ class TimelineState:
         self._signallers = []
         self._promised = weakref.WeakKeyDictionary()
         if self._expected:
-            end = min(self._expected)
+            error = _LeftBehindError(f"the work that is to signal it {FORKED}")
+            self._failures[min(self._expected)] = error, ""
             self._expected = Counter()
-            if self._failed is None or end < self._failed[0]:
-                self._failed = (end, _LeftBehindError(f"the work that is to signal it {FORKED}"))
+            self._find_lowest()
 
     def _past_failure(self, value: int) -> bool:
         return self._failed is not None and value >= self._failed[0]
