@@ -78,7 +78,7 @@ def test_numbers_are_kept_exactly(cpu: MLContext, path: Path, number: float) -> 
 
 
 def test_a_number_too_long_for_json_is_not_saved(cpu: MLContext, path: Path) -> None:
-    with pytest.raises(NotSupportedError, match="option cannot be written"):
+    with pytest.raises(NotSupportedError, match="number cannot be written"):
         option(cpu, path, max_value=10**5000)
     assert not path.exists()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load as load_safetensors
 
-from webnn_py import DataError
+from webnn_py import DataError, NotSupportedError
 from webnn_py.ir import Array
 from webnn_py.storage.archive import Archive, Parts, replacing, write_archive
 from webnn_py.storage.document import parse, to_json
@@ -269,6 +269,15 @@ BROKEN_WEIGHTS = {
 def test_broken_weights_say_where(data: bytes) -> None:
     with pytest.raises(DataError, match=r"^weights: .*; the file is damaged"):
         read_safetensors(memoryview(data), "weights")
+
+
+def test_documents_have_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webnn_py.storage.document.MAX_BYTES", 9)
+    assert parse(to_json("1234567"), "file").text() == "1234567"
+    with pytest.raises(NotSupportedError, match="10 bytes of JSON are more than 9"):
+        to_json("12345678")
+    with pytest.raises(DataError, match="file: 10 bytes of JSON, expected 9 at most"):
+        parse(b'"12345678"', "file")
 
 
 DOCUMENT = parse(to_json({"a": [{"b c": 1.5}, None], "t": True, "s": "\ud800"}), "file")

@@ -149,7 +149,7 @@ class MLGraph(Suggesting):
 
         Raises:
             InvalidStateError: The graph is destroyed.
-            NotSupportedError: An option or dimension is too long for a file.
+            NotSupportedError: An option, dimension or the whole graph is too long for a file.
             ValidationError: `path` is no path.
             OSError: The file cannot be written.
 

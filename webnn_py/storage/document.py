@@ -8,17 +8,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from webnn_py.core.errors import DataError
+from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.core.messages import said, shown
 from webnn_py.storage.archive import damaged
 
-MAX_BYTES = 2**28
-"""The longest document that is read."""
+MAX_BYTES = 2**26
+"""The longest document that is written and read; Python's objects take many times as much."""
 
 
 def to_json(document: object) -> bytes:
-    """A document as bytes, in ASCII: half a surrogate pair is escaped."""
-    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    """A document as bytes, in ASCII: half a surrogate pair is escaped.
+
+    Raises:
+        NotSupportedError: It is too long, or has an integer of thousands of digits.
+    """
+    try:
+        text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise NotSupportedError(f"a number cannot be written as JSON: {error}") from None
+    if len(text) > MAX_BYTES:
+        raise NotSupportedError(f"{len(text)} bytes of JSON are more than {MAX_BYTES}")
+    return text.encode()
 
 
 def parse(data: bytes | memoryview, where: str) -> Field:

@@ -46,7 +46,7 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
         graph: As it was recorded.
 
     Raises:
-        NotSupportedError: An option or dimension is too long for a file.
+        NotSupportedError: An option, dimension or all of it is too long for a file.
     """
     weights = _Weights(graph.constants)
     numbers = {value: i for i, value in enumerate((*graph.inputs, *graph.constants))}
@@ -75,11 +75,7 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
         ],
         "outputs": [{"name": name, "value": numbers[value]} for name, value in graph.outputs],
     }
-    try:
-        text = to_json(document)
-    except ValueError as error:  # an integer of thousands of digits
-        raise NotSupportedError(f"an option cannot be written: {error}") from None
-    return {GRAPH: [text], WEIGHTS: safetensors_parts(weights.arrays)}
+    return {GRAPH: [to_json(document)], WEIGHTS: safetensors_parts(weights.arrays)}
 
 
 class _Weights:
