@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,50 @@ def test_all_that_cannot_be_mapped_is_in_one_message(cpu: MLContext) -> None:
     assert "Cast [wide]: WebNN has no data type double" in text
     assert "NoSuchOperator [odd]" in text
     assert "after" not in text
+
+
+def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLContext) -> None:
+    def value(name: str) -> Any:
+        return onnx.ValueInfoProto(name=name)
+
+    def function(name: str, nodes: list[Any]) -> Any:
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+        return helper.make_function("own", name, ["a"], ["b"], nodes, opsets)
+
+    find = node("NonZero", ["a"], ["i"], name="deep")
+    functions = [
+        function("Inner", [find, node("Cast", ["i"], ["b"], to=1)]),
+        function("Outer", [node("Inner", ["a"], ["m"], domain="own"), node("Abs", ["m"], ["b"])]),
+    ]
+    distinct = node("Unique", ["x"], ["u"], name="distinct")
+    taken = helper.make_graph([distinct], "t", [], [value("u")])
+    noise = [node("RandomNormalLike", ["v"], ["w"], name="noise"), node("Identity", ["g"], ["h"])]
+    body = helper.make_graph(
+        noise, "b", [value("r"), value("g"), value("v")], [value("h"), value("w")]
+    )
+    nodes = [
+        node("Outer", ["x"], ["o"], domain="own", name="outer"),
+        node("If", ["yes"], ["f"], name="choice", then_branch=taken, else_branch=taken),
+        node("If", ["x"], ["e"], name="unknown", then_branch=taken, else_branch=taken),
+        node("Loop", ["n", "", "x"], ["l"], name="rounds", body=body),
+        node("Odd", ["x"], ["p"], name="odd"),
+    ]
+    weights = {"yes": np.asarray(True), "n": np.asarray(2)}
+    made = model(nodes, {"x": [1]}, ["o", "f", "e", "l", "p"], weights)
+    made.functions.extend(functions)
+    made.opset_import.append(helper.make_opsetid("own", 1))
+    made.ir_version = 10
+    with pytest.raises(NotSupportedError) as caught:
+        load(made, cpu)
+    lines = str(caught.value).splitlines()[1:]
+    named = [re.sub(r"__\d+", "", line.split(":")[0].strip()) for line in lines]
+    assert named == [
+        "NonZero [deep]",
+        "Unique [choice/distinct]",
+        "If [unknown]",
+        "RandomNormalLike [rounds/noise]",
+        "Odd [odd]",
+    ]
 
 
 def test_control_flow_and_local_functions(cpu: MLContext) -> None:

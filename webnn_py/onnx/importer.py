@@ -181,7 +181,9 @@ class Importer:
         outer = self.emitter.label
         lost = [FAILED] * len(node.output)
         name = node.name or (node.output[0] if node.output else node.op_type)
-        self.emitter.label = outer or name
+        if outer:  # in a branch or loop that has a name; nodes of bodies have none
+            name = f"{outer}/{node.name}" if node.name else outer
+        self.emitter.label = name
         try:
             if any(one is FAILED for one in inputs):
                 if not self._is_known(node, opsets):
@@ -219,10 +221,9 @@ class Importer:
     def _fail(self, node: Any, reason: str) -> None:
         if self._may_narrow:  # who may, has no builder to give them to
             reason = reason.replace("give dimensions=", "give input_shapes=")
-        operator = operator_of(node)
-        name = node.name or (node.output[0] if node.output else "")
-        if (operator, name, reason) not in self._failures:
-            self._failures.append((operator, self.emitter.label or name, reason))
+        failure = (operator_of(node), self.emitter.label, reason)
+        if failure not in self._failures:
+            self._failures.append(failure)
 
     def _raise_failures(self) -> None:
         if not self._failures:
