@@ -29,7 +29,7 @@ def _check(x: Tensor, lengths: Tensor | None, clip: float | None) -> None:
         refuse("WebNN has no recurrent networks that clip")
     if lengths is None:
         return
-    if any(length != x.shape[0] for length in lengths.integers("sequence_lens")):
+    if any(length != x.shape[0] for length in lengths.dimensions("sequence_lens")):
         refuse("sequences of different lengths")
 
 
@@ -46,6 +46,26 @@ def _ordered(g: Emitter, sequence: Any, lasts: list[Any], layout: int) -> list[A
 def _biases(g: Emitter, b: Any, size: int) -> list[Any]:
     rows = b.shape[0]
     return [g.slice(b, [0, start], [rows, size]) for start in (0, size)]
+
+
+def _options(
+    g: Emitter,
+    b: Any,
+    rows: int,
+    initial_h: Any,
+    activations: list[str] | None,
+    direction: str,
+    layout: int,
+) -> dict[str, Any]:
+    """What LSTM and GRU have in common, as options of WebNN's operators."""
+    options: dict[str, Any] = {"return_sequence": True, "direction": DIRECTIONS[direction]}
+    if b is not None:
+        options["bias"], options["recurrent_bias"] = _biases(g, b, rows)
+    if initial_h is not None:
+        options["initial_hidden_state"] = _laid(g, initial_h, layout)
+    if activations:
+        options["activations"] = activations
+    return options
 
 
 @handles("LSTM")
@@ -81,19 +101,11 @@ def lstm(
     if p is not None:
         first = [None if one is None else _laid(g, one, layout) for one in (initial_h, initial_c)]
         return _ordered(g, *_with_peepholes(g, x, w, r, b, first, p), layout)
-    options: dict[str, Any] = {}
-    if b is not None:
-        options["bias"], options["recurrent_bias"] = _biases(g, b, 4 * size)
-    if initial_h is not None:
-        options["initial_hidden_state"] = _laid(g, initial_h, layout)
+    names = _activations(activations, 3, activation_alpha, activation_beta)
+    options = _options(g, b, 4 * size, initial_h, names, direction, layout)
     if initial_c is not None:
         options["initial_cell_state"] = _laid(g, initial_c, layout)
-    names = _activations(activations, 3, activation_alpha, activation_beta)
-    if names:
-        options["activations"] = names
-    last, cell, sequence = g.lstm(
-        x, w, r, x.shape[0], size, return_sequence=True, direction=DIRECTIONS[direction], **options
-    )
+    last, cell, sequence = g.lstm(x, w, r, x.shape[0], size, **options)
     return _ordered(g, sequence, [last, cell], layout)
 
 
@@ -148,25 +160,10 @@ def gru(
     x = _laid(g, x, layout)
     _check(x, sequence_lens, clip)
     size = r.shape[2]
-    options: dict[str, Any] = {}
-    if b is not None:
-        options["bias"], options["recurrent_bias"] = _biases(g, b, 3 * size)
-    if initial_h is not None:
-        options["initial_hidden_state"] = _laid(g, initial_h, layout)
     names = _activations(activations, 2, activation_alpha, activation_beta)
-    if names:
-        options["activations"] = names
-    last, sequence = g.gru(
-        x,
-        w,
-        r,
-        x.shape[0],
-        size,
-        return_sequence=True,
-        reset_after=bool(linear_before_reset),
-        direction=DIRECTIONS[direction],
-        **options,
-    )
+    options = _options(g, b, 3 * size, initial_h, names, direction, layout)
+    after = bool(linear_before_reset)
+    last, sequence = g.gru(x, w, r, x.shape[0], size, reset_after=after, **options)
     return _ordered(g, sequence, [last], layout)
 
 
