@@ -30,8 +30,11 @@ class Figures(NamedTuple):
     longest_stall: float
 
 
-def network(builder: MLGraphBuilder, batch: int = 1) -> MLOperand:
-    """A small convolutional network with random weights, the same ones each time."""
+def network(builder: MLGraphBuilder, batch: int | str = "batch") -> MLOperand:
+    """A small convolutional network with random weights, the same ones each time.
+
+    It takes so many pictures at once; as many as one likes where that is a name.
+    """
     shapes = [(16, 3, 3, 3), (32, 16, 3, 3), (64, 32, 3, 3), (64, 10)]
     normal = np.random.default_rng(0).normal
     weights = [normal(0, np.prod(s[1:]) ** -0.5, s).astype(np.float32) for s in shapes]
@@ -39,7 +42,7 @@ def network(builder: MLGraphBuilder, batch: int = 1) -> MLOperand:
     x = builder.input("picture", "float32", [batch, 3, 64, 64])
     for each in filters:
         x = builder.relu(builder.conv2d(x, each, padding=[1, 1, 1, 1], strides=[2, 2]))
-    x = builder.reshape(builder.average_pool2d(x), [batch, matrix.shape[0]])
+    x = builder.reshape(builder.average_pool2d(x), [x.shape[0], matrix.shape[0]])
     return builder.softmax(builder.matmul(x, matrix), 1)
 
 
@@ -69,7 +72,8 @@ async def serve(device: Device, pictures: Array) -> Figures:
     with await ml.create_context_async(device_type=device) as context:
         builder = MLGraphBuilder(context)
         graph = await builder.build_async({"answer": network(builder)})
-        execution = MLAwaitedExecution(context)
+        await graph.prepare_async({"batch": 32})
+        execution = MLAwaitedExecution(context, batch="batch")  # what waits is computed at once
 
         async def request(picture: Array) -> Array:
             results = await execution.compute(graph, {"picture": picture[np.newaxis]})

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,26 +25,43 @@ from starlette.routing import Route
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from samples.batcher import Batcher
 from samples.digits import Images, held_out, synchronous
-from webnn_py import ml
+from samples.models import digits, load_weights
+from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, ml
+
+Answer = Callable[[Images], Awaitable[Images]]
+"""Gives the probabilities of the ten digits for one image [1, 1, 8, 8], as [1, 10]."""
 
 
 class Figures(NamedTuple):
-    """Probabilities by request, images by batch, seconds by request."""
+    """Probabilities by request, seconds by request."""
 
     answers: Images
-    batches: list[int]
     seconds: NDArray[np.float64]
 
 
-def application(batcher: Batcher) -> Starlette:
+async def classifier(context: MLContext) -> Answer:
+    """The digits network, whose awaited computes are joined along the batch."""
+    builder = MLGraphBuilder(context)
+    output = digits(builder, load_weights("digits"), batch="batch")
+    graph = await builder.build_async({"probabilities": output})
+    await graph.prepare_async({"batch": 64})
+    execution = MLAwaitedExecution(context, batch="batch", max_batch=64)
+
+    async def answer(image: Images) -> Images:
+        results = await execution.compute(graph, {"image": image})
+        return results["probabilities"]
+
+    return answer
+
+
+def application(answer: Answer) -> Starlette:
     async def classify(request: Request) -> JSONResponse:
         try:
-            image = np.array((await request.json())["image"], np.float32).reshape(1, 8, 8)
+            image = np.array((await request.json())["image"], np.float32).reshape(1, 1, 8, 8)
         except (KeyError, TypeError, ValueError) as error:
             return JSONResponse({"error": repr(error)}, 400)
-        probabilities = await batcher.answer(image)
+        (probabilities,) = await answer(image)
         return JSONResponse({"probabilities": probabilities.tolist()})
 
     return Starlette(routes=[Route("/digits", classify, methods=["POST"])])
@@ -57,10 +75,9 @@ async def ask(client: httpx.AsyncClient, image: Images) -> tuple[Images, float]:
 
 
 async def serve(images: Images, port: int) -> Figures:
-    batcher = Batcher(await ml.create_context_async(device_type="cpu"))
-    server = uvicorn.Server(uvicorn.Config(application(batcher), port=port, log_level="warning"))
+    app = application(await classifier(await ml.create_context_async(device_type="cpu")))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
     async with asyncio.TaskGroup() as tasks:
-        batching = tasks.create_task(batcher.run())
         serving = tasks.create_task(server.serve())
         while not server.started:
             await asyncio.sleep(0.01)
@@ -68,7 +85,7 @@ async def serve(images: Images, port: int) -> Figures:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
             replies = await asyncio.gather(*(ask(client, image) for image in images))
         answers, seconds = map(np.array, zip(*replies, strict=True))
-        print(f"{len(images)} requests at {url} in batches of {batcher.batches}")
+        print(f"{len(images)} requests at {url}")
         p50, p99 = np.percentile(seconds * 1e3, [50, 99])
         print(f"half of the answers came within {p50:.0f} ms, 99 % within {p99:.0f} ms")
         expected = await asyncio.to_thread(synchronous, images)
@@ -76,8 +93,7 @@ async def serve(images: Images, port: int) -> Figures:
         print("every answer is MLExecution's")
         server.should_exit = not port
         await serving
-        batching.cancel()
-    return Figures(answers, batcher.batches, seconds)
+    return Figures(answers, seconds)
 
 
 def main(requests: int = 200, port: int = 0) -> Figures:

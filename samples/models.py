@@ -39,11 +39,12 @@ def _conv(
     )
 
 
-def digits(b: MLGraphBuilder, weights: Weights, batch: int = 1) -> MLOperand:
+def digits(b: MLGraphBuilder, weights: Weights, batch: int | str = 1) -> MLOperand:
     """Classify handwritten digits.
 
-    The input is `image`, float32 `[batch, 1, 8, 8]`, ink from 0 to 1 (scikit-learn's pixels / 16).
-    Returns the probabilities of the digits 0 to 9, `[batch, 10]`.
+    The input is `image`, float32 `[batch, 1, 8, 8]`, ink from 0 to 1 (scikit-learn's pixels / 16);
+    `batch` is a number, or the name of an open dimension. Returns the probabilities of the digits 0
+    to 9, `[batch, 10]`.
     """
     x = b.input("image", "float32", [batch, 1, 8, 8])
     x = b.relu(_conv(b, x, weights, "conv1"))
@@ -51,7 +52,7 @@ def digits(b: MLGraphBuilder, weights: Weights, batch: int = 1) -> MLOperand:
     x = b.max_pool2d(x, window_dimensions=[2, 2], strides=[2, 2])
     x = b.relu(_conv(b, x, weights, "conv3"))
     features = b.constant(weights["dense.weight"])
-    x = b.reshape(x, [batch, features.shape[0]])
+    x = b.reshape(x, [x.shape[0], features.shape[0]])
     return b.softmax(b.gemm(x, features, c=b.constant(weights["dense.bias"])), 1)
 
 

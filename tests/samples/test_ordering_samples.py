@@ -27,8 +27,6 @@ def test_service_answers_every_request_with_its_own_result(
     images, labels = digits.held_out()
     np.testing.assert_allclose(figures.answers, digits.synchronous(images[:40]), atol=1e-6)
     assert np.mean(figures.answers.argmax(axis=1) == labels[:40]) > 0.9
-    assert sum(figures.batches) == 40
-    assert len(figures.batches) < 20  # batched, not one by one
     assert len(figures.seconds) == 40
     assert "every answer is MLExecution's" in capsys.readouterr().out
 
@@ -37,9 +35,9 @@ async def test_service_refuses_what_is_no_image(cpu: MLContext) -> None:
     httpx = pytest.importorskip("httpx", reason="the extra `service` is not installed")
     for package in ("starlette", "uvicorn"):
         pytest.importorskip(package, reason="the extra `service` is not installed")
-    from samples import asyncio_service, batcher
+    from samples import asyncio_service
 
-    app = asyncio_service.application(batcher.Batcher(cpu))
+    app = asyncio_service.application(await asyncio_service.classifier(cpu))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
         for body in ({"image": [0.0] * 63}, {"picture": []}, {"image": "ink"}, [1]):
