@@ -5,7 +5,8 @@
 - The loop's longest stall while one inference of at least 200 ms is awaited, with building and the
   first run, and in later runs. Batch and depth are chosen for each so that a run takes that long.
 - Throughput and latency of 1, 8, 64 and 512 concurrent awaits of the same network on one picture
-  each, interleaved, with ratios to the better way of ONNX Runtime in the same round.
+  each, twice as many in all, interleaved, with ratios to the best way of ONNX Runtime in the same
+  round; and, where they are joined into runs of up to 64 pictures, to the same context without.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 
 from benchmarks.async_peers import (
     FILTERS,
+    JOINED,
     Array,
     Peer,
     Size,
@@ -161,8 +163,8 @@ def _median(rounds: list[dict[str, float]], key: str) -> float | None:
 
 
 def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int) -> list[Figures]:
-    """Requests a second, latencies, and ratios to the better ONNX Runtime of the same round."""
-    inputs = pictures(max(concurrent, requests))
+    """Requests a second, latencies, and ratios to the best ONNX Runtime of the same round."""
+    inputs = pictures(max(2 * concurrent, requests))
     graphs = {peer.name: asyncio.run(peer.build(peer.describe(Size()))) for peer in found}
 
     def one(peer: Peer) -> Load:
@@ -175,6 +177,7 @@ def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int
     best = [max(loads, key=lambda load: load.rate) for loads in zip(*rivals, strict=True)]
     rows = []
     for name, loads in seen.items():
+        apart = seen.get(name.removesuffix(JOINED)) if name.endswith(JOINED) else None
         p50, p99 = np.percentile([s * 1e3 for each in loads for s in each.latencies], [50, 99])
         rows.append(
             {
@@ -184,6 +187,9 @@ def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int
                 "p50 ms": float(p50),
                 "p99 ms": float(p99),
                 "/ onnxruntime": ratio([x.rate for x in loads], [x.rate for x in best]),
+                "/ alone": ratio([x.rate for x in loads], [x.rate for x in apart])
+                if apart
+                else None,
             }
         )
     return rows
@@ -209,7 +215,10 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser.add_argument("--concurrent", type=int, nargs="+", default=CONCURRENT, metavar="N")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args(arguments)
-    contexts = [ml.create_context_sync(device_type="cpu")]
+    contexts = [
+        ml.create_context_sync(device_type="cpu", engine=engine)
+        for engine in ("reference", "onnxruntime")
+    ]
     adapter = None
     try:
         contexts.append(ml.create_context_sync(device_type="gpu"))
@@ -218,9 +227,10 @@ def main(arguments: list[str] | None = None) -> Figures:
         print(f"no GPU context: {error}")
     found, notes = peers(contexts)
     check(found)
+    alone = [peer for peer in found if not peer.joins]
     figures: Figures = {
         "machine": machine(adapter),
-        "stalls": measure_stalls(found, options.rounds),
+        "stalls": measure_stalls(alone, options.rounds),
         "loads": [
             row
             for concurrent in options.concurrent

@@ -17,6 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand
 
 Array = NDArray[np.float32]
+WEBGPU = "WebGpuExecutionProvider"
+JOINED = ", joined"
+MOST_JOINED = 64
+"""Pictures in a run, where requests are joined."""
 SIDE = 32
 FILTERS = [(8, 3, 3, 3), (16, 8, 3, 3), (32, 16, 3, 3)]
 WIDTH = 32
@@ -85,9 +89,10 @@ def describe(builder: Any, x: Any, depth: int = 0) -> Any:
     return builder.softmax(builder.gemm(x, builder.constant(matrix), c=builder.constant(bias)), 1)
 
 
-def onnx_model(size: Size) -> bytes:
-    """The same network in ONNX."""
+def onnx_model(size: Size, batch: int | str | None = None) -> bytes:
+    """The same network in ONNX; for any batch if that is a name."""
     layers, matrix, bias = weights(size.depth)
+    batch = size.batch if batch is None else batch
     nodes, constants, name = [], {"matrix": matrix, "bias": bias}, "x"
     for i, (filters, pooled) in enumerate(layers):
         constants[f"filter{i}"] = filters
@@ -108,8 +113,8 @@ def onnx_model(size: Size) -> bytes:
     graph = helper.make_graph(
         nodes,
         "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size.batch, 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [size.batch, 10])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 10])],
         [numpy_helper.from_array(array, key) for key, array in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
@@ -119,9 +124,15 @@ def onnx_model(size: Size) -> bytes:
 
 
 class Peer(ABC):
-    """Who builds the network and runs it awaited."""
+    """Who builds the network and runs it awaited.
+
+    Attributes:
+        name: In tables.
+        joins: It computes at once what is asked at about the same time.
+    """
 
     name: str
+    joins = False
 
     @abstractmethod
     def describe(self, size: Size) -> Any:
@@ -160,10 +171,37 @@ class Ours(Peer):
         return (await self._execution.compute(graph, {"x": picture}))["y"]
 
 
+class OursJoined(Ours):
+    """MLAwaitedExecution, which joins computes along the batch."""
+
+    joins = True
+
+    def __init__(self, context: MLContext) -> None:
+        super().__init__(context)
+        self.name += JOINED
+        self._execution = MLAwaitedExecution(context, batch="batch", max_batch=MOST_JOINED)
+
+    def describe(self, size: Size) -> tuple[MLGraphBuilder, MLOperand]:
+        """Recorded by a builder, for any batch."""
+        builder = MLGraphBuilder(self._context)
+        x = builder.input("x", "float32", ["batch", 3, SIDE, SIDE])
+        return builder, describe(builder, x, size.depth)
+
+    async def build(self, description: tuple[MLGraphBuilder, MLOperand]) -> MLGraph:
+        """With `build_async`, and compiled for all sizes of runs."""
+        graph = await super().build(description)
+        size = MOST_JOINED
+        while size:
+            await graph.prepare_async({"batch": size})
+            size //= 2
+        return graph
+
+
 class ThreadedOnnxRuntime(Peer):
     """ONNX Runtime's `run` in asyncio.to_thread."""
 
     name = "onnxruntime, to_thread"
+    provider = "CPUExecutionProvider"
 
     def describe(self, size: Size) -> bytes:
         """A model."""
@@ -174,7 +212,7 @@ class ThreadedOnnxRuntime(Peer):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = max(2, os.cpu_count() or 2)
         return await asyncio.to_thread(
-            onnxruntime.InferenceSession, description, options, ["CPUExecutionProvider"]
+            onnxruntime.InferenceSession, description, options, [self.provider]
         )
 
     async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
@@ -202,6 +240,52 @@ class AsyncOnnxRuntime(ThreadedOnnxRuntime):
 
         graph.run_async(["y"], {"x": picture}, resolve, None)
         return await reply
+
+
+class JoinedOnnxRuntime(ThreadedOnnxRuntime):
+    """ONNX Runtime's `run` on what waits, in asyncio.to_thread, as one writes it oneself."""
+
+    name = f"onnxruntime{JOINED}"
+    joins = True
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Array, asyncio.Future[Array]]] = []
+        self._serving: asyncio.Task[None] | None = None
+
+    def describe(self, size: Size) -> bytes:
+        """A model for any batch."""
+        return onnx_model(size, "batch")
+
+    async def run(self, graph: onnxruntime.InferenceSession, picture: Array) -> Array:
+        """With what else waits when the run before is done."""
+        reply: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
+        self._waiting.append((picture, reply))
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._serve(graph))
+        return await reply
+
+    async def _serve(self, graph: onnxruntime.InferenceSession) -> None:
+        while self._waiting:
+            joined, self._waiting = self._waiting[:MOST_JOINED], self._waiting[MOST_JOINED:]
+            batch = np.concatenate([picture for picture, _ in joined])
+            (y,) = await asyncio.to_thread(graph.run, None, {"x": batch})
+            for row, (_, reply) in enumerate(joined):
+                reply.set_result(y[row : row + 1].copy())
+        self._serving = None
+
+
+class ThreadedWebGpu(ThreadedOnnxRuntime):
+    """The same on ONNX Runtime's WebGPU."""
+
+    name = "onnxruntime webgpu, to_thread"
+    provider = WEBGPU
+
+
+class JoinedWebGpu(JoinedOnnxRuntime):
+    """The same on ONNX Runtime's WebGPU."""
+
+    name = f"onnxruntime webgpu{JOINED}"
+    provider = WEBGPU
 
 
 class ThreadedPywebnn(Peer):
@@ -233,8 +317,13 @@ class ThreadedPywebnn(Peer):
 
 def peers(contexts: list[MLContext]) -> tuple[list[Peer], list[str]]:
     """All that are installed, and notes on the others."""
-    found: list[Peer] = [Ours(context) for context in contexts]
-    found += [ThreadedOnnxRuntime(), AsyncOnnxRuntime()]
+    found: list[Peer] = [make(context) for context in contexts for make in (Ours, OursJoined)]
+    found += [ThreadedOnnxRuntime(), AsyncOnnxRuntime(), JoinedOnnxRuntime()]
+    notes = []
+    if WEBGPU in onnxruntime.get_available_providers():
+        found += [ThreadedWebGpu(), JoinedWebGpu()]
+    else:
+        notes.append("this onnxruntime has no WebGPU: left out")
     if importlib.util.find_spec("webnn") is None:
-        return found, ["pywebnn is not installed (it has wheels for Python 3.12): left out"]
-    return [*found, ThreadedPywebnn()], []
+        return found, [*notes, "pywebnn is not installed (it has wheels for Python 3.12): left out"]
+    return [*found, ThreadedPywebnn()], notes

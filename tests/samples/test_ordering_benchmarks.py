@@ -37,7 +37,7 @@ def test_all_peers_run_the_same_network(cpu: MLContext, depth: int) -> None:
     async_latency.check(found, depth)
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 4])  # ours, joined, and a rival that joins
 def test_every_request_is_answered(cpu: MLContext, number: int) -> None:
     peer = async_peers.peers([cpu])[0][number]
 
