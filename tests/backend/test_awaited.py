@@ -211,7 +211,7 @@ def test_cancelled_before_it_began(context: MLContext, run: Run) -> None:
 def test_cancelled_before_it_was_read_back(gpu: MLContext, run: Run) -> None:
     graph, execution = doubling(gpu), MLAwaitedExecution(gpu)
     release, target = threading.Event(), np.zeros((2, 3), np.float32)
-    engine_of(gpu).gpu.reader.submit(release.wait)
+    engine_of(gpu).gpu.reader.run(release.wait)
 
     async def compute() -> None:
         await execution.compute(graph, {"x": ONES}, {"y": target})

@@ -227,7 +227,7 @@ def test_a_device_lost_while_its_results_are_awaited(
     own_gpu: MLContext, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph, execution, release = doubling(own_gpu), MLAwaitedExecution(own_gpu), threading.Event()
-    engine_of(own_gpu).gpu.reader.submit(release.wait)
+    engine_of(own_gpu).gpu.reader.run(release.wait)
 
     async def failing() -> None:
         with pytest.raises(ContextLostError, match="GPUDevice"):

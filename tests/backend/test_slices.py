@@ -278,7 +278,7 @@ def test_what_dispatches_take_is_measured(gpu: MLContext) -> None:
     assert not costs.known(every)
     for _ in range(2):  # timestamps are read when the next slice is recorded
         frames(gpu, gpu.slice_dispatch(graph, {"x": X}, buffers(gpu, graph)), TINY)
-    engine_of(gpu).gpu.reader.submit(lambda: None).result()
+    engine_of(gpu).gpu.reader.run(lambda: None).wait()
     assert costs.known(every[:-1])
 
 

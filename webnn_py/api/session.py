@@ -6,16 +6,16 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from webnn_py.core import cooperation, forks
-from webnn_py.core.completion import Completion, tell_failure
+from webnn_py.core import forks
+from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.recently_used import Room
+from webnn_py.core.workers import Workers
 from webnn_py.engines.base import Engine, EngineLimits, Executable
 from webnn_py.engines.executor import Listing, compile_on
 from webnn_py.engines.reference import ReferenceEngine, evaluate
@@ -73,14 +73,10 @@ class Session:
         self._types: dict[str, TypesByOperand] = {}
         self._forked = False
         self._alive = True  # what `lost` says, at the cost of an attribute
-        self._worker, self._builder = (
-            ThreadPoolExecutor(
-                most, thread_name_prefix=f"webnn-{name}", initializer=cooperation.enable
-            )
-            for name, most in ((device_type, workers), (f"{device_type}-build", 1))
-        )
-        for executor in (self._worker, self._builder):
-            forks.finalize(self, functools.partial(executor.shutdown, wait=False))
+        self._worker = Workers(f"webnn-{device_type}", workers)
+        self._builder = Workers(f"webnn-{device_type}-build")
+        for threads in (self._worker, self._builder):
+            weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
         self.queue.lost = functools.partial(_lose, weakref.ref(self))
         _SESSIONS.add(self)
@@ -97,8 +93,8 @@ class Session:
         self.lost.set_result(MLContextLostInfo(message))
         self._alive = False
         self.queue.close(ContextLostError(f"this MLContext is lost: {message}"))
-        for executor in (self._worker, self._builder):
-            executor.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._worker, self._builder):
+            threads.close()
         for engine in self._engines:
             engine.destroy()
 
@@ -166,27 +162,21 @@ class Session:
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on a thread of the context, begun after what was given to it before."""
-        return Completion.of(self._submit(self._worker, work))
+        self.check_alive()
+        return self._worker.run(work)
 
     def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on the thread for builds: running graphs do not wait for it."""
-        return Completion.of(self._submit(self._builder, work))
+        self.check_alive()
+        return self._builder.run(work)
 
     def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""
         try:
-            future = self._submit(self._worker, work)
+            self.check_alive()
+            self._worker.submit(work, fail)
         except ContextLostError as error:
             fail(error)
-        else:
-            future.add_done_callback(functools.partial(tell_failure, fail))
-
-    def _submit(self, executor: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
-        self.check_alive()
-        try:
-            return executor.submit(work)
-        except RuntimeError as error:
-            raise ContextLostError(f"this MLContext is lost: {error}") from None
 
 
 class SessionOwner:
@@ -227,7 +217,11 @@ def _lose(session: weakref.ref[Session], message: str) -> None:
         alive.lose(message)
 
 
-def _start(worker: ThreadPoolExecutor, run: Callable[[], None]) -> None:
+def _start(worker: Workers, run: Run) -> None:
     """Run on the worker; a context that is lost meanwhile has failed its work already."""
-    with contextlib.suppress(RuntimeError):
-        worker.submit(run)
+    with contextlib.suppress(ContextLostError):
+        worker.submit(run, _ignore)
+
+
+def _ignore(error: BaseException) -> None:
+    """Who gave the work keeps track of it."""

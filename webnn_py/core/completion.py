@@ -10,21 +10,12 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from webnn_py.core.errors import ContextLostError, InvalidStateError
+from webnn_py.core.errors import InvalidStateError
 
 if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-CANCELLED = "the context was destroyed before this work ran"
-
-
-def tell_failure(fail: Callable[[BaseException], None], future: Future[Any]) -> bool:
-    """Tell why work that an executor is done with has no result; False if it has one."""
-    error = ContextLostError(CANCELLED) if future.cancelled() else future.exception()
-    if error is not None:
-        fail(error)
-    return error is not None
 
 
 class Completion(Generic[T]):
@@ -48,8 +39,11 @@ class Completion(Generic[T]):
         made = cls()
 
         def arrived(future: Future[T]) -> None:
-            if not tell_failure(made.set_exception, future):
+            error = future.exception()
+            if error is None:
                 made.set_result(future.result())
+            else:
+                made.set_exception(error)
 
         future.add_done_callback(arrived)
         return made

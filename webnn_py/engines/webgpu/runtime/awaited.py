@@ -1,8 +1,12 @@
-"""Awaited runs on a GPU context: submit on the worker, read back on another thread."""
+"""Awaited runs on a GPU context: submit on the worker, read back on another thread.
+
+A run that is alone on its device is read back where it was submitted: handing it over takes longer.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +47,7 @@ class Run(AwaitedRun):
         super().__init__()
         self._gpu = gpu
         self._submit_recorded = submit_recorded
+        self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
         self._pieces = pieces
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
@@ -56,6 +61,7 @@ class Run(AwaitedRun):
         in_flight = self._gpu.in_flight
 
         def begin() -> None:
+            self._alone = in_flight.under_way == 1
             self.done.on_done(in_flight.release)
             start()
 
@@ -66,7 +72,12 @@ class Run(AwaitedRun):
         self.check_not_cancelled()
         with device_errors("submitting a graph"):
             staging, fence = self._submit()
-        self._gpu.reader.submit(self._read, staging, fence)
+        gpu = self._gpu
+        if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
+            self._read(staging, fence)
+        else:
+            read = functools.partial(self._read, staging, fence)
+            gpu.reader.submit(read, self.done.set_exception)
 
     def _submit(self) -> tuple[list[tuple[Any, Array]], Any]:
         """Buffers to read, and where to; a fence to wait for if nothing is to be read."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import threading
+import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import wgpu
 
-from webnn_py.core import forks
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import shown
+from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
@@ -61,8 +60,8 @@ class Device:
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
         self.staging = Staging(device)
         self.weights = Weights()
-        self.reader = ThreadPoolExecutor(1, thread_name_prefix="webnn-readback")
-        forks.finalize(self, functools.partial(self.reader.shutdown, wait=False))
+        self.reader = Workers("webnn-readback")
+        weakref.finalize(self, self.reader.finish).atexit = False
         self.pipelines = PipelineCache(device)
 
     @property

@@ -132,7 +132,8 @@ class DeviceQueue(Queue):
             with self._locked("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
-            self.gpu.reader.submit(self._read, staging, target, done, cancellation)
+            read = functools.partial(self._read, staging, target, done, cancellation)
+            self.gpu.reader.submit(read, done.set_exception)
 
         return run
 
@@ -314,7 +315,9 @@ class DeviceQueue(Queue):
             self._submit_batch()
         for timeline, value in operation.signals:
             timeline.promise(value, self.gpu.handle)
-        self.gpu.reader.submit(self._complete, fence, operation)
+        self.gpu.reader.submit(
+            functools.partial(self._complete, fence, operation), operation.break_promises
+        )
 
     def _complete(self, fence: Any, operation: Operation) -> None:
         try:

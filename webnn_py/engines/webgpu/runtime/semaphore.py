@@ -16,7 +16,7 @@ class NonBlockingSemaphore:
     """
 
     def __init__(self, count: int) -> None:
-        self._free = count
+        self._count = self._free = count
         self._waiting: deque[Run] = deque()
         self._beginning = False
         self._lock = threading.Lock()
@@ -26,6 +26,11 @@ class NonBlockingSemaphore:
         with self._lock:
             self._waiting.append(begin)
         self._begin()
+
+    @property
+    def under_way(self) -> int:
+        """How much has begun and is not done."""
+        return self._count - self._free
 
     def release(self) -> None:
         """Work is done: there is room for more."""

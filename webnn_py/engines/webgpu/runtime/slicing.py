@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ class SlicedGraphRun(SlicedRun):
         ready = [measured for measured in self._unread if measured.uses.submitted]
         self._unread = [measured for measured in self._unread if not measured.uses.submitted]
         for measured in ready:
-            self._loaded.gpu.reader.submit(_take_in, costs, measured)
+            self._loaded.gpu.reader.run(functools.partial(_take_in, costs, measured))
 
 
 def _take_in(costs: Costs, measured: _Measurement) -> None:

@@ -1,0 +1,154 @@
+"""Threads that run what they are given, in order; leaner than an executor, whose futures cost."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from webnn_py.core import cooperation
+from webnn_py.core.completion import Completion
+from webnn_py.core.errors import ContextLostError
+
+T = TypeVar("T")
+Work = Callable[[], None]
+Fail = Callable[[BaseException], None]
+Items = SimpleQueue[tuple[Work, Fail] | None]
+CANCELLED = "the context was destroyed before this work ran"
+_NUMBERS = itertools.count()
+
+
+class _Progress:
+    """How many pieces of work threads were given, and how many are done."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.given = 0
+        self.done = 0
+
+
+class Workers:
+    """Threads that belong to something, begun when they are needed.
+
+    Args:
+        name: Of the threads.
+        count: How many there are at most.
+    """
+
+    def __init__(self, name: str, count: int = 1) -> None:
+        self._name = name
+        self._count = count
+        self._items: Items = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._progress = _Progress()
+        self._lock = self._progress.lock
+        self._closed = False
+        self._process = os.getpid()
+        self.number = next(_NUMBERS)
+        _ALL.add(self)
+
+    def submit(self, work: Work, fail: Fail) -> None:
+        """Run `work` on one of the threads, begun after what was given to them before.
+
+        Args:
+            work: What to run.
+            fail: Is told, on whatever thread, if it raised, or will not run.
+
+        Raises:
+            ContextLostError: The threads were told to end.
+        """
+        with self._lock:
+            if self._closed:
+                raise ContextLostError(CANCELLED)
+            if len(self._threads) < self._count:
+                self._begin_thread()
+            self._progress.given += 1
+            self._items.put((work, fail))
+
+    def run(self, work: Callable[[], T]) -> Completion[T]:
+        """As `submit`, for work that has a result."""
+        done: Completion[T] = Completion()
+        self.submit(lambda: done.set_result(work()), done.set_exception)
+        return done
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that they were given is done."""
+        return self._progress.given == self._progress.done
+
+    @property
+    def here(self) -> bool:
+        """Whether the threads are of this process, and not of its parent."""
+        return os.getpid() == self._process
+
+    def finish(self) -> None:
+        """Let the threads end after all that they were given."""
+        if self.here:
+            self._end()
+
+    def close(self) -> None:
+        """Let the threads end; what they have not begun fails."""
+        given = []
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(Empty):
+            while True:
+                given.append(self._items.get_nowait())
+        self._end()
+        for item in given:
+            if item is not None:
+                item[1](ContextLostError(CANCELLED))
+
+    def join(self) -> None:
+        """Wait until the threads that were told so have ended."""
+        for thread in self._threads:
+            thread.join()
+
+    def _begin_thread(self) -> None:
+        name = f"{self._name}_{len(self._threads)}"
+        # A daemon, as Python waits for others before it calls what tells these to end.
+        thread = threading.Thread(
+            target=_run_all, args=(self._items, self._progress), name=name, daemon=True
+        )
+        thread.start()
+        self._threads.append(thread)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._closed = True
+            for _ in self._threads:
+                self._items.put(None)
+
+
+def _run_all(items: Items, progress: _Progress) -> None:
+    cooperation.enable()
+    while (item := items.get()) is not None:
+        work, fail = item
+        try:
+            work()
+        except BaseException as error:
+            fail(error)
+        del item, work, fail  # not to be kept alive while this waits
+        with progress.lock:
+            progress.done += 1
+
+
+_ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
+
+
+def _finish_all() -> None:
+    """When Python ends: those that were made last first, as they may need the others."""
+    for workers in sorted(_ALL, key=lambda workers: workers.number, reverse=True):
+        if workers.here:
+            workers.finish()
+            workers.join()
+
+
+# Before the end of other threads is waited for, where Python offers that.
+getattr(threading, "_register_atexit", atexit.register)(_finish_all)
