@@ -16,6 +16,7 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
+from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import AwaitedRun, Executable
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -144,11 +145,14 @@ class MLAwaitedExecution(Suggesting):
         """A run with others, if it can be joined."""
         with self._session.queue.loss():
             self._session.check_alive()
-            axes = await batching.axes(compiled)
+            axes = batching.known_axes(compiled) or await batching.axes(compiled)
             if waits or not batching.takes(sizes, given):
                 return await self._compile_first(compiled, sizes, given, waits)
-            written = await batching.compute(compiled, axes, sizes, given)
-        return given.results(written)
+            request, line = batching.join(compiled, axes, sizes, given)
+            withdraw = functools.partial(line.withdraw, request)
+            settle = given.writes_given
+            await wait_or_cancel(request.done, request.cancellation, withdraw, settle)
+        return given.results(request.outputs)
 
     async def _compile_first(
         self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points

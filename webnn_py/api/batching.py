@@ -14,7 +14,6 @@ from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.line import Joining, Line, Request
 from webnn_py.api.session import Session
 from webnn_py.core import convert
-from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.errors import ValidationError
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
@@ -44,45 +43,46 @@ class Batching:
         )
         self._lines: dict[Key, Line] = {}
 
+    def known_axes(self, compiled: CompiledGraph) -> BatchAxes | None:
+        """Where runs of a graph are joined, if that was asked before."""
+        return self._axes.get(compiled)
+
     async def axes(self, compiled: CompiledGraph) -> BatchAxes:
         """Where runs of a graph are joined.
 
         Raises:
             ValidationError: An operator mixes what lies along the dimension.
         """
-        found = self._axes.get(compiled)
-        if found is None:
-            find = functools.partial(batch_axes, compiled.recipe, self.name)
-            found = self._axes[compiled] = await self.session.run_on_builder(find)
+        find = functools.partial(batch_axes, compiled.recipe, self.name)
+        found = self._axes[compiled] = await self.session.run_on_builder(find)
         return found
 
     def takes(self, sizes: Sizes, given: Arguments) -> bool:
         """Whether a compute can be joined: it is small enough, and all it has lies in arrays."""
-        return (
-            dict(sizes)[self.name] <= self.max_batch
-            and not given.on_tensors
-            and not (given.writes_given and self.session.queue.keeps_order)
-            and all(isinstance(array, np.ndarray) for array in given.inputs)
-            and all(array is None or isinstance(array, np.ndarray) for array in given.outputs)
-        )
+        rows, _ = _apart(sizes, self.name)
+        if rows > self.max_batch or given.on_tensors:
+            return False
+        if self.session.queue.keeps_order and given.writes_given:
+            return False
+        for array in (*given.inputs, *given.outputs):
+            if array is not None and not isinstance(array, np.ndarray):
+                return False
+        return True
 
-    async def compute(
+    def join(
         self, compiled: CompiledGraph, axes: BatchAxes, sizes: Sizes, given: Arguments
-    ) -> list[Any]:
-        """What a joined run gives for one compute that `takes` said yes to."""
-        others = tuple(pair for pair in sizes if pair[0] != self.name)
+    ) -> tuple[Request, Line]:
+        """Have a compute wait that `takes` said yes to, and where it does."""
+        rows, others = _apart(sizes, self.name)
         shared = [a.tobytes() for a, x in zip(given.inputs, axes.inputs, strict=True) if x is None]
         key = (compiled, others, *shared)
-        request = Request(given, dict(sizes)[self.name])
+        request = Request(given, rows)
         with self.lock:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = self._line(key, axes, others)
             line.add(request)
-        withdraw = functools.partial(line.withdraw, request)
-        settle = given.writes_given
-        await wait_or_cancel(request.done, request.cancellation, withdraw, settle=settle)
-        return request.outputs
+        return request, line
 
     def _line(self, key: Key, axes: BatchAxes, others: Sizes) -> Line:
         def sizes(size: int) -> Sizes:
@@ -94,6 +94,12 @@ class Batching:
 
         how = Joining(self.session, key[0], axes, sizes, self.max_batch, self.max_delay)
         return Line(how, self.lock, forget)
+
+
+@functools.lru_cache(256)
+def _apart(sizes: Sizes, name: str) -> tuple[int, Sizes]:
+    """The size of a dimension, and the others."""
+    return dict(sizes)[name], tuple(pair for pair in sizes if pair[0] != name)
 
 
 def batching_of(

@@ -31,6 +31,9 @@ from webnn_py.ops.batch_axes import Axis, BatchAxes
 RUNS_ON_A_DEVICE = 2
 """Of one line: while one is computed and read back, the next is joined and uploaded."""
 
+Rows = tuple[Array, Axis, int]
+"""A result of a run, its batch axis, and how many places along that make a row."""
+
 
 class Request:
     """One compute that waits to be joined.
@@ -54,18 +57,16 @@ class Request:
         self.arrived = time.monotonic()
         self.apart = False
 
-    def write(self, results: Sequence[Array], axes: Sequence[Axis], begin: int, size: int) -> None:
-        """Take the rows from `begin` on of what a run of some size gave."""
-        for number, (array, axis) in enumerate(zip(results, axes, strict=True)):
-            part = array
+    def write(self, results: Sequence[Rows], begin: int) -> None:
+        """Take its rows of what a run gave, from `begin` on."""
+        for number, (array, axis, row) in enumerate(results):
             if axis is not None:
-                row = array.shape[axis] // size
-                part = places(array, axis, begin * row, self.rows * row)
+                array = places(array, axis, begin * row, self.rows * row)
             target = self.outputs[number]
             if target is None:
-                self.outputs[number] = part.copy()
+                self.outputs[number] = array.copy()
             else:
-                np.copyto(target, part)
+                np.copyto(target, array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,16 +328,20 @@ def _fail(requests: Sequence[Request], error: BaseException) -> None:
 
 
 def _hand_out(
-    requests: Sequence[Request], results: Sequence[Array], axes: Sequence[Axis], size: int
+    requests: Sequence[Request], outputs: Sequence[Array], axes: Sequence[Axis], size: int
 ) -> None:
     """Write each compute's rows where it wants them."""
+    results: list[Rows] = [
+        (array, axis, 0 if axis is None else array.shape[axis] // size)
+        for array, axis in zip(outputs, axes, strict=True)
+    ]
     begin = 0
     with waking_together():
         for request in requests:
             try:
                 with request.cancellation.section() as wanted:
                     if wanted:
-                        request.write(results, axes, begin, size)
+                        request.write(results, begin)
             except BaseException as error:
                 request.done.set_exception(error)
             else:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -228,14 +228,10 @@ def _arrival(completion: Completion[Any]) -> Awaitable[Any]:
     return _trio_arrival(completion) if _in_trio() else _asyncio_arrival(completion)
 
 
-Wake = Callable[[Callable[[], None]], None]
-"""Calls a function on the thread of an event loop, soon."""
-
-
 class _Collected(threading.local):
-    """What a thread is about to tell event loops, while it collects that."""
+    """What a thread is about to wake, by event loop (or trio's token), while it collects that."""
 
-    calls: dict[object, tuple[Wake, list[Callable[[], None]]]] | None = None
+    waiters: dict[Any, list[Any]] | None = None
 
 
 _collected = _Collected()
@@ -244,26 +240,29 @@ _collected = _Collected()
 @contextlib.contextmanager
 def waking_together() -> Iterator[None]:
     """Wake each event loop once for all that is resolved in the block, at its end."""
-    calls = _collected.calls = {}
+    collected = _collected.waiters = {}
     try:
         yield
     finally:
-        _collected.calls = None
-        for wake, resumes in calls.values():
-            wake(functools.partial(_call_all, resumes))
+        _collected.waiters = None
+        for loop, waiters in collected.items():
+            _wake(loop, waiters)
 
 
-def _call_all(functions: Iterable[Callable[[], None]]) -> None:
-    for function in functions:
-        function()
-
-
-def _tell(loop: object, wake: Wake, resume: Callable[[], None]) -> None:
-    calls = _collected.calls
-    if calls is None:
-        wake(resume)
+def _arrived(loop: Any, waiter: Any) -> None:
+    collected = _collected.waiters
+    if collected is None:
+        _wake(loop, [waiter])
     else:
-        calls.setdefault(loop, (wake, []))[1].append(resume)
+        collected.setdefault(loop, []).append(waiter)
+
+
+def _wake(loop: Any, waiters: list[Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed, or trio has ended, meanwhile
+        if hasattr(loop, "call_soon_threadsafe"):
+            loop.call_soon_threadsafe(_resume, waiters)
+        else:
+            loop.run_sync_soon(_set, waiters)
 
 
 def _asyncio_arrival(completion: Completion[Any]) -> Awaitable[None]:
@@ -271,32 +270,27 @@ def _asyncio_arrival(completion: Completion[Any]) -> Awaitable[None]:
 
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
-
-    def wake(resume: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(resume)
-
-    completion.on_done(lambda: _tell(loop, wake, functools.partial(_resume, waiter)))
+    completion.on_done(functools.partial(_arrived, loop, waiter))
     return waiter
 
 
-def _resume(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+def _resume(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 def _trio_arrival(completion: Completion[Any]) -> Awaitable[None]:
     trio: Any = sys.modules["trio"]
     event = trio.Event()
-    token = trio.lowlevel.current_trio_token()
-
-    def wake(resume: Callable[[], None]) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(resume)
-
-    completion.on_done(lambda: _tell(token, wake, event.set))
+    completion.on_done(functools.partial(_arrived, trio.lowlevel.current_trio_token(), event))
     arrival: Awaitable[None] = event.wait()
     return arrival
+
+
+def _set(events: list[Any]) -> None:
+    for event in events:
+        event.set()
 
 
 def runs_event_loop() -> bool:

@@ -28,4 +28,6 @@ def joined(parts: Sequence[Array], axis: int, shape: Shape, row: int) -> Array:
 
 def places(array: Array, axis: int, begin: int, count: int) -> Array:
     """A view of some places along an axis."""
+    if axis == 0:
+        return array[begin : begin + count]
     return array[(slice(None),) * axis + (slice(begin, begin + count),)]

@@ -1,0 +1,102 @@
+"""Threads that run what they are given: in order, to its end, and told apart from a parent's."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+
+from tests.threads import LONG
+from webnn_py.core.errors import ContextLostError
+from webnn_py.core.workers import Workers
+
+
+def never(error: BaseException) -> None:
+    raise AssertionError(error)
+
+
+def test_one_thread_runs_work_in_order() -> None:
+    workers, seen = Workers("test"), list[int]()
+    for number in range(100):
+        workers.submit(lambda number=number: seen.append(number), never)  # type: ignore[misc]
+    workers.finish()
+    workers.join()
+    assert seen == list(range(100))
+
+
+def test_several_threads_run_at_once() -> None:
+    workers, meeting = Workers("test", 3), threading.Barrier(3)
+    done = [workers.run(lambda: meeting.wait(LONG)) for _ in range(3)]
+    assert sorted(each.wait(LONG) for each in done) == [0, 1, 2]
+    workers.finish()
+
+
+def test_errors_are_told_and_the_thread_goes_on() -> None:
+    workers, errors = Workers("test"), list[BaseException]()
+    workers.submit(lambda: [][0], errors.append)
+    assert workers.run(lambda: 1).wait(LONG) == 1
+    assert [type(error) for error in errors] == [IndexError]
+    with pytest.raises(ZeroDivisionError):
+        workers.run(lambda: 1 // 0).wait(LONG)
+    workers.finish()
+
+
+def test_closing_fails_what_has_not_begun() -> None:
+    workers, begun, go_on = Workers("test"), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return go_on.wait(LONG)
+
+    first, second = workers.run(work), workers.run(lambda: None)
+    assert begun.wait(LONG)
+    workers.close()
+    with pytest.raises(ContextLostError, match="before this work ran"):
+        second.wait(LONG)
+    go_on.set()
+    assert first.wait(LONG)
+    with pytest.raises(ContextLostError):
+        workers.submit(lambda: None, never)
+    workers.join()
+
+
+def test_they_are_idle_when_all_is_done() -> None:
+    workers, go_on = Workers("test"), threading.Event()
+    assert workers.idle
+    done = workers.run(lambda: go_on.wait(LONG))
+    assert not workers.idle
+    go_on.set()
+    done.wait(LONG)
+    workers.finish()
+    workers.join()
+    assert workers.idle
+
+
+def test_what_was_run_is_not_kept_alive() -> None:
+    class Thing:
+        def work(self) -> None:
+            return
+
+    workers, thing = Workers("test"), Thing()
+    gone = weakref.ref(thing)
+    workers.run(thing.work).wait(LONG)
+    del thing
+    workers.run(lambda: None).wait(LONG)
+    gc.collect()
+    assert gone() is None
+    workers.finish()
+
+
+def test_python_ends_after_what_was_given() -> None:
+    code = (
+        "import time; from webnn_py.core.workers import Workers\n"
+        "w = Workers('test'); w.submit(lambda: (time.sleep(0.05), print('done')), print)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "done\n"
