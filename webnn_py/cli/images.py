@@ -14,7 +14,7 @@ from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.cli.printing import as_text
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.core.errors import DataError
+from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.ir import Array
 
 LAYOUTS = ("auto", "nchw", "nhwc")
@@ -79,10 +79,10 @@ class Preparation:
         group = parser.add_argument_group(
             "images", "Float inputs become (value / 255 - mean) / std; integers 0 to 255."
         )
-        for name, default in (("mean", (0.0,)), ("std", (1.0,))):
+        for name, default in (("mean", 0.0), ("std", 1.0)):
             group.add_argument(
-                f"--{name}", type=_numbers, default=default, metavar="R,G,B",
-                help=f"of each channel or of all, 0 to 1 (default {default[0]:g})",
+                f"--{name}", type=_numbers, default=(default,), metavar="R,G,B",
+                help=f"of each channel or of all, 0 to 1 (default {default:g})",
             )  # fmt: skip
         group.add_argument(
             "--layout", choices=LAYOUTS, default="auto",
@@ -95,7 +95,13 @@ class Preparation:
 
     @staticmethod
     def of(options: argparse.Namespace) -> Preparation:
-        """What the options say."""
+        """What the options say.
+
+        Raises:
+            ValidationError: A deviation is no positive number.
+        """
+        if min(options.std) <= 0:
+            raise ValidationError("--std: expected numbers above 0")
         return Preparation(options.mean, options.std, options.layout, options.fit)
 
     def tensor(
@@ -164,4 +170,9 @@ def _size(size: int, sizes: Mapping[str, int], own: int) -> int:
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(part) for part in text.split(","))
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected numbers like 0.5,0.5,0.5") from (
+            None
+        )

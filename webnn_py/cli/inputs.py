@@ -39,7 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def named_file(text: str) -> tuple[str, str]:
     """A name, empty for the only input, and a file."""
     name, found, file = text.partition("=")
-    return (name, file) if found else ("", text)
+    if not found:
+        name, file = "", text
+    if not file:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=FILE")
+    return name, file
 
 
 def read(pairs: Sequence[tuple[str, str]]) -> Given:

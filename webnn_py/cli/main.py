@@ -50,8 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except ModuleNotFoundError as error:
         return _failed(f'this needs the package {error.name}: pip install "webnn-py[all]"')
-    except (OSError, MemoryError) as error:
-        return _failed(str(error) or type(error).__name__)
+    except OSError as error:
+        known = error.filename and error.strerror
+        return _failed(f"{error.filename}: {error.strerror}" if known else str(error))
+    except MemoryError as error:
+        return _failed(f"out of memory: {error}")
     except KeyboardInterrupt:
         return _failed("interrupted")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.profile import MLProfile
+from webnn_py.api.profile import MOST_RUNS, MLProfile
 from webnn_py.cli import inputs
 from webnn_py.cli.facts import Facts, facts_of
 from webnn_py.cli.images import Preparation
@@ -68,9 +68,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--labels", type=Path, metavar="FILE", help="names of classes, one a line, or a JSON list"
     )
     parser.add_argument(
-        "--benchmark", type=int, default=0, metavar="N", help="run N more times and time that"
+        "--benchmark", type=_count, default=0, metavar="N", help="run N more times and time that"
     )
     parser.add_argument("--profile", action="store_true", help="say where time and memory go")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_RUNS:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number from 1 to {MOST_RUNS}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -116,6 +116,8 @@ ERRORS = {
     ("run", "NETWORK", "--input", "x=nowhere.npy"): "nowhere.npy",
     ("run", "NETWORK", "--input", "x=NETWORK"): "holds no image",
     ("run", "NETWORK", "--input", "random", "--input", "x=random"): "x stands twice",
+    ("run", "NETWORK", "--input", "x=FOLDER"): "FOLDER: Is a directory",
+    ("run", "NETWORK", "--std", "0"): "--std",
     ("run", "NETWORK", "--output", "z=out.npy"): "there is no 'z', but y",
     ("run", "NETWORK", "--labels", "nowhere.txt"): "nowhere.txt",
     ("run", "NETWORK", "--mode", "encoder"): "needs a GPU context",
@@ -132,13 +134,50 @@ ERRORS = {
 def test_errors_are_one_line(
     arguments: tuple[str, ...], network: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(capsys, *(each.replace("NETWORK", network) for each in arguments))
+    folder = str(Path(network).parent)
+    given = [each.replace("NETWORK", network).replace("FOLDER", folder) for each in arguments]
+    said = refused(capsys, *given)
     assert said.startswith("webnn-py: ")
-    assert ERRORS[arguments] in said
+    assert ERRORS[arguments].replace("FOLDER", folder) in said
+
+
+WITHOUT = """
+import sys
+sys.modules[sys.argv[1]] = None
+from webnn_py.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--shape", "x"], ["--shape", "x=0"], ["--shape", "x=a"], ["--device", "tpu"]]
+    ("package", "arguments", "remedy"),
+    [
+        ("onnx", ["run", "NETWORK"], 'pip install "webnn-py[onnx]"'),
+        ("PIL", ["run", "NETWORK", "--input", "NETWORK"], 'pip install "webnn-py[all]"'),
+    ],
+)
+def test_what_is_not_installed_is_named(
+    package: str, arguments: list[str], remedy: str, network: str
+) -> None:
+    given = [package, *(each.replace("NETWORK", network) for each in arguments)]
+    command = [sys.executable, "-c", WITHOUT, *given]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert remedy in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--shape", "x"],
+        ["--shape", "x=0"],
+        ["--shape", "x=a"],
+        ["--device", "tpu"],
+        ["--input", "x="],
+        ["--mean", "grey"],
+        ["--benchmark", "0"],
+    ],
 )
 def test_options_are_checked(
     arguments: list[str], network: str, capsys: pytest.CaptureFixture[str]
