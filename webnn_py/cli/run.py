@@ -91,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
         sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
         arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
         with MODES[mode](context, graph) as compute:
-            first, results = _timed(compute, arrays)
+            with Progress("first run"):
+                first, results = _timed(compute, arrays)
             times = _benchmark(compute, arrays, runs)
         profile = _profile(graph, arrays, runs) if options.profile else None
     _write(options.output, results)
@@ -101,13 +102,7 @@ def run(options: argparse.Namespace) -> int:
         "outputs": {name: _described(array) for name, array in results.items()},
     }
     if labels is not None:
-        report["classes"] = {
-            name: best
-            for name, array in results.items()
-            if (best := _classes(array, labels)) is not None
-        }
-        if not report["classes"]:
-            raise DataError(f"--labels: no output has {len(labels)} scores, one for each label")
+        report["classes"] = _classes(results, labels)
     if times:
         report["seconds"] = _seconds(loaded.seconds, first, times)
     if profile is not None:
@@ -123,28 +118,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _timed(compute: Compute, arrays: Mapping[str, Array]) -> tuple[float, Arrays]:
-    with Progress("first run"):
-        start = time.perf_counter()
-        results = compute(arrays)
-        return time.perf_counter() - start, results
+    start = time.perf_counter()
+    results = compute(arrays)
+    return time.perf_counter() - start, results
 
 
 def _benchmark(compute: Compute, arrays: Mapping[str, Array], runs: int) -> list[float]:
     times = []
     with Progress("runs", runs) as progress:
         for progress.done in range(runs):
-            start = time.perf_counter()
-            compute(arrays)
-            times.append(time.perf_counter() - start)
+            times.append(_timed(compute, arrays)[0])
     return times
 
 
 def _seconds(loading: float, first: float, times: Sequence[float]) -> dict[str, float | int]:
-    found: dict[str, float | int] = {"load": loading, "first run": first}
-    if times:
-        found |= {"median run": statistics.median(times), "fastest run": min(times)}
-        found |= {"slowest run": max(times), "runs": len(times)}
-    return found
+    return {
+        "load": loading,
+        "first run": first,
+        "median run": statistics.median(times),
+        "fastest run": min(times),
+        "slowest run": max(times),
+        "runs": len(times),
+    }
 
 
 @dataclass(frozen=True)
@@ -205,13 +200,23 @@ def _labels(path: Path) -> list[str]:
     return [str(label).strip() for label in found]
 
 
-def _classes(array: Array, labels: Sequence[str]) -> list[dict[str, Any]] | None:
-    """The best classes, if an output is a score for each label."""
-    if array.size != len(labels) or max(array.shape, default=0) != len(labels):
-        return None
-    scores = array.reshape(-1).astype(np.float64)
-    best = np.argsort(-scores, kind="stable")[:TOP]
-    return [{"label": labels[place], "score": float(scores[place])} for place in best]
+def _classes(
+    results: Mapping[str, Array], labels: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """The best classes of each output that is a score for each label.
+
+    Raises:
+        DataError: None is.
+    """
+    found = {}
+    for name, array in results.items():
+        if array.size == max(array.shape, default=0) == len(labels):
+            scores = array.reshape(-1).astype(np.float64)
+            best = np.argsort(-scores, kind="stable")[:TOP]
+            found[name] = [{"label": labels[i], "score": float(scores[i])} for i in best]
+    if not found:
+        raise DataError(f"--labels: no output has {len(labels)} scores, one for each label")
+    return found
 
 
 def _write(pairs: Sequence[tuple[str, str]], results: Mapping[str, Array]) -> None:
@@ -220,7 +225,8 @@ def _write(pairs: Sequence[tuple[str, str]], results: Mapping[str, Array]) -> No
             raise ValidationError(f"--output: say which one: NAME=FILE; {', '.join(results)}")
         if name and name not in results:
             raise ValidationError(f"--output: there is no {name!r}, but {', '.join(results)}")
-        np.save(file, results[name or next(iter(results))])
+        with open(file, "wb") as stream:
+            np.save(stream, results[name or next(iter(results))])
 
 
 def _print(report: Mapping[str, Any]) -> None:
