@@ -23,7 +23,7 @@ from webnn_py import MLContext, MLExecution, ml
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ops.declare import REGISTRY
 
-ENGINES = ["onnxruntime"]
+ENGINES = ["onnxruntime", "openvino"]
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
 SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "60")))
 INDICES = {

@@ -33,7 +33,8 @@ LAYERS = (
 LIBRARIES = {
     "wgpu": ("engines.webgpu.runtime",),
     "onnxruntime": ("engines.onnxruntime",),
-    "onnx": ("onnx", "engines.onnx_lowering", "engines.onnxruntime"),
+    "openvino": ("engines.openvino",),
+    "onnx": ("onnx", "engines.onnx_lowering", "engines.onnxruntime", "engines.openvino"),
 }
 MAX_LINES = 450
 

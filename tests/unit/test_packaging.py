@@ -21,7 +21,7 @@ OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 # Modules that are looked for and done without.
 OPTIONAL = {
-    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime"},
+    "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino"},
     "samples": {"torch"},
     "benchmarks": {"webnn"},
 }
@@ -31,12 +31,17 @@ import importlib, pkgutil, sys
 
 class Refusing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"onnx", "onnxruntime"}:
+        if name.partition(".")[0] in {"onnx", "onnxruntime", "openvino"}:
             raise ImportError(f"{name} is not to be imported")
 
 sys.meta_path.insert(0, Refusing())
 import webnn_py
-rooms = ("webnn_py.onnx", "webnn_py.engines.onnx_lowering", "webnn_py.engines.onnxruntime")
+rooms = (
+    "webnn_py.onnx",
+    "webnn_py.engines.onnx_lowering",
+    "webnn_py.engines.onnxruntime",
+    "webnn_py.engines.openvino",
+)
 for module in pkgutil.walk_packages(webnn_py.__path__, "webnn_py.", onerror=lambda name: None):
     if not module.name.startswith(rooms):
         importlib.import_module(module.name)
@@ -49,7 +54,7 @@ with webnn_py.ml.create_context_sync(device_type="cpu") as context:
     y = webnn_py.MLExecution(context).compute(graph, {"x": np.ones(2, np.float32)})["y"]
     assert y.tolist() == [2, 2]
 assert webnn_py.cli.main.main(["info"]) == 0
-assert not {"onnx", "onnxruntime"} & set(sys.modules)
+assert not {"onnx", "onnxruntime", "openvino"} & set(sys.modules)
 """
 
 
@@ -123,14 +128,20 @@ def test_the_demo_installs_what_it_shows() -> None:
 def test_optional_features_are_extras() -> None:
     assert installed(EXTRAS["onnx"]) == {"onnx"}
     assert installed(EXTRAS["ort"]) == {"onnx", "onnxruntime"}
-    assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "pillow", "rich"}
+    assert installed(EXTRAS["openvino"]) == {"onnx", "openvino"}
+    assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "openvino", "pillow", "rich"}
 
 
 def test_the_readme_names_the_extras() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r'pip install "\.\[(\w+)\]"', text)) == {"onnx", "ort", "all"}
+    assert set(re.findall(r'pip install "\.\[(\w+)\]"', text)) == {
+        "onnx",
+        "ort",
+        "openvino",
+        "all",
+    }
 
 
-def test_everything_works_without_onnx_and_onnxruntime() -> None:
+def test_everything_works_without_onnx_and_the_engines_that_need_it() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -137,7 +137,7 @@ class Session:
 
     def optimize_open(self, recipe: Graph) -> Graph:
         """A recipe with open dimensions, after those of the engine's passes that allow for them."""
-        return optimize_open(recipe, self._target(derive_anew), self.engine.passes)
+        return optimize_open(recipe, _target(self.engine, derive_anew), self.engine.passes)
 
     def compile(self, recipe: Graph, derive: Derive = derive_anew) -> tuple[Listing, Executable]:
         """A recipe for this context's engine, and where that does not run all, the reference.
@@ -152,13 +152,19 @@ class Session:
         Raises:
             OperationError: The engine or device could not compile it.
         """
-        optimized = optimize(recipe, self._target(derive), self.engine.passes)
-        listing, executable = compile_on(optimized, self._engines)
+        listing, executable = self.engine.pick(
+            recipe, lambda engine: self._compile_on(engine, recipe, derive)
+        )
         report(executable.describe, executable.code)
         return listing, executable
 
-    def _target(self, derive: Derive) -> Target:
-        return Target(self.engine.supports, evaluate, derive=derive)
+    def _compile_on(
+        self, engine: Engine, recipe: Graph, derive: Derive
+    ) -> tuple[Listing, Executable]:
+        optimized = optimize(recipe, _target(engine, derive), engine.passes)
+        helping = self._engines[1:]  # on a CPU, the reference
+        engines = (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
+        return compile_on(optimized, engines)
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on a thread of the context, begun after what was given to it before."""
@@ -197,6 +203,10 @@ def session_of(context: object) -> Session:
         raise ValidationError(f"context: got {shown(context)}, expected an MLContext")
     context._session.check_alive()
     return context._session
+
+
+def _target(engine: Engine, derive: Derive) -> Target:
+    return Target(engine.supports, evaluate, derive=derive)
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()

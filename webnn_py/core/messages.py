@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import re
 import reprlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+LOG = logging.getLogger("webnn_py")
+"""For what users should know, and nothing is raised over."""
 
 MAX_LENGTH = 160
 """Characters of a shown object at most."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
@@ -19,6 +19,8 @@ from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.passes import PIPELINE, Pass
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,10 @@ class Steps:
 
     graph: Graph
     steps: tuple[Step, ...]
+
+
+class CannotCompile(Exception):
+    """An engine fails over a graph all of whose nodes it supports: the next engine is given it."""
 
 
 class Executable(ABC):
@@ -406,6 +412,17 @@ class Engine(ABC):
             width: How many of these there are; 1 where the engine has a device.
         """
 
+    def pick(
+        self, recipe: Graph, build: Callable[[Engine], tuple[T, Executable]]
+    ) -> tuple[T, Executable]:
+        """A graph as an engine builds it: this one, unless it stands for several.
+
+        Args:
+            recipe: The graph as the user gave it, without open dimensions.
+            build: Has an engine optimize and compile it.
+        """
+        return build(self)
+
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:
         """Make a graph ready to run. Called from several threads at once, for several graphs.
@@ -416,4 +433,5 @@ class Engine(ABC):
 
         Raises:
             OperationError: The engine failed. Any other exception becomes one that names it.
+            CannotCompile: The engine behind it is to run the graph.
         """

@@ -15,9 +15,9 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
-from webnn_py.core.messages import said, type_name
+from webnn_py.core.messages import LOG, said, type_name
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import Engine, Executable, HostExecutable
+from webnn_py.engines.base import CannotCompile, Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.engines.segments import Segment, split
@@ -34,7 +34,7 @@ class Listing:
     Attributes:
         graph: Its nodes in the order of the segments.
         engines: By the first node of each segment, the name of the engine that runs it. Empty
-            where the context's own engine runs all.
+            where there is but one.
     """
 
     graph: Graph
@@ -60,8 +60,10 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
         lambda engine, node: engine.supports(node),
         lambda engine: engine.crossing_cost,
     )
-    executables = [_compiled(segment) for segment in segments]
-    listing = _listing(graph, segments, engines[0])
+    compiled = [_compiled(segment, engines[-1]) for segment in segments]
+    segments = [segment for segment, _ in compiled]
+    executables = [executable for _, executable in compiled]
+    listing = _listing(graph, segments) if len(engines) > 1 else Listing(graph, {})
     on_host = [made for made in executables if isinstance(made, HostExecutable)]
     if not on_host:
         return listing, executables[0]
@@ -75,26 +77,30 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
     return listing, PlainMemoryExecutable(alone, engine.name, graph.nodes)
 
 
-def _compiled(segment: Segment[Engine]) -> Executable:
+def _compiled(segment: Segment[Engine], last: Engine) -> tuple[Segment[Engine], Executable]:
+    """A segment and what runs it; by the last engine, where its own cannot."""
     engine = segment.engine
     try:
         made = engine.compile(segment.graph)
     except MLError:
         raise
+    except CannotCompile as error:
+        if engine is last:
+            raise OperationError(f"engine {engine.name!r}: {error}") from error
+        LOG.warning("engine %s cannot compile, %s runs it: %s", engine.name, last.name, error)
+        return _compiled(replace(segment, engine=last), last)
     except Exception as error:  # whatever an engine raises
         raise OperationError(f"engine {engine.name!r} cannot compile: {said(error)}") from error
     if isinstance(engine, HostEngine) and not isinstance(made, HostExecutable):
         raise OperationError(
             f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected a HostExecutable"
         )
-    return made
+    return segment, made
 
 
-def _listing(graph: Graph, segments: Sequence[Segment[Engine]], first: Engine) -> Listing:
-    if all(segment.engine is first for segment in segments):
-        return Listing(graph, {})
+def _listing(graph: Graph, segments: Sequence[Segment[Engine]]) -> Listing:
     nodes = [node for segment in segments for node in segment.graph.nodes]
-    names = {s.graph.nodes[0]: s.engine.name for s in segments}
+    names = {s.graph.nodes[0]: s.engine.name for s in segments if s.graph.nodes}
     return Listing(graph.replace(nodes=nodes), names)
 
 

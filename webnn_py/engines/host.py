@@ -11,12 +11,27 @@ import numpy as np
 
 from webnn_py.core import dtypes
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import OperationError
+from webnn_py.core.errors import OperationError, ValidationError
+from webnn_py.core.messages import shown
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Run
+
+
+def checked_threads(threads: object) -> int | None:
+    """The option of engines that says how many threads compute one run.
+
+    Raises:
+        ValidationError: It is no number from 1.
+    """
+    if threads is None or (type(threads) is int and threads > 0):
+        return threads
+    raise ValidationError(
+        f"engine option 'threads': got {shown(threads)}, expected an integer from 1"
+    )
+
 
 ALIGNMENT = 64
 """Bytes; what XLA asks of memory that it does not copy."""

@@ -7,6 +7,7 @@ name, the first on `sys.path` counts, as with modules.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.errors import MLError, NotSupportedError, OperationError, ValidationError
-from webnn_py.core.messages import said, shown, type_name
+from webnn_py.core.messages import LOG, said, shown, type_name
+from webnn_py.engines.fastest import FastestEngine
 from webnn_py.engines.host import HostEngine
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 GROUP = "webnn_py.engines"
 FALLBACK = "reference"
 """The engine that runs everything, and what others do not."""
+FAST = ("onnxruntime", "openvino")
+"""Engines of our own in which "auto" looks for one that is installed, in this order."""
 RESERVED = ("auto", "fastest", "webgpu")
 """Names that mean something else."""
 
@@ -94,6 +98,9 @@ _OWN = {
         needs="onnxruntime",
         others=("onnx",),
     ),
+    "openvino": _Own(
+        "webnn_py.engines.openvino", "OpenVinoEngine", needs="openvino", others=("onnx",)
+    ),
 }
 _registered: dict[str, Make] = {}
 _found = _Found((), {})
@@ -148,7 +155,8 @@ def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
     """A new engine.
 
     Args:
-        name: "auto" for the best that is installed, or the name of one.
+        name: "auto" for the first of `FAST` that is installed, "fastest" for one that measures
+            all of them for each graph, or the name of one.
         options: What it is told, by name.
 
     Raises:
@@ -156,7 +164,14 @@ def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
         ValidationError: It has no such option.
         OperationError: It could not be made.
     """
-    wanted = FALLBACK if name == "auto" else name
+    there = [fast for fast in FAST if _OWN[fast].installed]
+    if not there and name in ("auto", "fastest"):
+        _say_once()
+    if name == "fastest" and there:
+        return FastestEngine(
+            [make_engine(fast, options) for fast in there], [make_engine(FALLBACK, {})]
+        )
+    wanted = (there or [FALLBACK])[0] if name in ("auto", "fastest") else name
     made = _make(wanted, _loaded(wanted), options)
     if not isinstance(made, HostEngine):
         raise OperationError(
@@ -164,6 +179,14 @@ def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
         )
     made.name = wanted
     return made
+
+
+@functools.cache
+def _say_once() -> None:
+    LOG.warning(
+        "no fast engine is installed for CPU contexts: the reference engine runs graphs, which is"
+        " right and slow; pip install onnxruntime onnx, or openvino onnx, for a fast one"
+    )
 
 
 def _loaded(name: str) -> Make:

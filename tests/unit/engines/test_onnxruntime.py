@@ -20,8 +20,7 @@ from webnn_py import (
 )
 
 pytest.importorskip("onnxruntime")
-from webnn_py.engines.onnx_lowering import lower_graph
-from webnn_py.engines.onnxruntime.engine import names_of
+from webnn_py.engines.onnx_lowering import lower_graph, numbered
 
 SIDE = 80
 """So that results are no small ones."""
@@ -124,7 +123,7 @@ def test_nodes_are_called_by_operator_and_label(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
     x = builder.input("x", "int32", [3])
     graph = builder.build_sync({"y": builder.div(x, x, label="share"), "z": builder.add(x, x)})
-    lowered = lower_graph(recipe_of(graph), names_of(recipe_of(graph)))
+    lowered = lower_graph(recipe_of(graph), numbered(recipe_of(graph)))
     names = [node.name for node in lowered.model.graph.node]
     assert "div [share]/Div" in names
     assert {"div [share]", "add"} <= set(names)

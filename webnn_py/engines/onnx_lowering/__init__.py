@@ -16,6 +16,7 @@ from webnn_py.engines.onnx_lowering.emitter import (
     IR_VERSION,
     OPSET,
     Emitter,
+    Lowering,
     NotLowered,
     Tensor,
 )
@@ -24,6 +25,7 @@ from webnn_py.engines.onnx_lowering.model import (
     Names,
     lower_alone,
     lower_graph,
+    numbered,
     why_not_lowered,
 )
 
@@ -36,10 +38,12 @@ __all__ = [
     "OPSET",
     "Emitter",
     "Lowered",
+    "Lowering",
     "Names",
     "NotLowered",
     "Tensor",
     "lower_alone",
     "lower_graph",
+    "numbered",
     "why_not_lowered",
 ]

@@ -22,7 +22,7 @@ from webnn_py.engines.onnx_lowering.emitter import (
     Tensor,
     lower,
 )
-from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Value, titled
 
 LARGE = 1024
 """Bytes from which on a constant may be kept out of the model."""
@@ -44,6 +44,16 @@ class Names:
     constants: tuple[str, ...]
     outputs: tuple[str, ...]
     title: Callable[[Node], str]
+
+
+def numbered(graph: Graph) -> Names:
+    """Tensors by their numbers, nodes as messages call them: engines' errors name these."""
+    return Names(
+        tuple(f"input{i}" for i in range(len(graph.inputs))),
+        tuple(f"constant{i}" for i in range(len(graph.constants))),
+        tuple(f"output{i}" for i in range(len(graph.outputs))),
+        lambda node: titled(node.op, node.label),
+    )
 
 
 @dataclass(frozen=True, slots=True)

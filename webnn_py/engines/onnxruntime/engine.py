@@ -9,31 +9,21 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from webnn_py.core import dtypes
-from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import shown
+from webnn_py.core import dtypes, forks
 from webnn_py.engines.base import HostExecutable
-from webnn_py.engines.host import HostEngine
-from webnn_py.engines.onnx_lowering import Names, NotLowered, lower_alone, lower_graph
+from webnn_py.engines.host import HostEngine, checked_threads
+from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
-from webnn_py.ir import Array, Graph, Node, titled
+from webnn_py.ir import Array, Graph, Node
 
 BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 """It makes poolings of more padding than their kernels take."""
 
+forks.leave_in_child(onnxruntime)
+
 SMALL = 1 << 14
 """Bytes of all results up to which these are copied."""
-
-
-def names_of(graph: Graph) -> Names:
-    """Tensors by their numbers, nodes as messages call them: ONNX Runtime's errors name these."""
-    return Names(
-        tuple(f"input{i}" for i in range(len(graph.inputs))),
-        tuple(f"constant{i}" for i in range(len(graph.constants))),
-        tuple(f"output{i}" for i in range(len(graph.outputs))),
-        lambda node: titled(node.op, node.label),
-    )
 
 
 class OnnxRuntimeExecutable(HostExecutable):
@@ -45,7 +35,7 @@ class OnnxRuntimeExecutable(HostExecutable):
     """
 
     def __init__(self, graph: Graph, threads: int | None) -> None:
-        names = names_of(graph)
+        names = numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
@@ -62,6 +52,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             providers=PROVIDERS,
             disabled_optimizers=BROKEN_OPTIMIZERS,
         )
+        forks.leave_in_child(self._session)
         self._inputs = [
             (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
             for name, value in zip(names.inputs, graph.inputs, strict=True)
@@ -122,11 +113,7 @@ class OnnxRuntimeEngine(HostEngine):
     name = "onnxruntime"
 
     def __init__(self, *, threads: int | None = None) -> None:
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise ValidationError(
-                f"engine option 'threads': got {shown(threads)}, expected an integer from 1"
-            )
-        self._threads = threads
+        self._threads = checked_threads(threads)
 
     def supports(self, node: Node) -> bool:
         """Whether ONNX has operators for the node, and ONNX Runtime kernels for all of these."""

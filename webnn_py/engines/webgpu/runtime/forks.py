@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-
 from webnn_py.core import forks
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.engines.webgpu.runtime import native
@@ -28,18 +25,7 @@ def _abandon_drivers() -> None:
     global _drivers_of_parent
     _drivers_of_parent = native.abandon_drivers()
     if _drivers_of_parent:
-        _end_without_drivers()
-
-
-def _end_without_drivers() -> None:
-    """End this process, when it does, before drivers wait for threads that it does not have.
-
-    They registered that with the C library, which calls what was registered last first.
-    """
-    library = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):  # glibc has it, others do not
-        library.on_exit(library["_exit"], None)
-        library.__cxa_atexit(library.fflush, None, None)
+        forks.end_without_libraries()
 
 
 forks.in_child(_abandon_drivers)

@@ -1,0 +1,74 @@
+"""What is remembered on disk from one process to the next: small texts, in a folder of the user's.
+
+WEBNN_CACHE names another folder; 0 turns the cache off. What cannot be read or written is as if it
+were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+OFF = "0"
+
+
+def cache_folder() -> Path | None:
+    """Where things are remembered, by the platform's convention; None if they are not."""
+    wanted = os.environ.get("WEBNN_CACHE", "")
+    if wanted:
+        return None if wanted == OFF else Path(wanted)
+    try:
+        home = Path.home()
+    except RuntimeError:  # nobody knows where that is
+        return None
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else home / "AppData" / "Local") / "webnn_py" / "cache"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "webnn_py"
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else home / ".cache") / "webnn_py"
+
+
+def recall(kind: str, key: str) -> str | None:
+    """What was remembered under a key, if anything was."""
+    path = _path(kind, key)
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+
+
+def remember(kind: str, key: str, text: str) -> None:
+    """Remember a text; another process finds it whole or not at all.
+
+    Args:
+        kind: Of what it tells; a folder of its own.
+        key: A text of any length, which is not kept.
+        text: What to remember.
+    """
+    path = _path(kind, key)
+    if path is None:
+        return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _path(kind: str, key: str) -> Path | None:
+    folder = cache_folder()
+    name = hashlib.sha256(key.encode()).hexdigest()
+    return None if folder is None else folder / kind / f"{name}.json"

@@ -1,0 +1,7 @@
+"""The engine that runs graphs by OpenVINO, on the CPU."""
+
+from __future__ import annotations
+
+from webnn_py.engines.openvino.engine import OpenVinoEngine
+
+__all__ = ["OpenVinoEngine"]

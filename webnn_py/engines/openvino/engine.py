@@ -1,0 +1,167 @@
+"""OpenVinoEngine: a graph as one compiled model, on arrays that are neither copied in nor out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+
+from webnn_py.core import forks
+from webnn_py.core.messages import said
+from webnn_py.core.recently_used import Held
+from webnn_py.engines.base import CannotCompile, HostExecutable
+from webnn_py.engines.host import HostEngine, checked_threads
+from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.openvino.exact import INSTEAD, is_exact
+from webnn_py.engines.openvino.library import new_core, openvino
+from webnn_py.ir import Array, Graph, Node, Value
+
+IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
+"""Where OpenVINO looks for external data at an address: their offset."""
+
+
+class OpenVinoExecutable(HostExecutable):
+    """A compiled model, and for each thread a request with arrays bound to it.
+
+    Args:
+        graph: What to run.
+        core: OpenVINO's.
+        threads: That compute one run; as many as there are cores if None.
+    """
+
+    def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
+        names = numbered(graph)
+        lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
+        self._weights = list(lowered.external.values())  # the model has their addresses
+        model = core.read_model(_with_addresses(lowered).SerializeToString())
+        self._compiled = core.compile_model(model, "CPU", _settings(threads))
+        forks.leave_in_child(self._compiled)
+        self._inputs = [_port(self._compiled.inputs, name) for name in names.inputs]
+        fixed = _constant_results(graph)
+        ports = [_port(self._compiled.outputs, name) for name in names.outputs]
+        self._outputs = [None if i in fixed else port for i, port in enumerate(ports)]
+        self._fixed = [(i, ports[i]) for i in sorted(fixed)]
+        self._local = threading.local()
+        self._listing = str(graph)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run a request on the arrays; a thread that has the same ones again binds none anew."""
+        places = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
+        local: Any = self._local
+        if getattr(local, "places", None) != places:
+            self._bind(local, places, [*inputs, *outputs])
+        local.request.infer()
+        for i, port in self._fixed:  # OpenVINO writes them nowhere else
+            np.copyto(outputs[i], local.request.get_tensor(port).data)
+
+    def _bind(self, local: Any, places: list[int], arrays: Sequence[Array]) -> None:
+        local.places = None
+        if not hasattr(local, "request"):
+            local.request = self._compiled.create_infer_request()
+        for port, array in zip((*self._inputs, *self._outputs), arrays, strict=True):
+            if port is not None:
+                local.request.set_tensor(port, _tensor(array))
+        local.places = places
+
+    def describe(self) -> str:
+        """The graph's listing."""
+        return self._listing
+
+    def held(self) -> Held:
+        """The weights that the model has by their addresses."""
+        return {id(array): array.nbytes for array in self._weights}
+
+
+def _settings(threads: int | None) -> dict[str, str]:
+    """Runs of one thread each run at once; those of more wait for each other."""
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
+    if threads is not None:
+        streams = max((os.cpu_count() or 1) // threads, 1)
+        settings["NUM_STREAMS"] = str(streams)
+        settings["INFERENCE_NUM_THREADS"] = str(threads * streams)
+    return settings
+
+
+def _with_addresses(lowered: Lowered) -> ModelProto:
+    """The model, its large constants where they lie."""
+    for tensor in lowered.model.graph.initializer:
+        array = lowered.external.get(tensor.name)
+        if array is not None:
+            place = {"location": IN_MEMORY, "offset": array.ctypes.data, "length": array.nbytes}
+            del tensor.external_data[:]
+            for key, value in place.items():
+                tensor.external_data.add(key=key, value=str(value))
+    return lowered.model
+
+
+def _port(ports: Sequence[Any], name: str) -> Any:
+    """The end of a name; None of an input that nothing reads."""
+    return next((port for port in ports if name in port.names), None)
+
+
+def _constant_results(graph: Graph) -> set[int]:
+    """The places of results that follow from no input."""
+    following: set[Value] = set(graph.inputs)
+    for node in graph.nodes:
+        if not following.isdisjoint(node.operands):
+            following.update(node.outputs)
+    return {i for i, (_, value) in enumerate(graph.outputs) if value not in following}
+
+
+class _Writable:
+    """The memory of an array, which OpenVINO refuses where it is read-only."""
+
+    __slots__ = ("__array_interface__",)
+
+    def __init__(self, array: Array) -> None:
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def _tensor(array: Array) -> Any:
+    """OpenVINO's tensor over an array's memory."""
+    writable = array if array.flags.writeable else np.asarray(_Writable(array))
+    return openvino.Tensor(writable, shared_memory=True)
+
+
+class OpenVinoEngine(HostEngine):
+    """Runs what OpenVINO's CPU plugin computes as WebNN says.
+
+    Args:
+        threads: That compute one run; as many as there are cores if not given.
+
+    Raises:
+        ValidationError: `threads` is no number from 1.
+        InvalidStateError: This is a child process, and the parent had loaded OpenVINO.
+    """
+
+    name = "openvino"
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self._threads = checked_threads(threads)
+        self._core = new_core()
+
+    def supports(self, node: Node) -> bool:
+        """Whether ONNX has operators for the node that OpenVINO computes as WebNN says."""
+        if not is_exact(node):
+            return False
+        try:
+            lower_alone(node, INSTEAD)
+        except NotLowered:
+            return False
+        return True
+
+    def compile(self, graph: Graph) -> HostExecutable:
+        """Make a compiled model.
+
+        Raises:
+            CannotCompile: OpenVINO fails over it.
+        """
+        try:
+            return OpenVinoExecutable(graph, self._core, self._threads)
+        except RuntimeError as error:
+            raise CannotCompile(said(error)) from error

@@ -1,0 +1,109 @@
+"""What OpenVINO's CPU plugin computes otherwise than WebNN says, though ONNX would do.
+
+What stays is in `OF_FINITE`, and that float16 is computed in float32, as by ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+from webnn_py.core.dtypes import FLOATS
+from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.ir import Node
+from webnn_py.ops.convolution import dims
+from webnn_py.ops.declare import REGISTRY
+
+HELD = (*FLOATS, "int32", "int8", "uint8")
+"""Data types that it holds as they are; wider integers become int32."""
+
+MOVED = ("movement", "indexing")
+"""Families of operators that are right for integers; sums saturate, int32 passes by float32."""
+
+OF_INTEGERS = ("cast", "dequantize_linear", "identity", "quantize_linear", "where")
+"""Other operators that it computes of integers, too."""
+
+OF_BITS = ("logical_and", "logical_not", "logical_or", "logical_xor")
+"""The same, which know 0 and others alone."""
+
+INEXACT = {
+    # Too far from WebNN's.
+    "gru": FLOATS,
+    # It fails where it joins them with what follows.
+    **dict.fromkeys(("slice", "split"), ("int32", "int8", "uint8")),
+}
+"""By operator, for which data types of its first operand."""
+
+OF_FINITE = ("clamp", "gelu", "hard_sigmoid", "relu")
+"""Operators that it computes of numbers alone: NaN and, by gelu, infinities become what they may.
+
+They are not given to the reference, as OpenVINO's speed is that it does them with what precedes.
+"""
+
+
+def is_exact(node: Node) -> bool:
+    """Whether OpenVINO can be trusted with a node."""
+    types = [value.data_type for value in (*node.operands, *node.outputs)]
+    if not set(types) <= set(HELD) or types[0] in INEXACT.get(node.op, ()):
+        return False
+    if node.op == "conv2d" and _is_mistaken(node):
+        return False
+    if types[0] in FLOATS or node.op in (*OF_INTEGERS, *OF_BITS):
+        return True
+    return REGISTRY[node.op].family in MOVED
+
+
+def _is_mistaken(node: Node) -> bool:
+    """Convolutions that OpenVINO optimizes wrongly.
+
+    It moves strides of windows of one element before what precedes, and forgets the padding; and
+    results of one channel that are one element wide come out of a kernel for wider ones.
+    """
+    attrs, (x, filter, *_) = node.attrs, node.operands
+    window = dims(filter.shape, attrs["filter_layout"], "hw")
+    if max(window) == 1 and any(attrs["padding"]) and max(attrs["strides"]) > 1:
+        return True
+    (channels,) = dims(x.shape, attrs["input_layout"], "c")
+    (width,) = dims(node.output.shape, attrs["input_layout"], "w")
+    return channels == 1 and width == 1
+
+
+def _exp(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    return e.where(e.op("IsNaN", x, to="bool"), x, e.op("Exp", x))
+
+
+def _greater(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return e.cast(e.op("Less", b, a, to="bool"), "uint8")
+
+
+def _greater_or_equal(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return e.cast(e.op("LessOrEqual", b, a, to="bool"), "uint8")
+
+
+def _hard_sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """OpenVINO's own takes no factor of 0."""
+    line = e.op(
+        "Add", e.op("Mul", x, e.like(node.attrs["alpha"], x)), e.like(node.attrs["beta"], x)
+    )
+    return e.op("Clip", line, e.like(0, x), e.like(1, x))
+
+
+def _max(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return _choice(e, a, b, e.op("Less", a, b, to="bool"))
+
+
+def _min(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return _choice(e, a, b, e.op("Less", b, a, to="bool"))
+
+
+def _choice(e: Emitter, a: Tensor, b: Tensor, second: Tensor) -> Tensor:
+    """Of two numbers, or what is none among them."""
+    return e.where(e.op("IsNaN", b, to="bool"), b, e.where(second, b, a))
+
+
+INSTEAD: dict[str, Lowering] = {
+    "exp": _exp,
+    "greater": _greater,
+    "greater_or_equal": _greater_or_equal,
+    "hard_sigmoid": _hard_sigmoid,
+    "max": _max,
+    "min": _min,
+}
+"""What is composed, as OpenVINO's own operators take NaN for a number."""
