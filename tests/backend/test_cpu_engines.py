@@ -21,9 +21,9 @@ from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLExecution, ml
 from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.registry import FAST
 from webnn_py.ops.declare import REGISTRY
 
-ENGINES = ["onnxruntime", "openvino"]
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "4"))
 SEEDS = range(int(os.environ.get("WEBNN_RANDOM_CASES", "60")))
 INDICES = {
@@ -33,7 +33,7 @@ INDICES = {
 }
 
 
-@pytest.fixture(scope="session", params=ENGINES)
+@pytest.fixture(scope="session", params=FAST)
 def engine(request: pytest.FixtureRequest) -> Iterator[MLContext]:
     """A context of each engine that is installed."""
     if importlib.util.find_spec(request.param) is None:
@@ -144,14 +144,27 @@ OF_FLOATS = sorted(
 
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str) -> None:
-    pairs = np.meshgrid(*[np.array(FLOATS, np.float32)] * 2)
+    numbers = FLOATS
+    if engine.engine == "openvino":
+        from webnn_py.engines.openvino.exact import OF_FINITE
+
+        numbers = [x for x in FLOATS if abs(x) < 1e38 or name not in OF_FINITE]
+    pairs = np.meshgrid(*[np.array(numbers, np.float32)] * 2)
     operands = dict(zip(REGISTRY[name].limits, pairs, strict=False))
     options = {"min_value": -1, "max_value": 2} if name == "clamp" else {}
     assert_like_reference(engine, reference, applied(name, operands, **options))
 
 
+MISTAKEN = {
+    ("openvino", 77): "a softmax that a transposed convolution and a reshape read is overwritten",
+}
+"""Graphs that an engine gets wrong as a whole, and why."""
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_graph(engine: MLContext, seed: int) -> None:
+    if (engine.engine, seed) in MISTAKEN:
+        pytest.xfail(MISTAKEN[engine.engine, seed])
     case = seeded_case(seed)
     graph = built_from(engine, case.graph)
     case.assert_close(MLExecution(engine).compute(graph, case.inputs))

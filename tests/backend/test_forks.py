@@ -114,6 +114,10 @@ def in_the_child(context: MLContext, left: dict[str, Callable[[], Any]], x: Any)
         fresh.dispatch(doubling(fresh), {"x": tensor(fresh, ONES)}, {"y": y}, [done(signal=1)])
         done.wait_sync(1, timeout=LONG)
     print("all of it", flush=True)
+    if context.engine == "openvino":  # see spec/execution.md
+        with pytest.raises(InvalidStateError, match=r"OpenVINO.* before os\.fork\(\)"):
+            ml.create_context_sync(engine="openvino")
+        os._exit(3)
     sys.exit(3)
 
 
@@ -121,8 +125,8 @@ async def waited(context: MLContext) -> Any:
     return await context.lost
 
 
-def fork_with(device_type: Any, workers: int = 1) -> None:
-    context = ml.create_context_sync(device_type=device_type, workers=workers)
+def fork_with(device_type: Any, workers: int = 1, engine: str = "auto") -> None:
+    context = ml.create_context_sync(device_type=device_type, workers=workers, engine=engine)
     left, x, host = uses(context), tensor(context, ONES), Timeline()
     assert_awaits(context)
     queue: Any = session_of(context).queue
@@ -151,6 +155,14 @@ def fork_with_a_cpu_context() -> None:
     fork_with("cpu")
 
 
+def fork_with_the_reference() -> None:
+    fork_with("cpu", engine="reference")
+
+
+def fork_with_openvino() -> None:
+    fork_with("cpu", engine="openvino")
+
+
 def fork_with_several_workers() -> None:
     fork_with("cpu", workers=4)
 
@@ -171,8 +183,18 @@ def gpu_contexts_in_the_child_alone() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
-@pytest.mark.parametrize("work", [fork_with_a_cpu_context, fork_with_several_workers])
+@pytest.mark.parametrize(
+    "work",
+    [
+        fork_with_a_cpu_context,
+        fork_with_the_reference,
+        fork_with_openvino,
+        fork_with_several_workers,
+    ],
+)
 def test_contexts_of_the_cpu(work: Callable[[], None]) -> None:
+    if work is fork_with_openvino:
+        pytest.importorskip("openvino")
     run_alone(work)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from webnn_py._version import __version__
 from webnn_py.cli.printing import print_facts, print_json
+from webnn_py.engines.registry import default_engine, installed_engines
 
 FEATURES = ("shader-f16", "shader-int64", "subgroup", "timestamp-query")
 LIMITS = (
@@ -63,7 +64,7 @@ def gpu(power_preference: str = "default", hardware: bool = False) -> str | None
 def contexts() -> dict[str, str]:
     """What the contexts that one can ask for would run on."""
     return {
-        'device_type="cpu"': "NumPy, on the CPU",
+        'device_type="cpu"': f"engine {default_engine()}, on the CPU",
         'device_type="gpu"': gpu() or NO_GPU,
         'device_type="gpu", power_preference="low-power"': gpu("low-power") or NO_GPU,
         "accelerated=True": gpu(hardware=True) or "no hardware GPU: the CPU",
@@ -72,8 +73,6 @@ def contexts() -> dict[str, str]:
 
 def engines() -> dict[str, str]:
     """The engines that can be used here, by name, and what they run on or come from."""
-    from webnn_py.engines.registry import installed_engines
-
     found = installed_engines()
     if gpu() is not None:
         found["webgpu"] = f"wgpu {version_of('wgpu')}"

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "run a model, time it",
     "inspect": "a model's operators, sizes and kernels, as tables or a page with its picture",
     "check": "which of a model's nodes are not supported, on which device",
+    "tune": 'measure which CPU engine runs a model fastest, for engine="fastest"',
     "convert": "write a model as another file",
 }
 """What each does; `webnn_py.cli.NAME` has its options (`add_options`) and does it (`run`)."""

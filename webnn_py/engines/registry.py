@@ -164,14 +164,11 @@ def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
         ValidationError: It has no such option.
         OperationError: It could not be made.
     """
-    there = [fast for fast in FAST if _OWN[fast].installed]
-    if not there and name in ("auto", "fastest"):
+    wanted = default_engine() if name == "auto" else name
+    if name in ("auto", "fastest") and default_engine() == FALLBACK:
         _say_once()
-    if name == "fastest" and there:
-        return FastestEngine(
-            [make_engine(fast, options) for fast in there], [make_engine(FALLBACK, {})]
-        )
-    wanted = (there or [FALLBACK])[0] if name in ("auto", "fastest") else name
+    if name == "fastest":
+        return fastest_engine(options)
     made = _make(wanted, _loaded(wanted), options)
     if not isinstance(made, HostEngine):
         raise OperationError(
@@ -179,6 +176,24 @@ def make_engine(name: str, options: Mapping[str, Any]) -> HostEngine:
         )
     made.name = wanted
     return made
+
+
+def default_engine() -> str:
+    """The name of the engine that "auto" stands for here."""
+    return next((name for name in FAST if _OWN[name].installed), FALLBACK)
+
+
+def fastest_engine(options: Mapping[str, Any], anew: bool = False) -> FastestEngine:
+    """What "fastest" stands for here.
+
+    Args:
+        options: What the engines are told.
+        anew: Measure what is remembered, too.
+    """
+    there = [name for name in FAST if _OWN[name].installed]
+    small = [make_engine(FALLBACK, {} if there else options)]
+    engines = [make_engine(name, options) for name in there]
+    return FastestEngine(engines or small, small if engines else (), anew)
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from tests.unit.cli.commands import refused, told
 from webnn_py.cli import check
 from webnn_py.cli.main import main
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.engines.registry import default_engine
 
 
 @pytest.fixture
@@ -31,12 +32,13 @@ def unsupported(tmp_path: Path) -> str:
 
 def test_a_supported_model(network: str, gpu: object, capsys: pytest.CaptureFixture[str]) -> None:
     cpu, graphics = told(capsys, "check", network)["devices"]
-    assert cpu == {"device": "cpu", "supported": True, "engines": {"reference": 5}, "reasons": []}
+    engines = {default_engine(): 5}
+    assert cpu == {"device": "cpu", "supported": True, "engines": engines, "reasons": []}
     assert graphics["supported"]
     assert set(graphics["engines"]) == {"webgpu"}
     assert main(["check", network, "--device", "cpu"]) == 0
     out = capsys.readouterr().out
-    assert "reference 5" in out
+    assert f"{default_engine()} 5" in out
     assert "webgpu" not in out
 
 

@@ -12,6 +12,7 @@ import pytest
 from webnn_py import MLContext, ml
 from webnn_py.cli import info
 from webnn_py.cli.main import main
+from webnn_py.engines.registry import default_engine
 
 ADAPTER = {
     "name": "Card",
@@ -27,7 +28,7 @@ def test_json_tells_engines_and_adapters(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["reference"] == f"numpy {np.__version__}"
-    assert found["contexts"]['device_type="cpu"'] == "NumPy, on the CPU"
+    assert found["contexts"]['device_type="cpu"'] == f"engine {default_engine()}, on the CPU"
     for adapter in found["adapters"]:
         assert set(adapter["features"]) == set(info.FEATURES)
         assert all(isinstance(value, int) for value in adapter["limits"].values())

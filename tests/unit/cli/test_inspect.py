@@ -15,11 +15,12 @@ from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.cli.facts import facts_of
 from webnn_py.cli.main import main
 from webnn_py.cli.page import page_of
+from webnn_py.engines.registry import default_engine
 
 
 def test_json_tells_what_runs(network: str, capsys: pytest.CaptureFixture[str]) -> None:
     facts = told(capsys, "inspect", network)
-    assert facts["engine"] == "reference"
+    assert facts["engine"] == default_engine()
     assert facts["inputs"] == [{"name": "x", "data_type": "float32", "shape": [1, 3, 8, 8]}]
     assert [node["operator"] for node in facts["nodes"]] == [
         "conv2d", "relu", "max_pool2d", "reshape", "matmul",
@@ -65,7 +66,7 @@ def test_tables_tell_the_same(
     assert "float32[1,3,8,8]" in out
     assert "stem" in out
     assert ("0 conv2d" in out) == (device == "gpu")
-    assert ("reference" in out) == (device == "cpu")
+    assert (default_engine() in out) == (device == "cpu")
 
 
 def test_the_parts_of_other_engines_are_told(

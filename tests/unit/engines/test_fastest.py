@@ -180,6 +180,7 @@ def test_without_any_the_reference_runs_and_it_is_said_once(
 ) -> None:
     for _ in range(2):
         with ml.create_context_sync(engine=name) as context:
+            product(context)
             assert context.engine == "reference"
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("webnn_py", logging.WARNING)

@@ -1,0 +1,122 @@
+"""The engine that runs graphs by OpenVINO: what it holds, and what is not left to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.internals import engine_of, executable_of
+from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
+
+pytest.importorskip("openvino")
+from webnn_py.engines.openvino.exact import MOVED, OF_INTEGERS
+from webnn_py.ops.declare import REGISTRY
+
+
+@pytest.fixture(scope="module")
+def context() -> MLContext:
+    return ml.create_context_sync(engine="openvino")
+
+
+def run(graph: MLGraph, context: MLContext, **inputs: Any) -> dict[str, Any]:
+    return MLExecution(context).compute(graph, inputs)
+
+
+def test_the_model_has_the_weights_themselves(context: MLContext) -> None:
+    """Where they lie: what is written there is computed with."""
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", [600])
+    graph = b.build_sync({"y": b.add(x, b.constant(np.ones(600, np.float32)))})
+    executable = executable_of(graph)._executable
+    (weight,) = executable._weights
+    (array,) = graph._compiled.recipe.constants.values()
+    assert weight is array
+    assert executable.held() == {id(array): array.nbytes}
+
+
+def test_wide_integers_are_not_left_to_it(context: MLContext) -> None:
+    b = MLGraphBuilder(context)
+    x = b.input("x", "int64", [2])
+    graph = b.build_sync({"y": b.add(x, x)})
+    assert "# engine openvino" not in str(graph)
+    values = np.array([2**40 + 1, 2**53 + 1])
+    assert run(graph, context, x=values)["y"].tolist() == (2 * values).tolist()
+
+
+def test_integers_are_moved_and_not_computed_with() -> None:
+    families = {REGISTRY[name].family for name in REGISTRY}
+    assert set(MOVED) <= families
+    assert set(OF_INTEGERS) <= set(REGISTRY)
+
+
+def test_results_that_follow_from_no_input(context: MLContext) -> None:
+    b = MLGraphBuilder(context)
+    x, seven = b.input("x", "float32", [2]), b.constant(7.0, "float32")
+    graph = b.build_sync({"y": b.identity(seven), "z": b.add(x, seven), "w": b.abs(seven)})
+    for value in (1, 2):
+        made = run(graph, context, x=np.full(2, value, np.float32))
+        assert made["y"] == made["w"] == 7
+        assert made["z"].tolist() == [value + 7] * 2
+
+
+def test_inputs_may_be_read_only(context: MLContext) -> None:
+    b = MLGraphBuilder(context)
+    graph = b.build_sync({"y": b.neg(b.input("x", "float32", [2]))})
+    x = np.ones(2, np.float32)
+    x.flags.writeable = False
+    assert run(graph, context, x=x)["y"].tolist() == [-1, -1]
+
+
+def test_what_it_fails_over_goes_to_the_reference(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def read_model(self, model: bytes) -> None:
+            raise RuntimeError("no such layout")
+
+    with ml.create_context_sync(engine="openvino") as context:
+        monkeypatch.setattr(engine_of(context), "_core", Failing())
+        b = MLGraphBuilder(context)
+        graph = b.build_sync({"y": b.neg(b.input("x", "float32", [2]))})
+        assert "# engine reference" in str(graph)
+        assert run(graph, context, x=np.ones(2, np.float32))["y"].tolist() == [-1, -1]
+    assert "engine openvino cannot compile, reference runs it: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("window", "padding", "strides", "shape", "layout"),
+    [
+        ((1, 1), [1, 1, 1, 0], [1, 2], (1, 2, 4, 4), "nchw"),
+        ((3, 3), [0, 0, 1, 0], [1, 2], (1, 1, 7, 3), "nchw"),
+        ((3, 3), [0, 0, 1, 0], [1, 2], (1, 7, 3, 1), "nhwc"),
+    ],
+)
+def test_convolutions_that_it_mistakes(
+    context: MLContext, window: Any, padding: Any, strides: Any, shape: Any, layout: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    channels = shape[layout.index("c")]
+    first, second = (rng.normal(size=(channels, channels, *w)) for w in ((1, 1), window))
+    x = rng.normal(size=shape).astype(np.float32)
+    results = []
+    for engine in (context, ml.create_context_sync(engine="reference")):
+        b = MLGraphBuilder(engine)
+        y = b.input("x", "float32", shape)
+        y = b.conv2d(y, b.constant(first.astype(np.float32)), input_layout=layout)
+        filter = b.constant(second.astype(np.float32))
+        options: Any = {"padding": padding, "strides": strides, "input_layout": layout}
+        graph = b.build_sync({"y": b.conv2d(y, filter, **options)})
+        results.append(run(graph, engine, x=x)["y"])
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_importing_it_tells_nobody() -> None:
+    code = (
+        "import sys, webnn_py; webnn_py.ml.create_context_sync(engine='openvino');"
+        "assert 'openvino' in sys.modules; assert 'openvino_telemetry' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
