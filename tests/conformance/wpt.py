@@ -37,7 +37,6 @@ from webnn_py import (
 
 BACKENDS: dict[str, dict[str, Any]] = {
     "reference": {"device_type": "cpu", "engine": "reference"},
-    "cpu": {"device_type": "cpu"},
     "onnxruntime": {"device_type": "cpu", "engine": "onnxruntime"},
     "openvino": {"device_type": "cpu", "engine": "openvino"},
     "webgpu": {"device_type": "gpu"},

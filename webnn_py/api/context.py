@@ -57,7 +57,10 @@ class MLContext(Slicing, Loading, Suggesting):
 
     @property
     def engine(self) -> str:
-        """Name of the engine that runs the graphs; on a CPU the reference runs what it does not."""
+        """Name of the engine that runs the graphs; on a CPU the reference runs what it does not.
+
+        With engine="fastest" it is that of the graph built last, "fastest" until there is one.
+        """
         return self._session.engine.name
 
     @property

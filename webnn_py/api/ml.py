@@ -74,7 +74,8 @@ class ML(Suggesting):
             device_type: "cpu", "gpu" or "default" (the CPU). No other is ever taken instead.
             power_preference: Which GPU, where there are several: "high-performance" or "low-power".
             accelerated: True for a hardware GPU if there is one, else the CPU.
-            engine: "auto"; of a CPU context the name of an engine ("reference", or one that a
+            engine: "auto"; of a CPU context "fastest", which measures the installed engines on each
+                graph, or the name of one ("onnxruntime", "openvino", "reference", or one that a
                 package adds); of a GPU context "webgpu".
             engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
                 has options of its own, or none.
