@@ -24,6 +24,7 @@ sample samples/asyncio_server.py
 has_adapter='import sys; from webnn_py.cli.info import gpu; sys.exit(not gpu())'
 if "$VENV/bin/python" -c "$has_adapter"; then
   sample samples/render_pipeline.py --output "$PICTURE"
+  sample samples/mpm88.py --picture out/mpm88.png --program out/mpm88.mlprogram
   say
   say "Done in $SECONDS s. The picture: $ROOT/$PICTURE"
 else

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from samples import digits, render_pipeline
+from benchmarks import programs
+from samples import digits, mpm88, render_pipeline
 from webnn_py import MLContext
 
 
@@ -44,3 +45,30 @@ def test_the_render_pipeline_draws_a_better_picture(
     assert left.std() > 30  # a photo, not one colour
     assert 0.5 < np.abs(left - right).mean() < 15  # alike, but not the same
     assert f"network {figures['network']:.2f} dB" in capsys.readouterr().out
+
+
+def test_the_liquid_falls_and_stays_inside(
+    gpu: MLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpm88, "STEPS", 40)
+    picture, saved = tmp_path / "liquid.png", tmp_path / "liquid.mlprogram"
+    moments = mpm88.main(picture, saved, frames=3)
+    upper = [moment[::2, 1].astype(float).mean() for moment in moments]
+    seconds = 1e-4 * 40 * np.arange(4)
+    # The upper block has not reached the lower one: it falls freely.
+    np.testing.assert_allclose(upper, upper[0] - 9.8 / 2 * seconds**2, atol=1e-5)
+    assert all(moment.min() > 0 and moment.max() < 1 for moment in moments)
+    with Image.open(picture) as image:
+        assert image.size == (1024, 256)
+    loaded = gpu.load_program_sync(saved)
+    again = mpm88.first_positions()
+    loaded.run_sync({"position": again})
+    assert again.tobytes() == moments[1].tobytes()
+
+
+def test_one_by_one_and_as_a_program_come_to_the_same(
+    gpu: MLContext, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = programs.main(["--steps", "3", "--rounds", "1"])
+    assert all(seconds > 0 for taken in figures.values() for seconds in taken)
+    assert "3 steps of 3 kernels a frame" in capsys.readouterr().out.replace("\n", " ")

@@ -219,8 +219,7 @@ class MLProgram(Suggesting):
         assert self._recorder is not None
         engine = _engine_of(self._session)
         self._compiler = compiler = ProgramCompiler(self._recorder.source(), evaluate)
-        features, _ = engine.gpu.offers
-        executable = engine.load_program(compiler.plan([features]))
+        executable = engine.load_program(compiler.plan_for(engine.gpu.offer))
         self._recorder.close()
         return executable
 

@@ -46,7 +46,7 @@ class Recorder:
         self.session = session
         self.arguments: list[Slot] = []
         self.sections: list[tuple[MLProgramSequence, int]] = []
-        self._features, self._limits = device.offers
+        self._offer = device.offer
         self._compiled = False
 
     def check_open(self) -> None:
@@ -119,18 +119,18 @@ class Recorder:
             NotSupportedError: It lacks a feature.
             ValidationError: There are more workgroups or invocations than it can run.
         """
-        lacking = [name for name in features if name not in self._features]
+        lacking = [name for name in features if name not in self._offer.features]
         if lacking:
             raise NotSupportedError(f"{what}: the WGSL needs {lacking[0]}, which this device lacks")
-        most = self._limits["maxComputeWorkgroupsPerDimension"]
+        most = self._offer.limits["maxComputeWorkgroupsPerDimension"]
         if max(workgroups) > most:
             raise ValidationError(
                 f"{what}: workgroups {list(workgroups)}; this device's"
                 f" max-compute-workgroups-per-dimension is {most}"
             )
         sizes = [1 if size is None else size for size in invocations]
-        bounds = [self._limits[f"maxComputeWorkgroupSize{axis}"] for axis in "XYZ"]
-        total = self._limits["maxComputeInvocationsPerWorkgroup"]
+        bounds = [self._offer.limits[f"maxComputeWorkgroupSize{axis}"] for axis in "XYZ"]
+        total = self._offer.limits["maxComputeInvocationsPerWorkgroup"]
         if math.prod(sizes) > total or any(s > b for s, b in zip(sizes, bounds, strict=True)):
             raise ValidationError(
                 f"{what}: @workgroup_size {sizes}; this device allows {bounds}, and {total} in all"

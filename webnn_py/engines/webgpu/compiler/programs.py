@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part, grid
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
-from webnn_py.engines.webgpu.program.needs import limits_of
+from webnn_py.engines.webgpu.program.needs import Offer, limits_of
 from webnn_py.engines.webgpu.program.plan import (
+    Adapter,
     Argument,
     BindingLayout,
     BindingType,
@@ -174,32 +175,44 @@ class ProgramCompiler:
             for access in [source.access(slot)]
         )
 
-    def plan(self, offered: Iterable[Iterable[str]]) -> Plan:
-        """The program for devices that offer these features, by WebGPU's names.
-
-        Args:
-            offered: For each variant; those that would be alike are made once.
+    def plan_for(self, offer: Offer) -> Plan:
+        """The program for one device: the variant that it would take of the complete one.
 
         Raises:
             NotSupportedError: A kernel would need more than WebGPU's default limits.
         """
-        variants: list[Variant] = []
-        for features in offered:
-            variant = self._variant(frozenset(features))
-            if variant not in variants:
-                variants.append(variant)
-        variants.sort(key=lambda variant: -len(variant.features))
-        shaders, tensors = tuple(self._tables.shaders), self._tables.tensors
-        return Plan(self._arguments, shaders, self._tables.kernels, tuple(variants), tensors)
+        if not offer.hardware:
+            return self._plan([self._variant("software", ())])
+        return self._plan([self._variant("hardware", offer.features)])
 
     def complete_plan(self) -> Plan:
-        """The program for all devices: a variant for each set of features that changes the code."""
-        used = self.plan([FEATURES]).variants[0].features
+        """The program for all devices.
+
+        It has variants for hardware, one for each set of features that changes the code, and one
+        without features for software, which takes long to compile large kernels.
+
+        Raises:
+            NotSupportedError: A kernel would need more than WebGPU's default limits.
+        """
+        used = self._variant("hardware", FEATURES).features
         optional = [name for name in FEATURES if name in used and name not in self._demanded]
-        return self.plan(
-            subset
+        variants = [
+            self._variant("hardware", subset)
             for count in range(len(optional), -1, -1)
             for subset in itertools.combinations(optional, count)
+        ]
+        software = self._variant("software", ())
+        least = variants[-1]
+        if replace(software, adapter=least.adapter) == least:
+            variants[-1] = replace(least, adapter="any")
+        else:
+            variants.append(software)
+        return self._plan(variants)
+
+    def _plan(self, variants: Sequence[Variant]) -> Plan:
+        tables = self._tables
+        return Plan(
+            self._arguments, tuple(tables.shaders), tables.kernels, tuple(variants), tables.tensors
         )
 
     @functools.cached_property
@@ -208,14 +221,19 @@ class ProgramCompiler:
         steps = (step for step in self._source.steps if isinstance(step, KernelStep))
         return frozenset(name for step in steps for name in features_of(step.code))
 
-    def _variant(self, offered: frozenset[str]) -> Variant:
-        features = Features(f16="shader-f16" in offered, int64="shader-int64" in offered)
+    def _variant(self, adapter: Adapter, offered: Collection[str]) -> Variant:
+        features = Features(
+            f16="shader-f16" in offered,
+            int64="shader-int64" in offered,
+            kind="cpu" if adapter == "software" else "gpu",
+        )
         lowering = _Lowering(self, self._tables, features)
         sections = [lowering.section(steps, repeat) for steps, repeat in self._source.sections]
         buffers, steps = lowering.finish(self._source.arguments)
         sizes = [buffer.size for buffer in buffers]
         kernels, groups = self._tables.kernels, self._tables.workgroup_sizes
         return Variant(
+            adapter,
             tuple(sorted(lowering.used | self._demanded)),
             limits_of(self._arguments, kernels, groups, sizes, steps),
             buffers,

@@ -34,6 +34,7 @@ MAX_BINDING = 999
 MAX_SIZE = 1 << 40
 MAX_WORKGROUPS = (1 << 32) - 1
 MAX_NUMBER = 1.7976931348623157e308
+ADAPTERS = ("any", "hardware", "software")
 ACCESSES = ("read", "write", "read-write")
 BINDING_TYPES = ("read-only-storage", "storage", "uniform")
 USAGES = ("storage", "uniform")
@@ -78,6 +79,7 @@ def document_of(plan: Plan) -> Json:
 
 def _variant_document(variant: Variant) -> Json:
     return {
+        "adapter": variant.adapter,
         "features": list(variant.features),
         "limits": dict(variant.limits),
         "buffers": [
@@ -236,11 +238,12 @@ class _VariantReader:
 
     def variant(self, field: Field) -> Variant:
         """One variant."""
-        given = field.members("features", "limits", "buffers", "steps", "sections")
+        given = field.members("adapter", "features", "limits", "buffers", "steps", "sections")
         buffers = self._buffers = tuple(map(self._buffer, given["buffers"].items()))
         steps = tuple(map(self._step, given["steps"].items()))
         limits = given["limits"].mapping().items()
         variant = Variant(
+            cast(Any, given["adapter"].choice(ADAPTERS)),
             tuple(map(_text, given["features"].items())),
             {name: value.integer(1, MAX_SIZE) for name, value in limits},
             buffers,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.program.plan import Argument, Plan, ProgramKernel, Step, Variant
@@ -58,24 +59,35 @@ def limits_of(
     return {name: value for name, value in needed.items() if value > DEFAULT_LIMITS[name]}
 
 
-def lacking(variant: Variant, features: Collection[str], limits: Mapping[str, int]) -> list[str]:
-    """What a device lacks for a variant, in words.
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a device has, by WebGPU's names.
 
-    Args:
-        variant: What is to run.
-        features: The device's, by WebGPU's names.
-        limits: The device's, by WebGPU's names.
+    Attributes:
+        hardware: It is no program that plays a GPU.
+        features: The features that it was made with.
+        limits: Its limits.
     """
-    missing = [f"the feature {name}" for name in variant.features if name not in features]
+
+    hardware: bool
+    features: frozenset[str]
+    limits: Mapping[str, int]
+
+
+def lacking(variant: Variant, offer: Offer) -> list[str]:
+    """What a device lacks for a variant, in words."""
+    missing = [f"the feature {name}" for name in variant.features if name not in offer.features]
+    if variant.adapter == ("software" if offer.hardware else "hardware"):
+        missing.append(f"a {variant.adapter} adapter")
     for name, value in variant.limits.items():
-        if name not in limits:
+        if name not in offer.limits:
             missing.append(f"the limit {name}, which it does not know")
-        elif limits[name] < value:
-            missing.append(f"{name} of {value} (it has {limits[name]})")
+        elif offer.limits[name] < value:
+            missing.append(f"{name} of {value} (it has {offer.limits[name]})")
     return missing
 
 
-def choose(plan: Plan, features: Collection[str], limits: Mapping[str, int]) -> Variant:
+def choose(plan: Plan, offer: Offer) -> Variant:
     """The first variant that a device can run.
 
     Raises:
@@ -83,7 +95,7 @@ def choose(plan: Plan, features: Collection[str], limits: Mapping[str, int]) -> 
     """
     said = []
     for number, variant in enumerate(plan.variants):
-        missing = lacking(variant, features, limits)
+        missing = lacking(variant, offer)
         if not missing:
             return variant
         said.append(f"variant {number} needs {', '.join(missing)}")

@@ -15,6 +15,7 @@ from webnn_py.ir import Array, Descriptor, Shape
 
 BindingType = Literal["read-only-storage", "storage", "uniform"]
 Access = Literal["read", "write", "read-write"]
+Adapter = Literal["any", "hardware", "software"]
 
 MOST_DISPATCHES = 1 << 24
 """Dispatches of one run."""
@@ -172,6 +173,7 @@ class Variant:
     """The program for devices with some features and limits.
 
     Attributes:
+        adapter: Whether it is for hardware, for programs that play a GPU, or for both.
         features: By WebGPU's names; "shader-int64" is wgpu's own.
         limits: Those above WebGPU's defaults, by WebGPU's names.
         buffers: The program's own buffers.
@@ -179,6 +181,7 @@ class Variant:
         sections: Which steps run, in order.
     """
 
+    adapter: Adapter
     features: tuple[str, ...]
     limits: Mapping[str, int]
     buffers: tuple[BufferPlan, ...]

@@ -12,6 +12,7 @@ import wgpu
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
+from webnn_py.engines.webgpu.program.needs import Offer
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
@@ -65,8 +66,8 @@ class Device:
         self.pipelines = PipelineCache(device)
 
     @property
-    def offers(self) -> tuple[frozenset[str], dict[str, int]]:
-        """The device's features and limits, by WebGPU's names."""
+    def offer(self) -> Offer:
+        """What the device has, by WebGPU's names."""
         names = {"subgroup": "subgroups"}
         features = frozenset(names.get(name, name) for name in self.handle.features)
         words = {name: name.split("-") for name in self.handle.limits}
@@ -74,7 +75,7 @@ class Device:
             first + "".join(word.capitalize() for word in rest): self.handle.limits[name]
             for name, (first, *rest) in words.items()
         }
-        return features, limits
+        return Offer(self.hardware, features, limits)
 
     def encoder(self, label: str) -> Any:
         """A command encoder for commands that we submit ourselves."""

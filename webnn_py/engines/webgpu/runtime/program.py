@@ -69,7 +69,7 @@ class LoadedProgram:
     def __init__(self, gpu: Device, plan: Plan) -> None:
         self.gpu = gpu
         self.plan = plan
-        self.variant = choose(plan, *gpu.offers)
+        self.variant = choose(plan, gpu.offer)
         self.arguments = tuple(Value(a.data_type, a.shape, a.name) for a in plan.arguments)
         self._commands: PlaceCache[ProgramCommands] = PlaceCache()
         self._io: dict[Value, Binding] = {}
@@ -139,13 +139,15 @@ class LoadedProgram:
     def pieces(self, places: Mapping[Value, Binding]) -> Sequence[ProgramCommands]:
         """One run, to be submitted piece by piece under the device's `submit_lock`.
 
-        It is one piece if others may use the program's buffers in between.
+        It is one piece if others may use the program's buffers in between, and on a software
+        adapter, which computes on the cores that record.
 
         Args:
             places: Where each argument lies.
         """
         commands = self._commands.get(places, self._commands_for)
-        return [commands] if self._shared else commands.pieces
+        in_pieces = self.gpu.hardware and not self._shared
+        return commands.pieces if in_pieces else [commands]
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
         """Record one run into a GPUCommandEncoder with no open pass, to be submitted at any time.
