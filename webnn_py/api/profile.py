@@ -16,6 +16,8 @@ from webnn_py.core.messages import Suggesting, shown
 from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
 
 MOST_RUNS = 10_000
+WIDEST = 60
+"""Characters of a row's operators that the table shows: an engine may run hundreds at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _cells(row: MLProfileRow) -> tuple[str, ...]:
 
     return (
         str(row.step),
-        row.operator,
+        row.operator if len(row.operator) <= WIDEST else f"{row.operator[: WIDEST - 1]}…",
         row.kernel,
         f"{row.milliseconds:.3f}",
         f"{row.share:.1%}",

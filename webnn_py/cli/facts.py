@@ -85,7 +85,8 @@ class Facts:
         device: Where it runs: "cpu" or "gpu".
         engine: What runs it, or most of it.
         inputs: What it is given.
-        outputs: What it makes, and the place of the node that makes it.
+        outputs: What it makes, and the place of the node that makes it; None of a constant or an
+            input.
         parameters: Elements of its constants.
         constant_bytes: Their bytes.
         intermediate_bytes: Memory between its steps; None where sizes are open.
@@ -168,14 +169,13 @@ class _Description:
     def facts(self, device: str) -> Facts:
         """All of it."""
         graph = self._graph
-        made_by = graph.producers
+        makers = {value: self._places[node] for value, node in graph.producers.items()}
         return Facts(
             device=device,
             engine=self._engine,
             inputs=tuple(map(self._tensor, graph.inputs)),
             outputs=tuple(
-                (self._tensor(value, name), self._places.get(made_by[value]))
-                for name, value in graph.outputs
+                (self._tensor(value, name), makers.get(value)) for name, value in graph.outputs
             ),
             parameters=sum(value.size for value in graph.constants),
             constant_bytes=sum(value.byte_length for value in graph.constants),

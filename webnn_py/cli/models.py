@@ -13,6 +13,7 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.cli.progress import Progress
+from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.errors import ValidationError
 
 Shapes = dict[str, list[int] | int]
@@ -91,9 +92,19 @@ def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
     with Progress(f"reading {path.name}"):
         if path.suffix == SAVED:
             graph = context.load_graph_sync(path)
+            _check_names(graph, shapes)
         else:
             graph = onnx.load(path, context, shapes)
     return Loaded(graph, time.perf_counter() - start)
+
+
+def _check_names(graph: MLGraph, shapes: Shapes) -> None:
+    known = [*graph.inputs, *symbols_of(input.shape for input in graph.inputs.values())]
+    for name in shapes:
+        if name not in known:
+            raise ValidationError(
+                f"--shape: there is no input or open dimension {name!r}, but {', '.join(known)}"
+            )
 
 
 def given_shapes(options: argparse.Namespace) -> Shapes:

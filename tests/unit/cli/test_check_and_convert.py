@@ -105,6 +105,7 @@ def test_saved_graphs_are_taken_everywhere(
     outputs = told(capsys, "run", saved, "--shape", "batch=3")["outputs"]
     assert outputs["y"]["shape"] == [3, 2]
     assert "--shape batch=SIZE" in refused(capsys, "run", saved)
+    assert "'bach', but x, batch" in refused(capsys, "run", saved, "--shape", "bach=3")
     Path(saved).write_bytes(b"no graph")
     assert "doubling.mlgraph" in refused(capsys, "run", saved)
 

@@ -89,6 +89,18 @@ def test_open_graphs_are_told_as_they_are(cpu: MLContext) -> None:
     assert facts_of(graph, {"batch": 3}).intermediate_bytes == 4 * 3 * 2
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_outputs_may_be_known_at_build(device: str, request: pytest.FixtureRequest) -> None:
+    b = MLGraphBuilder(request.getfixturevalue(device))  # skips where there is no adapter
+    one = b.constant(1.0, "float32")
+    x = b.input("x", "float32", [2])
+    graph = b.build_sync({"sum": b.add(one, one), "same": b.identity(x), "y": b.relu(x)})
+    facts = facts_of(graph, {})
+    assert [tensor.name for tensor, _ in facts.outputs] == ["sum", "same", "y"]
+    assert facts.outputs[2][1] is not None
+    assert page_of("known", facts).count('class="box output"') == 3
+
+
 class Page(HTMLParser):
     """The tags of a page, and the texts of its boxes."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tests.onnx.models import model
 from tests.unit.cli.commands import refused, told
 from webnn_py.cli import progress
 from webnn_py.cli.main import main
@@ -214,3 +217,21 @@ def test_what_takes_long_is_shown(
     with progress.Progress("thinking"):
         pass
     assert not capsys.readouterr().err
+
+
+def test_a_row_of_a_profile_is_no_longer_than_one_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime runs all nodes in one step."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    names = [f"v{number}" for number in range(41)]
+    nodes = [
+        helper.make_node("Sin", [a], [b], name=f"{b}/sin") for a, b in itertools.pairwise(names)
+    ]
+    path = tmp_path / "chain.onnx"
+    onnx.save(model(nodes, {names[0]: [2]}, names[-1:]), path)
+    given = ["run", str(path), "--engine", "onnxruntime", "--profile", "--benchmark", "1"]
+    assert main(given) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "v1/sin" in line)
+    assert "…" in row
+    assert len(row) < 160
