@@ -59,9 +59,14 @@ def scan(
     importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
 ) -> Sequence[Any]:
     """Scan: its body once for each slice of its inputs."""
+    run = _scan_8 if opsets[""] < 9 else _scanned
+    return run(importer, node, inputs, scope, opsets)
+
+
+def _scanned(
+    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+) -> Sequence[Any]:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if opsets[""] < 9:
-        return _scan_8(importer, node, inputs, scope, opsets)
     body, count = attributes["body"], attributes["num_scan_inputs"]
     carried, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     made = len(body.output) - len(carried)
@@ -82,19 +87,31 @@ def scan(
         carried = results[: len(carried)]
         for rows, one, b in zip(collected, results[len(carried) :], output_backward, strict=True):
             rows.insert(0 if b else len(rows), one)
-    return [
-        *carried,
-        *(
-            _stacked(importer, rows, axis)
-            for rows, axis in zip(collected, output_axes, strict=True)
-        ),
+    stacked = [
+        _stacked(importer, rows, axis) for rows, axis in zip(collected, output_axes, strict=True)
     ]
+    return [*carried, *stacked]
 
 
 def _scan_8(
     importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
 ) -> Sequence[Any]:
-    raise UnmappableError("the form of opset 8, which scans each batch for itself")
+    """Before opset 9: each batch for itself, all of one length."""
+    lengths, *batched = inputs
+    attributes = {a.name: a for a in node.attribute}
+    first = onnx.NodeProto(attribute=[attributes[n] for n in ("body", "num_scan_inputs")])
+    if "directions" in attributes:
+        first.attribute.append(attributes["directions"])
+        first.attribute[-1].name = "scan_input_directions"
+    count = attributes["num_scan_inputs"].i
+    longest = batched[-count].shape[1]
+    if lengths is not None and set(lengths.integers("sequence_lens")) != {longest}:
+        raise UnmappableError("sequences of different lengths")
+    made = [
+        _scanned(importer, first, [_taken(importer, one, 0, b) for one in batched], scope, opsets)
+        for b in range(batched[0].shape[0])
+    ]
+    return [_stacked(importer, rows) for rows in zip(*made, strict=True)]
 
 
 def _taken(importer: Any, tensor: Tensor, axis: int, place: int) -> Tensor:

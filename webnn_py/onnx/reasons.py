@@ -18,7 +18,6 @@ REASONS = {
     "RegexFullMatch": "WebNN has no strings",
     "ImageDecoder": "WebNN decodes no images",
     "BitCast": "WebNN does not take the bits of one data type for another",
-    "Det": "WebNN has no determinants",
     "ai.onnx.ml.*": "WebNN has no operators of classical machine learning",
     "ai.onnx.preview.training.*": "WebNN does not train",
 }

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
+
+MAX_DETERMINANT = 6
+"""Rows of a matrix: with each one more there are twice as many sets of columns."""
 
 
 def product(g: Emitter, a: Any, b: Any) -> Any:
@@ -96,6 +101,32 @@ def gemm_1(
 ) -> Any:
     """Before opset 7."""
     return gemm(g, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+@handles("Det")
+def det(g: Emitter, x: Tensor) -> Any:
+    """Determinants of small matrices, row by row of what is left in each set of columns."""
+    count = x.shape[-1]
+    if span(count)[1] > MAX_DETERMINANT:
+        refuse(f"determinants of matrices of over {MAX_DETERMINANT} rows")
+    lead, zeros = list(x.shape[:-2]), [0] * (x.rank - 2)
+
+    def element(row: int, column: int) -> Any:
+        one = g.slice(x, [*zeros, row, column], [*lead, 1, 1])
+        return g.reshape(one, lead)
+
+    rest: dict[tuple[int, ...], Any] = {(): None}
+    for row in reversed(range(count)):
+        made = {}
+        for columns in itertools.combinations(range(count), count - row):
+            terms = []
+            for i, column in enumerate(columns):
+                minor = rest[columns[:i] + columns[i + 1 :]]
+                term = element(row, column) if minor is None else g.mul(element(row, column), minor)
+                terms.append(g.neg(term) if i % 2 else term)
+            made[columns] = functools.reduce(g.add, terms)
+        rest = made
+    return rest[tuple(range(count))]
 
 
 @handles("Einsum")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
@@ -47,52 +47,71 @@ def taps(g: Emitter, place: Any, mode: str) -> list[tuple[Any, Any]]:
     return [(g.add(low, float(k)), _cubic(g, g.sub(rest, float(k)))) for k in (-1, 0, 1, 2)]
 
 
-def _sampled(
-    g: Emitter, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: int
-) -> Any:
+def corners(
+    g: Emitter,
+    x: Any,
+    places: Sequence[Any],
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    align_corners: int = 1,
+) -> list[Any]:
+    """The elements around places, each with its weight; what is sampled is their sum.
+
+    Args:
+        g: Where it goes.
+        x: [batch, channels, *sizes].
+        places: Along each of the sizes, [batch, count, 1].
+        mode: "nearest", "linear" or "cubic".
+        padding_mode: "zeros", "border" or "reflection".
+        align_corners: Where to reflect.
+
+    Returns:
+        So many tensors as there are corners, [batch, count, channels].
+    """
     if mode not in ("nearest", "linear", "cubic"):
         refuse(f"mode {mode!r}")
-    rank = x.rank - 2
-    batch, channels, *size = x.shape
-    count = math.prod(grid.shape[1:-1])
-    points = g.reshape(g.to(grid, "float32"), [batch, count, rank])
     rows = g.transpose(x, permutation=[0, *range(2, x.rank), 1])
     axes = []
-    for axis in range(rank):
-        along = g.slice(points, [0, 0, rank - 1 - axis], [batch, count, 1])
-        n = size[axis]
-        if align_corners:
-            place = g.mul(g.add(along, 1.0), (n - 1) / 2)
-        else:
-            place = g.mul(g.sub(g.mul(g.add(along, 1.0), float(n)), 1.0), 0.5)
+    for place, n in zip(places, x.shape[2:], strict=True):
         found = []
         for tap, weight in taps(g, place, mode):
-            inside = None
             if padding_mode == "reflection":
                 tap = _reflected(g, tap, n, align_corners)
-            elif padding_mode == "zeros":
-                held = g.clamp(tap, min_value=0, max_value=n - 1)
-                inside = g.equal(held, tap)
             held = g.clamp(tap, min_value=0, max_value=n - 1)
+            inside = g.equal(held, tap) if padding_mode == "zeros" else None
             found.append((g.cast(held, "int64"), weight, inside))
         axes.append(found)
-    first = g.array(_numbers(batch, count))
-    total: Any = None
+    shape = [*places[0].shape]
+    first = g.expand(g.places(x.shape[0], 0, 3), shape)
+    parts = []
     for corner in itertools.product(*axes):
-        places = g.concat([first, *(tap for tap, _, _ in corner)], 2)
-        part = g.gather_nd(rows, places)
+        part = g.gather_nd(rows, g.concat([first, *(tap for tap, _, _ in corner)], 2))
         for _, weight, inside in corner:
             if weight is not None:
                 part = g.mul(part, g.to(weight, x.data_type))
             if inside is not None:
                 part = g.where(inside, part, g.constant(0, x))
-        total = part if total is None else g.add(total, part)
-    made = g.transpose(total, permutation=[0, 2, 1])
+        parts.append(part)
+    return parts
+
+
+def _sampled(
+    g: Emitter, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: int
+) -> Any:
+    rank = x.rank - 2
+    batch, channels, *size = x.shape
+    count = math.prod(grid.shape[1:-1])
+    points = g.reshape(g.to(grid, "float32"), [batch, count, rank])
+    places = []
+    for axis, n in enumerate(size):
+        along = g.slice(points, [0, 0, rank - 1 - axis], [batch, count, 1])
+        if align_corners:
+            places.append(g.mul(g.add(along, 1.0), (n - 1) / 2))
+        else:
+            places.append(g.mul(g.sub(g.mul(g.add(along, 1.0), float(n)), 1.0), 0.5))
+    parts = corners(g, x, places, mode, padding_mode, align_corners)
+    made = g.transpose(functools.reduce(g.add, parts), permutation=[0, 2, 1])
     return g.reshape(made, [batch, channels, *grid.shape[1:-1]])
-
-
-def _numbers(batch: int, count: int) -> Any:
-    return np.broadcast_to(np.arange(batch, dtype=np.int64)[:, None, None], (batch, count, 1))
 
 
 @handles("GridSample", since=20)

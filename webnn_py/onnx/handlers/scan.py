@@ -78,6 +78,33 @@ def dft_17(
     return _transformed(g, x, length, axis, inverse, onesided)
 
 
+@handles("STFT")
+def stft(
+    g: Emitter,
+    signal: Tensor,
+    frame_step: Tensor,
+    window: Tensor | None = None,
+    frame_length: Tensor | None = None,
+    *,
+    onesided: int = 1,
+) -> Any:
+    """Fourier transforms of frames of a signal, each times a window."""
+    (step,) = frame_step.integers("frame_step")
+    if frame_length is not None:
+        (length,) = frame_length.integers("frame_length")
+    elif window is not None:
+        length = window.shape[0]
+    else:
+        length = signal.shape[1]
+    count = (signal.shape[1] - length) // step + 1
+    places = np.arange(count)[:, None] * step + np.arange(length)
+    wide = signal if signal.rank == 3 else g.reshape(signal, [*signal.shape, 1])
+    frames = g.gather(wide, g.array(places.astype(np.int64)), axis=1)
+    if window is not None:
+        frames = g.mul(frames, g.reshape(window, [length, 1]))
+    return _transformed(g, frames, None, 2, 0, onesided)
+
+
 def _transformed(
     g: Emitter, x: Any, length: int | None, axis: int, inverse: int, onesided: int
 ) -> Any:
