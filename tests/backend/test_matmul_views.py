@@ -23,6 +23,11 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5)
         (lambda b, x: b.slice(x, [1, 0, 0], [1, 3, 4], strides=[1, 2, 1]), X[1:, ::2]),
         (lambda b, x: b.expand(b.slice(x, [0, 1, 0], [2, 1, 4]), [2, 6, 4]), X[:, [1] * 6]),
         (lambda b, x: b.split(x, [1, 2], axis=1)[1], X[:, 1:]),
+        (lambda b, x: b.slice(x, [0, 1, 0], [2, 1, 4]), X[:, 1:2]),
+        (lambda b, x: b.slice(x, [1, 1, 0], [1, 2, 4]), X[1:, 1:]),
+        (lambda b, x: b.transpose(x, permutation=[1, 0, 2]), X.transpose(1, 0, 2)),
+        (lambda b, x: b.reshape(x, [3, 1, 2, 1, 4]), X.reshape(3, 1, 2, 1, 4)),
+        (lambda b, x: b.reshape(b.neg(x), [3, 2, 4]), -X.reshape(3, 2, 4)),
     ],
 )
 def test_operands_that_are_views(
@@ -31,6 +36,8 @@ def test_operands_that_are_views(
     builder = MLGraphBuilder(gpu)
     x = view(builder, builder.input("x", "float32", X.shape))
     product = builder.matmul(x, builder.input("w", "float32", W.shape))
-    graph = builder.build_sync({"y": product})
-    results = asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": X, "w": W}))
-    np.testing.assert_array_equal(results["y"], expected @ W)
+    alike = builder.matmul(x, builder.reshape(builder.input("w1", "float32", W.shape), [1, 4, 5]))
+    graph = builder.build_sync({"y": product, "alike": alike})
+    results = asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": X, "w": W, "w1": W}))
+    for result in results.values():
+        np.testing.assert_array_equal(result, expected @ W)

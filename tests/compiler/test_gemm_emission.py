@@ -7,10 +7,13 @@ import math
 import re
 from typing import Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compiler.compiled import kernels
+from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import fold_grid
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
@@ -18,6 +21,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     TileKernel,
     emit_gemm,
 )
+from webnn_py.engines.webgpu.program.storage import Features
 
 BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
 DEVICES = ("", "cpu")
@@ -229,3 +233,19 @@ def test_impossible_problems_are_refused() -> None:
     good = problem(1, 3, 5, 3)
     with pytest.raises(ValueError, match="divisible by 4, got 5"):
         GemmProblem(m=3, n=5, k=3, a=good.a, b=good.b, b4=good.b, store=good.store)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_rows_of_all_batches_are_those_of_one_product_with_weights(kind: str) -> None:
+    """So the code knows neither batches nor rows, where whole tiles cover them."""
+
+    def code(batch: int, rows: int) -> str:
+        def what(b: MLGraphBuilder) -> dict[str, MLOperand]:
+            x = b.input("x", "float32", [batch, rows, 64])
+            product = b.matmul(b.abs(x), b.constant(np.ones((64, 96), np.float32)))
+            return {"y": b.relu(b.add(product, b.constant(np.ones(96, np.float32))))}
+
+        *_, product = kernels(what, Features(kind=kind))
+        return product.code
+
+    assert code(2, 64) == code(4, 32) == code(1, 128) == code(8, 128)

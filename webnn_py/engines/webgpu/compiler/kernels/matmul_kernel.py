@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Literal
 
+from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
@@ -38,16 +41,33 @@ class Operand:
         self._name = name
         self._batch = batch
         self._strided = resolve(builder, value)
+        self._row_step: int | None = None
         if self._strided is None:
             loader(builder, name, value)
+
+    def merge_rows(self) -> bool:
+        """Take the rows of all batches for those of one, if they lie one after the other."""
+        rows = self._value.shape[:-1]
+        if rows[:-1] != self._batch:
+            return False
+        strides = shapes.strides(rows) if self._strided is None else self._strided.strides[:-1]
+        sized = [(size, step) for size, step in zip(rows, strides, strict=True) if size > 1]
+        if any(step != size * inner for (_, step), (size, inner) in itertools.pairwise(sized)):
+            return False
+        self._row_step = sized[-1][1] if sized else 0
+        return True
 
     def index(self, batch: Index, row: Index, column: Index) -> Index:
         """The place of an element, in the buffer or of the loader."""
         if self._strided is None:
             rows, columns = self._value.shape[-2:]
+            if self._row_step is not None:
+                return row * columns + column
             base = broadcast_map(self._value.shape[:-2], self._batch).at(batch)
             return (base * rows + row) * columns + column
         step_row, step_column = self._strided.strides[-2:]
+        if self._row_step is not None:
+            return row * self._row_step + column * step_column + self._strided.offset
         base = self._base(self._strided).at(batch)
         return row * step_row + column * step_column + base
 
@@ -103,6 +123,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     m, n = node.output.shape[-2:]
     a = Operand(builder, a_value, "load_a", batch)
     b = Operand(builder, b_value, "load_b", batch)
+    if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
+        m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(), b.vectors()
     builder.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
     emit_epilogue(builder, node)
@@ -114,7 +136,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         m=m,
         n=n,
         k=a_value.shape[-1],
-        batch=node.output.size // (m * n),
+        batch=math.prod(batch),
         compute="f32",
         a=a.load,
         b=b.load,
