@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from tests.graphs import build, normal
 from tests.internals import session_of
-from tests.loops import Run, cancel_after, pause, together
+from tests.loops import Run, cancel_after, limited, pause, together
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -413,3 +414,62 @@ def test_what_mixes_the_rows_is_named(context: MLContext, run: Run) -> None:
 def test_options_are_checked(cpu: MLContext, options: dict[str, Any], wanted: str) -> None:
     with pytest.raises(ValidationError, match=wanted):
         MLAwaitedExecution(cpu, **options)
+
+
+def test_large_inputs_without_the_dimension_are_not_compared(
+    cpu: MLContext, run: Run, runs: Sizes
+) -> None:
+    def scaled(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = builder.input("x", "float32", ["batch", 1 << 17])
+        return {"y": builder.mul(x, builder.input("scale", "float32", [1 << 17]))}
+
+    graph = build(cpu, scaled)
+    execution = MLAwaitedExecution(cpu, batch="batch")
+    given = {"x": normal(1, 1 << 17), "scale": normal(1 << 17)}
+
+    async def main() -> None:
+        results = await execution.compute(graph, given)
+        np.testing.assert_array_equal(results["y"], given["x"] * given["scale"])
+
+    run(main)
+    assert not runs
+
+
+def test_random_loads_lose_and_mix_up_nothing(own: MLContext, run: Run) -> None:
+    load_at_random(own, run)
+
+
+def test_several_threads_of_a_context_run_what_is_joined(run: Run) -> None:
+    with ml.create_context_sync(device_type="cpu", workers=3) as context:
+        load_at_random(context, run)
+
+
+def load_at_random(own: MLContext, run: Run) -> None:
+    """Two graphs at once, of several sizes, some cancelled at some time."""
+    graphs = [build(own, rows), build(own, rows)]
+    for graph, size in itertools.product(graphs, (1, 2, 4, 8)):
+        graph.prepare_sync({"batch": size, "length": 3})
+    execution = MLAwaitedExecution(own, batch="batch", max_batch=8)
+    rng = np.random.default_rng(0)
+    given = [inputs(seed, batch=int(rng.integers(1, 5))) for seed in range(40)]
+    wanted = [alone(each)["y"] for each in given]
+    right: list[bool] = []
+
+    async def one(number: int) -> None:
+        await pause(float(rng.random()) / 100)
+        seed = number % len(given)
+        target = np.full(wanted[seed].shape, -7, np.float32)
+
+        async def work() -> None:
+            out = {"y": target} if number % 3 else None
+            results = await execution.compute(graphs[number % 2], given[seed], out)
+            target[...] = results["y"]
+
+        if await limited(work, 0.01 if number % 5 == 0 else 60):
+            right.append(np.allclose(target, wanted[seed], rtol=1e-4, atol=1e-6))
+        else:  # cancelled: untouched or whole
+            right.append(bool((target == -7).all()) or np.allclose(target, wanted[seed], 1e-4))
+
+    run(lambda: together(functools.partial(one, number) for number in range(200)))
+    assert len(right) == 200
+    assert all(right)

@@ -146,7 +146,7 @@ class MLAwaitedExecution(Suggesting):
         with self._session.queue.loss():
             self._session.check_alive()
             axes = batching.known_axes(compiled) or await batching.axes(compiled)
-            if waits or not batching.takes(sizes, given):
+            if waits or not batching.takes(axes, sizes, given):
                 return await self._compile_first(compiled, sizes, given, waits)
             request, line = batching.join(compiled, axes, sizes, given)
             withdraw = functools.partial(line.withdraw, request)

@@ -21,6 +21,9 @@ Key = tuple[Any, ...]
 """What computes have in common that are joined: the graph, the other sizes, and the contents of
 inputs without the dimension."""
 
+MOST_SHARED_BYTES = 1 << 18
+"""Bytes of inputs without the dimension that are compared; it is the event loop that does so."""
+
 
 class Batching:
     """What MLAwaitedExecution joins.
@@ -57,7 +60,7 @@ class Batching:
         found = self._axes[compiled] = await self.session.run_on_builder(find)
         return found
 
-    def takes(self, sizes: Sizes, given: Arguments) -> bool:
+    def takes(self, axes: BatchAxes, sizes: Sizes, given: Arguments) -> bool:
         """Whether a compute can be joined: it is small enough, and all it has lies in arrays."""
         rows, _ = _apart(sizes, self.name)
         if rows > self.max_batch or given.on_tensors:
@@ -67,7 +70,12 @@ class Batching:
         for array in (*given.inputs, *given.outputs):
             if array is not None and not isinstance(array, np.ndarray):
                 return False
-        return True
+        shared: int = sum(
+            array.nbytes
+            for array, axis in zip(given.inputs, axes.inputs, strict=True)
+            if axis is None
+        )
+        return shared <= MOST_SHARED_BYTES
 
     def join(
         self, compiled: CompiledGraph, axes: BatchAxes, sizes: Sizes, given: Arguments

@@ -109,7 +109,8 @@ class Line:
         self._waiting: deque[Request] = deque()
         self._rows = 0  # that wait
         self._under_way = 0  # runs, those that are about to begin included
-        self._most = 1 if self._session.device is None else RUNS_ON_A_DEVICE
+        on_host = self._session.device is None
+        self._most = self._session.workers if on_host else RUNS_ON_A_DEVICE
         self._timer: threading.Timer | None = None
         self._preparing: set[int] = set()  # sizes that are being compiled
         self._stalled = 0  # runs that wait for one of them

@@ -52,6 +52,7 @@ class Session:
         room: How many sets of sizes each of its graphs stays compiled for.
 
     Attributes:
+        workers: As given.
         queue: The order of its work.
         lost: Why it was lost, once it is.
     """
@@ -65,6 +66,7 @@ class Session:
     ) -> None:
         self.engine = engine
         self.room = room
+        self.workers = workers
         self.device_type: MLDeviceType = device_type
         self.lost: Completion[MLContextLostInfo] = Completion()
         # On a CPU, the reference runs what the engine does not.
