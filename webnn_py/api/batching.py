@@ -12,6 +12,7 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.line import Joining, Line, Request
+from webnn_py.api.pace import Pace, run_sizes
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.errors import ValidationError
@@ -23,6 +24,30 @@ inputs without the dimension."""
 
 MOST_SHARED_BYTES = 1 << 18
 """Bytes of inputs without the dimension that are compared; it is the event loop that does so."""
+
+MOST_PACES = 64
+"""Sets of other sizes, of one graph, for which it is remembered how quick its runs are."""
+
+
+class Known:
+    """What is known of a graph whose computes are joined.
+
+    Attributes:
+        axes: Where its runs are joined.
+    """
+
+    def __init__(self, axes: BatchAxes) -> None:
+        self.axes = axes
+        self._paces: dict[Sizes, Pace] = {}
+
+    def pace(self, others: Sizes, max_batch: int) -> Pace:
+        """How quick runs are where the other open sizes are these."""
+        if others not in self._paces:
+            if len(self._paces) >= MOST_PACES:
+                self._paces.clear()
+            low, high = self.axes.bounds
+            self._paces[others] = Pace(run_sizes(low, max(low, min(high, max_batch))))
+        return self._paces[others]
 
 
 class Batching:
@@ -41,14 +66,13 @@ class Batching:
         self.max_batch = max_batch
         self.max_delay = max_delay
         self.lock = threading.RLock()  # work that is refused at once fails what waits
-        self._axes: weakref.WeakKeyDictionary[CompiledGraph, BatchAxes] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
         self._lines: dict[Key, Line] = {}
 
     def known_axes(self, compiled: CompiledGraph) -> BatchAxes | None:
         """Where runs of a graph are joined, if that was asked before."""
-        return self._axes.get(compiled)
+        known = self._graphs.get(compiled)
+        return None if known is None else known.axes
 
     async def axes(self, compiled: CompiledGraph) -> BatchAxes:
         """Where runs of a graph are joined.
@@ -57,7 +81,8 @@ class Batching:
             ValidationError: An operator mixes what lies along the dimension.
         """
         find = functools.partial(batch_axes, compiled.recipe, self.name)
-        found = self._axes[compiled] = await self.session.run_on_builder(find)
+        found = await self.session.run_on_builder(find)
+        self._graphs[compiled] = Known(found)
         return found
 
     def takes(self, axes: BatchAxes, sizes: Sizes, given: Arguments) -> bool:
@@ -100,7 +125,8 @@ class Batching:
             if self._lines.get(key) is line:
                 del self._lines[key]
 
-        how = Joining(self.session, key[0], axes, sizes, self.max_batch, self.max_delay)
+        pace = self._graphs[key[0]].pace(others, self.max_batch)
+        how = Joining(self.session, key[0], axes, sizes, pace, self.max_delay)
         return Line(how, self.lock, forget)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
-from webnn_py.api.pace import Pace, run_sizes
+from webnn_py.api.pace import Pace
 from webnn_py.api.session import Session
 from webnn_py.core.completion import Cancellation, Completion, waking_together
 from webnn_py.core.dtypes import DTYPES
@@ -78,7 +78,7 @@ class Joining:
         compiled: The graph.
         axes: Where its runs are joined.
         sizes: All open sizes, for a size of the dimension.
-        max_batch: Largest size of a run.
+        pace: What sizes runs have.
         max_delay: How many seconds the first of a run waits for others.
     """
 
@@ -86,7 +86,7 @@ class Joining:
     compiled: CompiledGraph
     axes: BatchAxes
     sizes: Callable[[int], Sizes]
-    max_batch: int
+    pace: Pace
     max_delay: float
 
 
@@ -103,8 +103,7 @@ class Line:
         self._how = how
         self._session = how.session
         self._forget = forget
-        low, high = how.axes.bounds
-        self._pace = Pace(run_sizes(low, max(low, min(high, how.max_batch))))
+        self._pace = how.pace
         self._lock = lock
         self._waiting: deque[Request] = deque()
         self._rows = 0  # that wait
@@ -222,7 +221,7 @@ class Line:
             self._preparing.discard(size)
             stalled, self._stalled = self._stalled, 0
             if error is not None and size != self._pace.sizes[0]:
-                self._pace.sizes.remove(size)
+                self._pace.drop(size)
                 error = None
             for _ in range(stalled):
                 if error is None:

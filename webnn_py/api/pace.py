@@ -51,3 +51,8 @@ class Pace:
         before = self._seconds.get(size)
         now = seconds / size
         self._seconds[size] = now if before is None else 0.7 * before + 0.3 * now
+
+    def drop(self, size: int) -> None:
+        """Runs cannot have this size."""
+        if size in self.sizes:
+            self.sizes.remove(size)
