@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from webnn_py import MLContext, ml
+from webnn_py.api.line import Line, Request
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]
@@ -82,3 +84,30 @@ def pair(
     """Two contexts of each pair of kinds."""
     one, two = request.param
     return contexts(one), contexts(two)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Sizes:
+    """How many computes were joined, and the size of the run, for each run."""
+    seen: Sizes = []
+    run = Line._run
+
+    def noted(line: Line, requests: Sequence[Request], size: int) -> None:
+        seen.append((len(requests), size))
+        run(line, requests, size)
+
+    monkeypatch.setattr(Line, "_run", noted)
+    return seen
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[[MLContext], Held]]:
+    made: list[Held] = []
+
+    def held(context: MLContext) -> Held:
+        made.append(Held(context))
+        return made[-1]
+
+    yield held
+    for each in made:
+        each.let_go()

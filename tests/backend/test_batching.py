@@ -4,134 +4,31 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
+from tests.backend.joined import (
+    Held,
+    Sizes,
+    alone,
+    assert_alone,
+    computed,
+    inputs,
+    prepared,
+    rows,
+)
 from tests.graphs import build, normal
-from tests.internals import session_of
-from tests.loops import Run, cancel_after, limited, pause, together
+from tests.loops import Run, limited, pause, together
 from webnn_py import (
-    ContextLostError,
-    DataError,
     MLAwaitedExecution,
     MLContext,
-    MLExecution,
-    MLGraph,
     MLGraphBuilder,
     MLOperand,
-    OperationError,
     Timeline,
-    ValidationError,
     ml,
 )
-from webnn_py.api.line import Line, Request
-
-WEIGHT = normal(4, 5)
-
-
-def rows(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-    """Each row by itself; the batch is not the first dimension of what goes in."""
-    x = builder.input("x", "float32", ["length", "batch", 4])
-    scale = builder.input("scale", "float32", [4])
-    moved = builder.transpose(builder.mul(x, scale), permutation=[1, 0, 2])
-    flat = builder.reshape(moved, [moved.shape[0] * moved.shape[1], 4])
-    product = builder.gemm(flat, builder.constant(WEIGHT))
-    apart = builder.softmax(builder.reshape(product, [*moved.shape[:2], 5]), 2)
-    return {"y": apart, "twice": builder.add(x, x), "scale": builder.relu(scale)}
-
-
-def inputs(seed: int, batch: int = 1, length: int = 3) -> dict[str, Any]:
-    return {"x": normal(length, batch, 4, seed=seed), "scale": normal(4)}
-
-
-def alone(given: dict[str, Any]) -> dict[str, Any]:
-    """What the reference engine gives for one compute."""
-    with ml.create_context_sync(engine="reference") as context:
-        execution = MLExecution(context, allow_blocking=True)
-        return execution.compute(build(context, rows), given)
-
-
-def assert_alone(results: dict[str, Any], given: dict[str, Any]) -> None:
-    for name, wanted in alone(given).items():
-        np.testing.assert_allclose(results[name], wanted, rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-Sizes = list[tuple[int, int]]
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Sizes:
-    """How many computes were joined, and the size of the run, for each run."""
-    seen: Sizes = []
-    run = Line._run
-
-    def noted(line: Line, requests: Sequence[Request], size: int) -> None:
-        seen.append((len(requests), size))
-        run(line, requests, size)
-
-    monkeypatch.setattr(Line, "_run", noted)
-    return seen
-
-
-class Held:
-    """The thread of a context, held."""
-
-    def __init__(self, context: MLContext) -> None:
-        self._let_go = threading.Event()
-        begun = threading.Event()
-
-        def hold() -> None:
-            begun.set()
-            assert self._let_go.wait(60)
-
-        session_of(context).run_on_worker(hold)
-        assert begun.wait(60)
-
-    def let_go(self) -> None:
-        self._let_go.set()
-
-
-@pytest.fixture
-def hold() -> Iterator[Callable[[MLContext], Held]]:
-    made: list[Held] = []
-
-    def held(context: MLContext) -> Held:
-        made.append(Held(context))
-        return made[-1]
-
-    yield held
-    for each in made:
-        each.let_go()
-
-
-def prepared(context: MLContext, *sizes: int) -> MLGraph:
-    graph = build(context, rows)
-    for size in sizes:
-        graph.prepare_sync({"batch": size, "length": 3})
-    return graph
-
-
-async def computed(
-    execution: MLAwaitedExecution, graph: MLGraph, given: list[Any], held: Held | None = None
-) -> list[dict[str, Any]]:
-    """All of them at once; if the thread is held, until all wait."""
-    found: dict[int, dict[str, Any]] = {}
-
-    async def one(number: int) -> None:
-        found[number] = await execution.compute(graph, given[number])
-
-    async def let_go() -> None:
-        for _ in range(10):
-            await pause()
-        if held is not None:
-            held.let_go()
-
-    await together([*(functools.partial(one, n) for n in range(len(given))), let_go])
-    return [found[number] for number in range(len(given))]
 
 
 def test_each_gets_its_own_results(context: MLContext, run: Run) -> None:
@@ -206,125 +103,6 @@ def test_outputs_that_are_given_are_written_in_place(context: MLContext, run: Ru
         np.testing.assert_allclose(target, alone(each)["y"], rtol=1e-4, atol=1e-6)
 
 
-def test_bad_input_is_the_error_of_who_gave_it(context: MLContext, run: Run) -> None:
-    graph = build(context, rows)
-    execution = MLAwaitedExecution(context, batch="batch")
-    errors: list[DataError] = []
-
-    async def good() -> None:
-        assert_alone(await execution.compute(graph, inputs(1)), inputs(1))
-
-    async def bad() -> None:
-        wrong = inputs(2) | {"x": normal(3, 1, 5)}
-        with pytest.raises(DataError, match="'x'") as raised:
-            await execution.compute(graph, wrong)
-        errors.append(raised.value)
-
-    run(lambda: together([good, bad, good]))
-    assert len(errors) == 1
-
-
-def test_an_engine_that_fails_fails_one(
-    cpu: MLContext,
-    run: Run,
-    hold: Callable[[MLContext], Held],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = prepared(cpu, 1, 4)
-    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
-    given = [inputs(seed) for seed in range(4)]
-    given[2]["x"][0, 0, 0] = 1e9
-    of = Line._executable
-
-    class Failing:
-        def __init__(self, executable: Any) -> None:
-            self._executable = executable
-
-        def start(self, arrays: Any, outputs: Any) -> Any:
-            if any((array == 1e9).any() for array in arrays):
-                raise OperationError("the engine failed")
-            return self._executable.start(arrays, outputs)
-
-    failed: list[int] = []
-
-    async def one(number: int) -> None:
-        try:
-            assert_alone(await execution.compute(graph, given[number]), given[number])
-        except OperationError:
-            failed.append(number)
-
-    async def main() -> None:
-        await execution.compute(graph, given[0])
-        monkeypatch.setattr(Line, "_executable", lambda *given: Failing(of(*given)))
-        held = hold(cpu)
-
-        async def let_go() -> None:
-            await pause()
-            held.let_go()
-
-        await together([*(functools.partial(one, number) for number in range(4)), let_go])
-
-    run(main)
-    assert failed == [2]
-
-
-def test_who_is_cancelled_leaves_the_others_alone(
-    own: MLContext, run: Run, runs: Sizes, hold: Callable[[MLContext], Held]
-) -> None:
-    graph = prepared(own, 1, 2, 4)
-    execution = MLAwaitedExecution(own, batch="batch", max_batch=4)
-    target = np.full((1, 3, 5), -7, np.float32)
-
-    async def main() -> None:
-        await execution.compute(graph, inputs(0))
-        runs.clear()
-        held = hold(own)
-
-        async def cancelled() -> None:
-            await execution.compute(graph, inputs(1), {"y": target})
-
-        async def gone() -> None:
-            await cancel_after(cancelled, pause)
-            held.let_go()
-
-        async def other(seed: int) -> None:
-            assert_alone(await execution.compute(graph, inputs(seed)), inputs(seed))
-
-        await together([functools.partial(other, 2), functools.partial(other, 3), gone])
-
-    run(main)
-    assert runs == [(2, 2)]
-    assert (target == -7).all()
-
-
-def test_destroying_the_context_fails_what_waits(
-    own: MLContext, run: Run, hold: Callable[[MLContext], Held]
-) -> None:
-    graph = prepared(own, 1, 4)
-    execution = MLAwaitedExecution(own, batch="batch", max_batch=4)
-    lost: list[int] = []
-
-    async def main() -> None:
-        await execution.compute(graph, inputs(0))
-        held = hold(own)
-
-        async def one(seed: int) -> None:
-            try:
-                await execution.compute(graph, inputs(seed))
-            except ContextLostError:
-                lost.append(seed)
-
-        async def destroy() -> None:
-            await pause()
-            own.destroy()
-            held.let_go()
-
-        await together([*(functools.partial(one, seed) for seed in range(6)), destroy])
-
-    run(main)
-    assert sorted(lost) == list(range(6))
-
-
 def test_a_compute_waits_for_others_if_it_is_told_to(cpu: MLContext, run: Run, runs: Sizes) -> None:
     graph = prepared(cpu, 1, 2)
     patient = MLAwaitedExecution(cpu, batch="batch", max_batch=2, max_delay=3600)
@@ -383,37 +161,6 @@ def test_graphs_without_the_dimension_run_as_ever(
 
     run(main)
     assert not runs
-
-
-def test_what_mixes_the_rows_is_named(context: MLContext, run: Run) -> None:
-    def mixing(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-        x = builder.input("x", "float32", ["batch", 4])
-        return {"y": builder.softmax(x, 0, label="votes")}
-
-    graph = build(context, mixing)
-    wanted = r"^softmax \[votes\]: .*along 'batch'.*float32\[batch,4\] -> float32\[batch,4\]"
-
-    async def main() -> None:
-        with pytest.raises(ValidationError, match=wanted):
-            await MLAwaitedExecution(context, batch="batch").compute(graph, {"x": normal(2, 4)})
-
-    run(main)
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({"batch": 1}, "batch"),
-        ({"batch": "b", "max_batch": 0}, "max_batch"),
-        ({"batch": "b", "max_batch": "all"}, "max_batch"),
-        ({"batch": "b", "max_delay": -1}, "max_delay"),
-        ({"batch": "b", "max_delay": "soon"}, "max_delay"),
-        ({"batch": "b", "max_delay": float("nan")}, "max_delay"),
-    ],
-)
-def test_options_are_checked(cpu: MLContext, options: dict[str, Any], wanted: str) -> None:
-    with pytest.raises(ValidationError, match=wanted):
-        MLAwaitedExecution(cpu, **options)
 
 
 def test_large_inputs_without_the_dimension_are_not_compared(

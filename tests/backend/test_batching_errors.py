@@ -1,0 +1,182 @@
+"""Errors, cancelling and bad options, where computes are joined: each is of one compute alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.joined import (
+    Held,
+    Sizes,
+    assert_alone,
+    inputs,
+    prepared,
+    rows,
+)
+from tests.graphs import build, normal
+from tests.loops import Run, cancel_after, pause, together
+from webnn_py import (
+    ContextLostError,
+    DataError,
+    MLAwaitedExecution,
+    MLContext,
+    MLGraphBuilder,
+    MLOperand,
+    OperationError,
+    ValidationError,
+)
+from webnn_py.api.line import Line
+
+
+def test_bad_input_is_the_error_of_who_gave_it(context: MLContext, run: Run) -> None:
+    graph = build(context, rows)
+    execution = MLAwaitedExecution(context, batch="batch")
+    errors: list[DataError] = []
+
+    async def good() -> None:
+        assert_alone(await execution.compute(graph, inputs(1)), inputs(1))
+
+    async def bad() -> None:
+        wrong = inputs(2) | {"x": normal(3, 1, 5)}
+        with pytest.raises(DataError, match="'x'") as raised:
+            await execution.compute(graph, wrong)
+        errors.append(raised.value)
+
+    run(lambda: together([good, bad, good]))
+    assert len(errors) == 1
+
+
+def test_an_engine_that_fails_fails_one(
+    cpu: MLContext,
+    run: Run,
+    hold: Callable[[MLContext], Held],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = prepared(cpu, 1, 4)
+    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
+    given = [inputs(seed) for seed in range(4)]
+    given[2]["x"][0, 0, 0] = 1e9
+    of = Line._executable
+
+    class Failing:
+        def __init__(self, executable: Any) -> None:
+            self._executable = executable
+
+        def start(self, arrays: Any, outputs: Any) -> Any:
+            if any((array == 1e9).any() for array in arrays):
+                raise OperationError("the engine failed")
+            return self._executable.start(arrays, outputs)
+
+    failed: list[int] = []
+
+    async def one(number: int) -> None:
+        try:
+            assert_alone(await execution.compute(graph, given[number]), given[number])
+        except OperationError:
+            failed.append(number)
+
+    async def main() -> None:
+        await execution.compute(graph, given[0])
+        monkeypatch.setattr(Line, "_executable", lambda *given: Failing(of(*given)))
+        held = hold(cpu)
+
+        async def let_go() -> None:
+            await pause()
+            held.let_go()
+
+        await together([*(functools.partial(one, number) for number in range(4)), let_go])
+
+    run(main)
+    assert failed == [2]
+
+
+def test_who_is_cancelled_leaves_the_others_alone(
+    own: MLContext, run: Run, runs: Sizes, hold: Callable[[MLContext], Held]
+) -> None:
+    graph = prepared(own, 1, 2, 4)
+    execution = MLAwaitedExecution(own, batch="batch", max_batch=4)
+    target = np.full((1, 3, 5), -7, np.float32)
+
+    async def main() -> None:
+        await execution.compute(graph, inputs(0))
+        runs.clear()
+        held = hold(own)
+
+        async def cancelled() -> None:
+            await execution.compute(graph, inputs(1), {"y": target})
+
+        async def gone() -> None:
+            await cancel_after(cancelled, pause)
+            held.let_go()
+
+        async def other(seed: int) -> None:
+            assert_alone(await execution.compute(graph, inputs(seed)), inputs(seed))
+
+        await together([functools.partial(other, 2), functools.partial(other, 3), gone])
+
+    run(main)
+    assert runs == [(2, 2)]
+    assert (target == -7).all()
+
+
+def test_destroying_the_context_fails_what_waits(
+    own: MLContext, run: Run, hold: Callable[[MLContext], Held]
+) -> None:
+    graph = prepared(own, 1, 4)
+    execution = MLAwaitedExecution(own, batch="batch", max_batch=4)
+    lost: list[int] = []
+
+    async def main() -> None:
+        await execution.compute(graph, inputs(0))
+        held = hold(own)
+
+        async def one(seed: int) -> None:
+            try:
+                await execution.compute(graph, inputs(seed))
+            except ContextLostError:
+                lost.append(seed)
+
+        async def destroy() -> None:
+            await pause()
+            own.destroy()
+            held.let_go()
+
+        await together([*(functools.partial(one, seed) for seed in range(6)), destroy])
+
+    run(main)
+    assert sorted(lost) == list(range(6))
+
+
+def test_what_mixes_the_rows_is_named(context: MLContext, run: Run) -> None:
+    def mixing(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = builder.input("x", "float32", ["batch", 4])
+        return {"y": builder.softmax(x, 0, label="votes")}
+
+    graph = build(context, mixing)
+    wanted = r"^softmax \[votes\]: .*along 'batch'.*float32\[batch,4\] -> float32\[batch,4\]"
+
+    async def main() -> None:
+        with pytest.raises(ValidationError, match=wanted):
+            await MLAwaitedExecution(context, batch="batch").compute(graph, {"x": normal(2, 4)})
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"batch": 1}, "batch"),
+        ({"batch": "b", "max_batch": 0}, "max_batch"),
+        ({"batch": "b", "max_batch": "all"}, "max_batch"),
+        ({"batch": "b", "max_delay": -1}, "max_delay"),
+        ({"batch": "b", "max_delay": "soon"}, "max_delay"),
+        ({"batch": "b", "max_delay": float("nan")}, "max_delay"),
+    ],
+)
+def test_options_are_checked(cpu: MLContext, options: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(ValidationError, match=wanted):
+        MLAwaitedExecution(cpu, **options)
