@@ -14,6 +14,7 @@ import pytest
 
 import webnn_py
 from webnn_py import MLGraphBuilder
+from webnn_py.cli.main import COMMANDS
 from webnn_py.ops.declare import REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -61,6 +62,12 @@ def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
     assert {thing for thing in types if isinstance(thing, type)} == set(shown)
     assert len(shown) == len(set(shown))
     assert "<!-- names -->" in page  # the types of strings
+
+
+def test_the_guide_has_every_command() -> None:
+    page = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `webnn-py (\w+)[ `]", page, re.MULTILINE)
+    assert sorted(rows) == sorted(COMMANDS)
 
 
 GEMM = """\

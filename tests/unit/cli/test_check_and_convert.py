@@ -106,6 +106,9 @@ def test_saved_graphs_are_taken_everywhere(
     assert outputs["y"]["shape"] == [3, 2]
     assert "--shape batch=SIZE" in refused(capsys, "run", saved)
     assert "'bach', but x, batch" in refused(capsys, "run", saved, "--shape", "bach=3")
+    back = str(tmp_path / "back.onnx")
+    told(capsys, "convert", saved, back)
+    assert told(capsys, "inspect", back)["inputs"][0]["shape"] == ["batch", 2]
     Path(saved).write_bytes(b"no graph")
     assert "doubling.mlgraph" in refused(capsys, "run", saved)
 
