@@ -81,13 +81,23 @@ class Field:
 
     Attributes:
         value: What JSON makes of it: dictionaries, lists, strings, numbers, bools and None.
-        where: File, entry, and the way to it in the document.
-        inner: Whether it stands in another one.
+        within: What it stands in; of a whole document, what messages call that.
+        step: Its name or number in there.
     """
 
     value: Any
-    where: str
-    inner: bool = False
+    within: Field | str
+    step: str | int = ""
+
+    @property
+    def where(self) -> str:
+        """File, entry, and the way to it in the document."""
+        if isinstance(self.within, str):
+            return self.within
+        if isinstance(self.step, int):
+            return f"{self.within.where}[{self.step}]"
+        between = ": " if isinstance(self.within.within, str) else "."
+        return f"{self.within.where}{between}{shown(self.step)[1:-1]}"
 
     def error(self, what: str) -> DataError:
         """The error that something is wrong here."""
@@ -96,10 +106,6 @@ class Field:
     def unlike(self, expected: str) -> DataError:
         """The error that something else was expected here."""
         return self.error(f"got {shown(self.value)}, expected {expected}")
-
-    def _part(self, value: object, step: str) -> Field:
-        name = step if step.startswith("[") else f"{'.' if self.inner else ': '}{step}"
-        return Field(value, f"{self.where}{name}", True)
 
     def members(self, *names: str, optional: Sequence[str] = ()) -> dict[str, Field]:
         """The members of an object that has just these, those that are optional maybe not."""
@@ -116,7 +122,7 @@ class Field:
         """The members of an object of any names."""
         if not isinstance(self.value, dict):
             raise self.unlike("an object")
-        return {name: self._part(value, shown(name)[1:-1]) for name, value in self.value.items()}
+        return {name: Field(value, self, name) for name, value in self.value.items()}
 
     def items(self, most: int | None = None) -> list[Field]:
         """The members of a list."""
@@ -124,7 +130,7 @@ class Field:
             raise self.unlike("a list")
         if most is not None and len(self.value) > most:
             raise self.error(f"a list of {len(self.value)} members, expected {most} at most")
-        return [self._part(value, f"[{i}]") for i, value in enumerate(self.value)]
+        return [Field(value, self, i) for i, value in enumerate(self.value)]
 
     def text(self) -> str:
         """A string."""
