@@ -196,7 +196,8 @@ def test_it_is_a_program(network: str) -> None:
     command = [sys.executable, "-m", "webnn_py", "run"]
     done = subprocess.run([*command, network], capture_output=True, text=True, check=True)
     assert "float32[1,5]" in done.stdout
-    assert not done.stderr
+    # What takes long on a busy machine is told there, too.
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("reading ")]
     failed = subprocess.run([*command, "nowhere.onnx"], capture_output=True, text=True)
     assert failed.returncode == 2
     assert not failed.stdout
