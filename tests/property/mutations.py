@@ -13,7 +13,7 @@ import numpy as np
 
 from webnn_py.storage.archive import Archive, write_archive
 
-GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
 NUMBERS = (0, 1, 2, 7, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 TOKENS = (
     *("NaN", "Infinity", "-Infinity", "1e999", "-0", "1.5", "null", "true", '""', '"\\ud800"'),
@@ -50,11 +50,13 @@ class Mutations:
     Args:
         data: A good file.
         rng: Where choices come from.
+        document: The name of its JSON document.
     """
 
-    def __init__(self, data: bytes, rng: np.random.Generator) -> None:
+    def __init__(self, data: bytes, rng: np.random.Generator, document: str = "graph.json") -> None:
         self._data = data
         self._rng = rng
+        self._document = document
         archive = Archive(data, "file")
         self._entries = {name: archive.read(name) for name in archive.names}
 
@@ -94,7 +96,7 @@ class Mutations:
         """Where the archive's own bytes and the header of the weights lie."""
         start = self._data.index(self._entries[WEIGHTS])
         length = 8 + int.from_bytes(self._entries[WEIGHTS][:8], "little")
-        graph = self._data.index(self._entries[GRAPH])
+        graph = self._data.index(self._entries[self._document])
         directory = self._data.rindex(b"PK\x01\x02", 0, self._data.rindex(b"PK\x01\x02"))
         return [
             *range(graph),
@@ -181,7 +183,7 @@ class Mutations:
 
     def _archived(self, **changed: bytes) -> bytes:
         """Archived anew, with the right checksums."""
-        names = {"graph": GRAPH, "weights": WEIGHTS}
+        names = {"document": self._document, "weights": WEIGHTS}
         entries = self._entries | {names[name]: data for name, data in changed.items()}
         stream = io.BytesIO()
         write_archive(stream, {name: [data] for name, data in entries.items()})
@@ -198,14 +200,14 @@ class Mutations:
         return bytes(text)
 
     def text_changed(self) -> bytes:
-        return self._archived(graph=self._text(self._entries[GRAPH]))
+        return self._archived(document=self._text(self._entries[self._document]))
 
     def members_changed(self) -> bytes:
         """A document that is JSON, of other members and values."""
-        document = json.loads(self._entries[GRAPH])
+        document = json.loads(self._entries[self._document])
         for _ in range(1 + self._below(3)):
             self._change_one(document)
-        return self._archived(graph=json.dumps(document).encode())
+        return self._archived(document=json.dumps(document).encode())
 
     def _change_one(self, document: Any) -> None:
         places: list[tuple[Any, Any]] = []

@@ -30,7 +30,7 @@ from webnn_py.engines.device import Commands
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import read_program, write_program
-from webnn_py.engines.webgpu.program.plan import Plan
+from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES, Plan
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -219,7 +219,13 @@ class MLProgram(Suggesting):
         assert self._recorder is not None
         engine = _engine_of(self._session)
         self._compiler = compiler = ProgramCompiler(self._recorder.source(), evaluate)
-        executable = engine.load_program(compiler.plan_for(engine.gpu.offer))
+        plan = compiler.plan_for(engine.gpu.offer)
+        count = plan.variants[0].dispatches
+        if count > MOST_DISPATCHES:
+            raise ValidationError(
+                f"compile: a run of {count} dispatches, expected {MOST_DISPATCHES} at most"
+            )
+        executable = engine.load_program(plan)
         self._recorder.close()
         return executable
 

@@ -25,7 +25,7 @@ DEFAULT_LIMITS = {
 def limits_of(
     arguments: Sequence[Argument],
     kernels: Sequence[ProgramKernel],
-    workgroup_sizes: Sequence[tuple[int | None, ...]],
+    workgroup_sizes: Sequence[tuple[int | None, ...]] | None,
     buffers: Sequence[int],
     steps: Sequence[Step],
 ) -> dict[str, int]:
@@ -34,7 +34,7 @@ def limits_of(
     Args:
         arguments: The program's.
         kernels: The program's.
-        workgroup_sizes: Invocations along x, y and z of each kernel, where known.
+        workgroup_sizes: Invocations along x, y and z of each kernel, where that is known.
         buffers: Bytes of the variant's own buffers.
         steps: The variant's.
     """
@@ -52,6 +52,8 @@ def limits_of(
         for place in storage:
             need("maxStorageBufferBindingSize", place.size)
         need("maxComputeWorkgroupsPerDimension", max(step.workgroups))
+        if workgroup_sizes is None:
+            continue
         sizes = [1 if size is None else size for size in workgroup_sizes[step.kernel]]
         for axis, size in zip("XYZ", sizes, strict=True):
             need(f"maxComputeWorkgroupSize{axis}", size)
@@ -74,12 +76,15 @@ class Offer:
     limits: Mapping[str, int]
 
 
-def lacking(variant: Variant, offer: Offer) -> list[str]:
-    """What a device lacks for a variant, in words."""
+def lacking(plan: Plan, variant: Variant, offer: Offer) -> list[str]:
+    """What a device lacks for a variant, in words; whatever limits the variant itself asks for."""
     missing = [f"the feature {name}" for name in variant.features if name not in offer.features]
     if variant.adapter == ("software" if offer.hardware else "hardware"):
         missing.append(f"a {variant.adapter} adapter")
-    for name, value in variant.limits.items():
+    sizes = [buffer.size for buffer in variant.buffers]
+    limits = limits_of(plan.arguments, plan.kernels, None, sizes, variant.steps)
+    limits |= {n: max(value, limits.get(n, 0)) for n, value in variant.limits.items()}
+    for name, value in limits.items():
         if name not in offer.limits:
             missing.append(f"the limit {name}, which it does not know")
         elif offer.limits[name] < value:
@@ -95,7 +100,7 @@ def choose(plan: Plan, offer: Offer) -> Variant:
     """
     said = []
     for number, variant in enumerate(plan.variants):
-        missing = lacking(variant, offer)
+        missing = lacking(plan, variant, offer)
         if not missing:
             return variant
         said.append(f"variant {number} needs {', '.join(missing)}")
