@@ -26,6 +26,7 @@ from webnn_py import (
     ml,
 )
 from webnn_py.api.graph import compiled_of
+from webnn_py.engines.reference.engine import ReferenceExecutable
 from webnn_py.ir import Graph
 from webnn_py.passes import Derive, derive_anew
 
@@ -166,6 +167,19 @@ def test_memory_limits_what_stays_compiled(gpu: MLContext, monkeypatch: pytest.M
         weights = sum(made.constants)
         encoding(context, 1, 1)
         assert sum(made.constants) == 2 * weights
+
+
+@pytest.mark.parametrize(("says", "times"), [(True, 2), (False, 3)])
+def test_an_engine_that_says_nothing_of_weights_has_them_for_each_size(
+    monkeypatch: pytest.MonkeyPatch, says: bool, times: int
+) -> None:
+    if not says:
+        monkeypatch.setattr(ReferenceExecutable, "held", lambda self: {})
+    with ml.create_context_sync(engine="reference", max_prepared_bytes=1 << 12) as context:
+        graph, compiled = compiled_for(context, monkeypatch)
+        for sizes in ((1, 1), (1, 2), (1, 1)):
+            awaited(graph, inputs_of(*sizes))
+        assert len(compiled) == times
 
 
 def test_what_runs_needs_no_room(context: MLContext) -> None:

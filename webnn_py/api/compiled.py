@@ -10,7 +10,7 @@ import numpy as np
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
-from webnn_py.core.recently_used import RecentlyUsed
+from webnn_py.core.recently_used import Held, RecentlyUsed
 from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
@@ -40,6 +40,14 @@ class Prepared:
     listing: Listing
     executable: Executable
     derivations: Derivations | None = None
+
+    def held(self) -> Held:
+        """The memory that goes with it. Engines that do not say so have weights for themselves."""
+        pieces = dict(self.executable.held())
+        for array in self.listing.graph.constants.values():
+            if id(array) not in pieces:
+                pieces[id(self.executable), id(array)] = array.nbytes
+        return pieces
 
 
 def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared]:
@@ -80,7 +88,7 @@ class CompiledGraph:
             else lambda _: Prepared(*session.compile(recipe))
         )
         self._prepared: RecentlyUsed[Prepared] | None = RecentlyUsed(
-            prepare, session.room, lambda prepared: prepared.executable.held()
+            prepare, session.room, lambda prepared: prepared.held()
         )
         self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
             lambda sizes: signature.at(dict(sizes)), session.room
