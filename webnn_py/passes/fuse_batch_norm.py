@@ -196,21 +196,24 @@ def _products(
     root: Node, affine: Affine, weights: Any, bias: Array | None = None
 ) -> tuple[Array, ...]:
     """The weights, if they are scaled, and what is added; nothing if float32 cannot hold them."""
-    scaled = [weights * PLACES[root.op](root, affine.scale)] if affine.scales else []
     shift = affine.shift
     if bias is not None:
         shift = bias.reshape(-1) * np.float64(root.attrs.get("beta", 1.0)) * affine.scale + shift
-    made = (*scaled, shift)
-    if not all(map(_fits, made)):
-        return ()
-    with np.errstate(under="ignore"):
-        return tuple(np.ascontiguousarray(array, np.float32) for array in made)
+    with np.errstate(over="ignore", under="ignore"):
+        made: tuple[Array, ...] = (shift.astype(np.float32),)
+        if affine.scales:
+            # In float64, and rounded once; without an array of that type, as weights are large.
+            scaled = np.empty(weights.shape, np.float32)
+            places = PLACES[root.op](root, affine.scale)
+            np.multiply(weights, places, out=scaled, dtype=np.float64, casting="same_kind")
+            made = (scaled, *made)
+    return made if all(map(_fits, made)) else ()
 
 
 def _fits(array: Array) -> bool:
-    """Whether float32 holds the numbers, but for what is nothing beside the largest."""
+    """Whether float32 held the numbers, but for what is nothing beside the largest."""
     info = np.finfo(np.float32)
-    largest = np.abs(array).max()
+    largest = max(array.max(), -array.min())
     return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
 
 
