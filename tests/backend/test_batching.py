@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.backend.joined import (
     rows,
 )
 from tests.graphs import build, normal
+from tests.internals import session_of
 from tests.loops import Run, limited, pause, together
 from webnn_py import (
     MLAwaitedExecution,
@@ -136,6 +138,20 @@ def test_work_with_timelines_and_tensors_runs_alone(own: MLContext, run: Run, ru
 
     run(main)
     assert not runs
+
+
+def test_what_runs_alone_does_not_wait_for_builds(own: MLContext, run: Run) -> None:
+    graph, built = prepared(own, 1), threading.Event()
+    execution = MLAwaitedExecution(own, batch="batch")
+
+    async def main() -> None:
+        await execution.compute(graph, inputs(0))  # where rows are joined is known now
+        session_of(own).run_on_builder(lambda: built.wait(60))
+        results = await execution.compute(graph, inputs(1), sync=[Timeline()(signal=1)])
+        built.set()
+        assert_alone(results, inputs(1))
+
+    run(main)
 
 
 def test_few_sizes_are_compiled(cpu: MLContext, run: Run, runs: Sizes) -> None:

@@ -157,9 +157,10 @@ class MLAwaitedExecution(Suggesting):
     async def _compile_first(
         self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points
     ) -> dict[str, Any]:
-        """A run with sizes that the graph was not compiled for, which is done on another thread."""
+        """A run with sizes that the graph may have to be compiled for first, on another thread."""
         session = self._session
-        executable = await session.run_on_builder(
-            functools.partial(compiled.executable, session, sizes=sizes)
-        )
+        executable = compiled.executable_there(session, sizes)
+        if executable is None:
+            compile_it = functools.partial(compiled.executable, session, sizes=sizes)
+            executable = await session.run_on_builder(compile_it)
         return await finished(session, self._start(executable, given), given, waits)

@@ -239,7 +239,10 @@ _collected = _Collected()
 
 @contextlib.contextmanager
 def waking_together() -> Iterator[None]:
-    """Wake each event loop once for all that is resolved in the block, at its end."""
+    """Wake each event loop once for all that is resolved in the block, at its end.
+
+    Not within another such block.
+    """
     collected = _collected.waiters = {}
     try:
         yield

@@ -55,14 +55,3 @@ def end_without_libraries() -> None:
     with contextlib.suppress(AttributeError):  # glibc has it, others do not
         library.on_exit(library["_exit"], None)
         library.__cxa_atexit(library.fflush, None, None)
-
-
-def finalize(thing: object, callback: Callable[[], None]) -> None:
-    """Call `callback` when `thing` is gone or Python ends, but in no child process."""
-    owner = os.getpid()
-
-    def call() -> None:
-        if os.getpid() == owner:
-            callback()
-
-    weakref.finalize(thing, call)
