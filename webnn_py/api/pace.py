@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+TRIES = 2
+"""Full runs of each size before one is chosen."""
 LOOK_AGAIN = 256
-"""Full runs after which it is measured anew which size is the quickest."""
+"""Full runs after which all sizes are tried again."""
 LEAST_TRIED = 8
 """Smaller runs than this are not tried where larger ones can be filled."""
 
@@ -25,32 +27,27 @@ class Pace:
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = list(sizes)
-        self._seconds: dict[int, float] = {}  # by size, a row
+        self._seconds: dict[int, list[float]] = {}  # a row, of each run, by size
         self._runs = 0
 
     @property
     def best(self) -> int:
-        """The largest size, or the smaller one that runs have been quicker with; or may be."""
-        best = self.sizes[-1]
-        for size in reversed(self.sizes):
-            if size < min(LEAST_TRIED, best):
-                break
-            seconds = self._seconds.get(size)
-            if seconds is None:
+        """The size that runs were quickest with, or one to be tried."""
+        largest = self.sizes[-1]
+        tried = [size for size in self.sizes if size >= min(LEAST_TRIED, largest)]
+        for size in reversed(tried):
+            if len(self._seconds.get(size, ())) < TRIES:
                 return size
-            if seconds > self._seconds[best]:
-                break
-            best = size
-        return best
+        return min(reversed(tried), key=lambda size: min(self._seconds[size]))
 
     def ran(self, size: int, seconds: float) -> None:
         """A full run took so long."""
         self._runs += 1
         if self._runs % LOOK_AGAIN == 0:
             self._seconds.clear()
-        before = self._seconds.get(size)
-        now = seconds / size
-        self._seconds[size] = now if before is None else 0.7 * before + 0.3 * now
+        kept = self._seconds.setdefault(size, [])
+        if len(kept) < TRIES:
+            kept.append(seconds / size)
 
     def drop(self, size: int) -> None:
         """Runs cannot have this size."""
