@@ -89,11 +89,13 @@ def test_readers_behind_overtaken_work_keep_their_place(
     hosted: Schedule, worker: Worker, log: Log
 ) -> None:
     """What overtakes goes before the work that waits for it, and before all that follows that."""
-    t, u = Timeline(), Timeline()
+    t, u, v = Timeline(), Timeline(), Timeline()
     hosted.submit(log.operation("write", t(wait=1), writes=(A,)))
     hosted.submit(log.operation("read", u(wait=1), reads=(A,), writes=()))
-    hosted.submit(log.operation("signal", t(signal=1), reads=(A,), writes=()))
+    hosted.submit(log.operation("signal", v(wait=1), t(signal=1), reads=(A,), writes=()))
     hosted.submit(log.operation("again", writes=(A,)))
+    worker.work()
+    v.signal(1)
     worker.work()
     assert log.lines == ["signal", "write"]
     u.signal(1)
