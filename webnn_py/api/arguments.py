@@ -54,7 +54,10 @@ class Arguments:
     @property
     def writes_given(self) -> bool:
         """Whether anything is written that others see."""
-        return any(value is not None for value in self.given)
+        for value in self.given:  # noqa: SIM110  # any() takes twice as long
+            if value is not None:
+                return True
+        return False
 
     def results(self, written: Sequence[Any]) -> dict[str, Any]:
         """What a run returns: what was given where it can be, else what was written."""

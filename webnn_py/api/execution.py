@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -92,8 +92,8 @@ class MLExecution(Suggesting):
         session = self._session
         compiled = compiled_of(graph)
         signature, sizes = compiled.fixed(inputs)
-        executable = compiled.executable(session, sizes=sizes)
-        assert isinstance(executable, HostExecutable)
+        # On a CPU it is one; to look takes longer than the rest of this.
+        executable = cast(HostExecutable, compiled.executable(session, sizes=sizes))
         given = signature.on_host(session, inputs, outputs)
         memory = _memory(given) if session.queue.keeps_order else None
         if given.on_tensors or (memory is not None and _must_wait(session, memory)):

@@ -56,10 +56,10 @@ class Signature:
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
         self.title = f"dispatch to {', '.join(map(shown, self.outputs))}"
-        self._made = [
-            (name, descriptor, dtypes.DTYPES[descriptor.data_type].numpy)
-            for name, descriptor in self.outputs.items()
-        ]
+        self._read, self._made = (
+            {name: (d.shape, dtypes.DTYPES[d.data_type].numpy) for name, d in ends.items()}
+            for ends in (inputs, outputs)
+        )
 
     @classmethod
     def of(cls, recipe: Graph) -> Signature:
@@ -140,16 +140,19 @@ class Signature:
         Raises:
             DataError: A name, data type, size or context does not fit.
         """
+        if outputs is None and not private and (plain := host.plain_arrays(inputs, self._read)):
+            made = [np.empty(shape, dtype) for shape, dtype in self._made.values()]
+            return Arguments(plain, made, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
         self._check_names(read, write, None, DataError)
         writes: list[TensorMemory] = []
         reads: list[TensorMemory] = []
         given: Sequence[Any] = [write.get(name) for name in self.outputs] if write else self._none
         targets = [
-            np.empty(descriptor.shape, dtype)
+            np.empty(shape, dtype)
             if value is None
-            else self._target(session, value, descriptor, named("output", name), writes)
-            for value, (name, descriptor, dtype) in zip(given, self._made, strict=True)
+            else self._target(session, value, self.outputs[name], named("output", name), writes)
+            for value, (name, (shape, dtype)) in zip(given, self._made.items(), strict=True)
         ]
         if write:
             _check_apart(self._output_names, given, targets)

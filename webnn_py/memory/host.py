@@ -13,7 +13,7 @@ from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of_memory
 from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.ir import Array, Descriptor
+from webnn_py.ir import Array, Descriptor, Shape
 
 KDL_CPU = 1
 
@@ -150,6 +150,29 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     if not typed.flags.aligned:  # raw bytes may begin anywhere
         typed = typed.copy()
     return typed.reshape(descriptor.shape)
+
+
+def plain_arrays(
+    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
+) -> list[Array] | None:
+    """What is given by name, if it is just arrays as `input_array` makes them; mostly it is.
+
+    Args:
+        given: Whatever the user gave.
+        wanted: Shape and type of each, by name.
+    """
+    if type(given) is not dict or len(given) != len(wanted):
+        return None
+    arrays = []
+    for name, (shape, dtype) in wanted.items():
+        array = given.get(name)
+        if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            return None
+        flags = array.flags
+        if not (flags.c_contiguous and flags.aligned):
+            return None
+        arrays.append(array)
+    return arrays
 
 
 def _is_just(array: Array, descriptor: Descriptor) -> bool:

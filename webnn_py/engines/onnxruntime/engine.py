@@ -10,12 +10,14 @@ import numpy as np
 import onnxruntime
 
 from webnn_py.core import dtypes, forks
+from webnn_py.core.errors import OperationError
+from webnn_py.core.messages import said
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
-from webnn_py.ir import Array, Graph, Node
+from webnn_py.ir import Array, Graph, Node, Shape, Value
 
 BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 """It makes poolings of more padding than their kernels take."""
@@ -23,7 +25,7 @@ BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 forks.leave_in_child(onnxruntime)
 
 SMALL = 1 << 14
-"""Bytes of all results up to which these are copied."""
+"""Bytes of all inputs and results up to which these are copied."""
 
 
 class OnnxRuntimeExecutable(HostExecutable):
@@ -53,50 +55,66 @@ class OnnxRuntimeExecutable(HostExecutable):
             disabled_optimizers=BROKEN_OPTIMIZERS,
         )
         forks.leave_in_child(self._session)
-        self._inputs = [
-            (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
-            for name, value in zip(names.inputs, graph.inputs, strict=True)
-        ]
-        self._outputs = [
-            (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
-            for name, (_, value) in zip(names.outputs, graph.outputs, strict=True)
-        ]
-        self._input_names, self._output_names = list(names.inputs), list(names.outputs)
-        self._are_small = sum(value.byte_length for _, value in graph.outputs) <= SMALL
+        self._inputs = list(zip(names.inputs, map(_bound_as, graph.inputs), strict=True))
+        results = [value for _, value in graph.outputs]
+        self._outputs = list(zip(names.outputs, map(_bound_as, results), strict=True))
+        self.any_memory = sum(v.byte_length for v in (*graph.inputs, *results)) <= SMALL
         self._local = threading.local()
         self._listing = str(graph)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run the session on the arrays; small results are copied, which takes less than to bind.
+        """Run the session on the arrays; small ones are copied, which takes less than to bind.
 
-        A thread that has the same arrays again binds none anew.
+        A thread that has the same large arrays again binds none anew.
         """
-        if self._are_small:
-            feeds = dict(zip(self._input_names, inputs, strict=True))
-            made = self._session.run(self._output_names, feeds)
-            for target, array in zip(outputs, made, strict=True):
-                np.copyto(target, array)
+        if self.any_memory:
+            self._run_on_copies(inputs, outputs)
             return
-        places = [array.ctypes.data for array in (*inputs, *outputs)]
+        places = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
         if getattr(self._local, "places", None) != places:
-            self._bind(places)
+            self._local.places = None
+            self._local.binding = self._bound(places)
+            self._local.places = places
         self._session.run_with_iobinding(self._local.binding)
 
-    def _bind(self, places: list[int]) -> None:
-        local: Any = self._local
-        local.places = None
-        if not hasattr(local, "binding"):
-            local.binding = self._session.io_binding()
+    def _run_on_copies(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        try:
+            binding, sources, targets = self._local.copies
+        except AttributeError:
+            binding, sources, targets = self._local.copies = self._new_copies()
+        try:
+            for source, array in zip(sources, inputs, strict=True):
+                source[...] = array
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # of ONNX Runtime's own kinds
+            raise OperationError(f"engine 'onnxruntime': {said(error)}") from error
+        for array, target in zip(outputs, targets, strict=True):
+            array[...] = target
+
+    def _new_copies(self) -> tuple[Any, list[Array], list[Array]]:
+        """Arrays of this thread's own, and what binds them."""
+        sources, targets = (
+            [np.empty(shape, dtype) for _, (dtype, shape) in ends]
+            for ends in (self._inputs, self._outputs)
+        )
+        return self._bound([array.ctypes.data for array in (*sources, *targets)]), sources, targets
+
+    def _bound(self, places: Sequence[int]) -> Any:
+        binding = self._session.io_binding()
         count = len(self._inputs)
-        for (name, dtype, shape), place in zip(self._inputs, places[:count], strict=True):
-            local.binding.bind_input(name, "cpu", 0, dtype, shape, place)
-        for (name, dtype, shape), place in zip(self._outputs, places[count:], strict=True):
-            local.binding.bind_output(name, "cpu", 0, dtype, shape, place)
-        local.places = places
+        for (name, (dtype, shape)), place in zip(self._inputs, places[:count], strict=True):
+            binding.bind_input(name, "cpu", 0, dtype, shape, place)
+        for (name, (dtype, shape)), place in zip(self._outputs, places[count:], strict=True):
+            binding.bind_output(name, "cpu", 0, dtype, shape, place)
+        return binding
 
     def describe(self) -> str:
         """The graph's listing."""
         return self._listing
+
+
+def _bound_as(value: Value) -> tuple[np.dtype[Any], Shape]:
+    return dtypes.DTYPES[value.data_type].numpy, value.shape
 
 
 class OnnxRuntimeEngine(HostEngine):
