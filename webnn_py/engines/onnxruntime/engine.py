@@ -18,6 +18,7 @@ from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph,
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.ir import Array, Graph, Node, Shape, Value
+from webnn_py.memory.heap import give_back
 
 BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 """It makes poolings of more padding than their kernels take."""
@@ -55,6 +56,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             disabled_optimizers=BROKEN_OPTIMIZERS,
         )
         forks.leave_in_child(self._session)
+        give_back(lowered.external.values())
         self._inputs = list(zip(names.inputs, map(_bound_as, graph.inputs), strict=True))
         results = [value for _, value in graph.outputs]
         self._outputs = list(zip(names.outputs, map(_bound_as, results), strict=True))

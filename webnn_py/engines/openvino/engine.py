@@ -19,6 +19,7 @@ from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, low
 from webnn_py.engines.openvino.exact import INSTEAD, is_exact
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.memory.heap import give_back
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Where OpenVINO looks for external data at an address: their offset."""
@@ -40,6 +41,7 @@ class OpenVinoExecutable(HostExecutable):
         model = core.read_model(_with_addresses(lowered).SerializeToString())
         self._compiled = core.compile_model(model, "CPU", _settings(threads))
         forks.leave_in_child(self._compiled)
+        give_back(self._weights)
         self._inputs = [_port(self._compiled.inputs, name) for name in names.inputs]
         fixed = _constant_results(graph)
         ports = [_port(self._compiled.outputs, name) for name in names.outputs]

@@ -1,0 +1,51 @@
+"""Memory that the process has and no longer needs, given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from webnn_py.ir import Array
+
+LARGE = 1 << 24
+"""Bytes of weights from which on it is worth the milliseconds that it takes."""
+
+
+def give_back(weights: Collection[Array]) -> None:
+    """Give back what a library needs no more that has prepared weights for itself.
+
+    It freed copies, much of which the C library keeps for later; and it has most weights in an
+    order of its own, so that those in mapped files are seldom read again.
+    """
+    if sum(array.nbytes for array in weights) >= LARGE:
+        _forget_pages(weights)
+        _trim()(0)
+
+
+@functools.cache
+def _trim() -> Callable[[int], object]:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # glibc has it, others do not
+        return lambda kept: None
+    return found
+
+
+def _forget_pages(arrays: Iterable[Array]) -> None:
+    """Let the pages of arrays in mapped files go; who reads them has them read again."""
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    mapped = {id(found): found for array in arrays if (found := _mapping(array)) is not None}
+    for mapping in mapped.values():
+        mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(array: Array) -> mmap.mmap | None:
+    """The file that an array's memory is mapped from, if it is."""
+    owner: Any = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner
