@@ -1,4 +1,4 @@
-"""Memory that is given back: what lies in mapped files is found, and read again where it is used."""
+"""Memory that is given back: what lies in mapped files is found, and read anew where it is used."""
 
 from __future__ import annotations
 
