@@ -17,6 +17,7 @@ from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
+from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.ir import Array, Graph, Node, Shape, Value
 from webnn_py.memory.heap import give_back
 
@@ -63,6 +64,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         self.any_memory = sum(v.byte_length for v in (*graph.inputs, *results)) <= SMALL
         self._local = threading.local()
         self._listing = str(graph)
+        self._nodes = graph.nodes
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
@@ -109,6 +111,11 @@ class OnnxRuntimeExecutable(HostExecutable):
         for (name, (dtype, shape)), place in zip(self._outputs, places[count:], strict=True):
             binding.bind_output(name, "cpu", 0, dtype, shape, place)
         return binding
+
+    def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
+        """All as one step."""
+        seconds = timed(lambda: self.run(inputs, outputs))
+        return RunTime((step_of("onnxruntime", self._nodes, seconds),), seconds, "host")
 
     def describe(self) -> str:
         """The graph's listing."""
