@@ -115,7 +115,7 @@ LIES: dict[str, tuple[Any, str, str]] = {
         r"nodes\[4\]: concat: .*'0'",
         VALID,
     ),
-    "null": (at("nodes", 4, "options", "axis", value=None), r"nodes\[4\]: concat", ""),
+    "null": (at("nodes", 4, "options", "axis", value=None), r"options\.axis: got None", ""),
     "option is missing": (of("nodes", 4, "options", "axis"), "concat: .*axis", VALID),
     "float": (at("nodes", 1, "options", "max_value", value={"float": "1"}), "got '1'", ""),
     "two in one": (

@@ -15,7 +15,7 @@ import numpy as np
 from webnn_py._version import __version__
 from webnn_py.core import dtypes
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.core.dimensions import is_dimension, is_open
+from webnn_py.core.dimensions import MAX_DIMENSION, is_dimension, is_open
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_dimensions
@@ -33,8 +33,6 @@ FORMAT, VERSION = "webnn-graph", 1
 GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
 FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
 """The floats that JSON has no numbers for."""
-MOST = 2**31 - 1
-"""Values, nodes and members of lists at most."""
 MOST_NESTED = 4
 """Lists in lists, in an option."""
 
@@ -140,7 +138,7 @@ def _check_version(document: Field) -> None:
     if "format" not in given or "version" not in given:
         raise document.error("it has no 'format' and 'version', so it is no saved graph")
     given["format"].choice([FORMAT])
-    if given["version"].integer(1, MOST) > VERSION:
+    if given["version"].integer(1, 2**31) > VERSION:
         raise NotSupportedError(
             f"{document.where}: version {given['version'].value} of the format is later than"
             f" {VERSION}, which this version of webnn_py reads ({__version__}); install a newer one"
@@ -180,17 +178,17 @@ class _Reader:
             with _rules(bounds):
                 self._declare(name, bounds)
         self._read_inputs()
-        for field in checkpoints(self._parts["constants"].items(MOST)):
+        for field in checkpoints(self._parts["constants"].items()):
             with _rules(field):
                 self._values.append(self._constant(field))
         first = len(self._values)
-        for field in checkpoints(self._parts["nodes"].items(MOST)):
+        for field in checkpoints(self._parts["nodes"].items()):
             with _rules(field):
                 self._values += self._node(field)
         return self._outputs(first)
 
     def _declare(self, name: str, bounds: Field) -> None:
-        ends = [end.integer(1, MOST) for end in bounds.items(2)]
+        ends = [end.integer(1, MAX_DIMENSION) for end in bounds.items(2)]
         if len(ends) != 2 or ends[0] == ends[1]:
             raise bounds.unlike("the lowest and the highest size, which differ")
         self._sizes.declare(name, ends[0], ends[1])
@@ -198,7 +196,7 @@ class _Reader:
     def _read_inputs(self) -> None:
         plain: set[str] = set()
         names: set[str] = set()
-        for field in self._parts["inputs"].items(MOST):
+        for field in self._parts["inputs"].items():
             parts = field.members("name", "data_type", "shape")
             descriptor = self._descriptor(parts)
             name = parts["name"].text()
@@ -234,7 +232,7 @@ class _Reader:
     def _node(self, field: Field) -> list[MLOperand]:
         parts = field.members("operator", "inputs", "options", "label", "outputs")
         op = REGISTRY[parts["operator"].choice(tuple(REGISTRY))]
-        inputs = [self._operand(one) for one in parts["inputs"].items(MOST)]
+        inputs = [self._operand(one) for one in parts["inputs"].items()]
         if not op.variadic and len(inputs) != len(op.limits):
             raise parts["inputs"].unlike(f"the {len(op.limits)} operands of {op.name}, or null")
         options = parts["options"].members(optional=tuple(op.converters))
@@ -245,7 +243,7 @@ class _Reader:
         outputs: list[MLOperand] = made if isinstance(made, list) else [made]
         wanted = [
             self._descriptor(output.members("data_type", "shape"))
-            for output in parts["outputs"].items(MOST)
+            for output in parts["outputs"].items()
         ]
         inferred = [Descriptor(made.data_type, made.shape) for made in outputs]
         if inferred != wanted:
@@ -262,7 +260,7 @@ class _Reader:
 
     def _outputs(self, first: int) -> dict[str, MLOperand]:
         outputs: dict[str, MLOperand] = {}
-        for field in self._parts["outputs"].items(MOST):
+        for field in self._parts["outputs"].items():
             parts = field.members("name", "value")
             name = parts["name"].text()
             if not name or name in outputs:
@@ -277,8 +275,7 @@ class _Reader:
         return Descriptor(data_type, self._shape(parts["shape"]))
 
     def _shape(self, field: Field) -> Shape:
-        sizes = (self._option(size, 0) for size in field.items(MAX_RANK))
-        shape = tuple(sizes)
+        shape = tuple(self._option(size, 0) for size in field.items(MAX_RANK))
         if not all(is_dimension(size) or type(size) is int for size in shape):
             raise field.unlike("integers and open dimensions")
         return shape
@@ -287,7 +284,9 @@ class _Reader:
         if isinstance(field.value, list):
             if not depth:
                 raise field.error("a list is not expected here")
-            return tuple(self._option(member, depth - 1) for member in field.items(MOST))
+            return tuple(self._option(member, depth - 1) for member in field.items())
+        if field.value is None:
+            raise field.unlike("a value; what was not given is left out")
         if not isinstance(field.value, dict):
             return field.value
         parts = field.members(optional=("float", "dimension"))
