@@ -1,0 +1,198 @@
+"""The C++ runtime gives what Python gives, and refuses what is broken, under the sanitizers.
+
+WEBNN_RANDOM_CASES is the number of broken files (300 if not set).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.program_cases import X, mixed
+from tests.property.mutations import Mutations
+from tests.runtime.programs import CASES, run_by_python
+from webnn_py import MLContext
+from webnn_py.storage.archive import write_archive
+
+CPP = Path(__file__).parents[2] / "runtime" / "cpp"
+FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
+STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
+SANITIZED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="there is no g++; scripts/test.sh installs it where it may"
+)
+
+
+def wgpu_resources() -> Path:
+    """The folder of wgpu-native's headers and library."""
+    found = importlib.util.find_spec("wgpu")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "resources"
+
+
+def compile_cpp(source: str, target: Path, *options: str) -> Path:
+    native = wgpu_resources()
+    (library,) = (path.name for path in native.glob("*wgpu_native*.so"))
+    arguments = [*STRICT, *options, f"-I{native}", str(CPP / source), "-o", str(target)]
+    arguments += [f"-L{native}", f"-l:{library}", f"-Wl,-rpath,{native}"]
+    made = subprocess.run(["g++", *arguments], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return target
+
+
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory, gpu: MLContext) -> Path:
+    return compile_cpp("tests/run.cpp", tmp_path_factory.mktemp("cpp") / "run", "-O1")
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_cpp("tests/read.cpp", tmp_path_factory.mktemp("cpp") / "read", *SANITIZED)
+
+
+def run(
+    runner: Path, program: Path, runs: object, **files: Path
+) -> subprocess.CompletedProcess[str]:
+    words = [f"{name}={path}" for name, path in files.items()]
+    return subprocess.run(
+        [str(runner), str(program), str(runs), *words], capture_output=True, text=True
+    )
+
+
+@pytest.mark.parametrize("runs", [1, 3, "encode"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bytes_as_python(
+    runner: Path, gpu: MLContext, tmp_path: Path, name: str, runs: Any
+) -> None:
+    write, inputs = CASES[name]
+    path = tmp_path / "case.mlprogram"
+    write(gpu, path)
+    expected = run_by_python(gpu, path, inputs, 1 if runs == "encode" else runs)
+    files = {key: tmp_path / f"{number}.bin" for number, key in enumerate(inputs | expected)}
+    for key, file in files.items():
+        array = inputs.get(key, expected.get(key))
+        file.write_bytes((inputs[key] if key in inputs else np.zeros_like(array)).tobytes())
+    done = run(runner, path, runs, **files)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    for key, array in expected.items():
+        assert files[key].read_bytes() == array.tobytes(), key
+
+
+def changed(path: Path, change: Callable[[Any], None]) -> Path:
+    """A program whose document was changed."""
+    with zipfile.ZipFile(path) as archive:
+        document = json.loads(archive.read("program.json"))
+        weights = archive.read("weights.safetensors")
+    change(document)
+    target = path.with_suffix(".changed")
+    with open(target, "wb") as stream:
+        write_archive(
+            stream,
+            {"program.json": [json.dumps(document).encode()], "weights.safetensors": [weights]},
+        )
+    return target
+
+
+@pytest.fixture
+def saved(gpu: MLContext, tmp_path: Path) -> Path:
+    mixed(gpu).save(tmp_path / "mixed.mlprogram")
+    return tmp_path / "mixed.mlprogram"
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a later version": (
+        lambda d: d.update(version=2),
+        "NotSupportedError: the file has a later version",
+    ),
+    "a member too many": (
+        lambda d: d.update(more=1),
+        "DataError: .*program.json: a member is not expected",
+    ),
+    "an index": (
+        lambda d: d["variants"][0]["steps"][0].update(kernel=99),
+        r"DataError: .*variants\[0\].steps\[0\].kernel: expected an integer in 0\.\.",
+    ),
+    "a place": (
+        lambda d: d["variants"][0]["steps"][0]["places"][0].update(size=1 << 20),
+        "DataError: .*does not lie in what it is part of",
+    ),
+    "a feature": (
+        lambda d: [v["features"].append("shader-f64") for v in d["variants"]],
+        "NotSupportedError: this device cannot run the program: variant 0 needs .*the feature",
+    ),
+    "a limit": (
+        lambda d: [v["limits"].update(maxBufferSize=1 << 40) for v in d["variants"]],
+        r"NotSupportedError: .*maxBufferSize of 1099511627776 \(it has \d+\)",
+    ),
+    "code": (
+        lambda d: d["shaders"].__setitem__(slice(None), ["nonsense"] * len(d["shaders"])),
+        "OperationError: compiling the kernel",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(runner: Path, saved: Path, tmp_path: Path, what: str) -> None:
+    change, message = REFUSED[what]
+    x = tmp_path / "x.bin"
+    x.write_bytes(X.tobytes())
+    done = run(runner, changed(saved, change), 1, x=x)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    lines = done.stderr.splitlines()
+    assert lines
+    assert re.match(message, lines[0]), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "argument 'x' is missing"),
+        ({"x": 4}, "argument 'x': 4 bytes, expected 128"),
+        ({"x": 128, "z": 4}, "argument 'z': the program has none of this name"),
+    ],
+)
+def test_arguments_that_do_not_fit(
+    runner: Path, saved: Path, tmp_path: Path, given: dict[str, int], message: str
+) -> None:
+    files = {name: tmp_path / f"{name}.bin" for name in given}
+    for name, size in given.items():
+        files[name].write_bytes(bytes(size))
+    done = run(runner, saved, 1, **files)
+    assert (done.returncode, done.stderr) == (2, f"Error: {message}\n")
+
+
+def test_broken_files_end_in_an_error(reader: Path, gpu: MLContext, tmp_path: Path) -> None:
+    """The whole reader runs under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    originals = []
+    for name, (write, _) in CASES.items():
+        path = tmp_path / f"{name}.mlprogram"
+        write(gpu, path)
+        originals.append(path.read_bytes())
+    for seed in range(FILES):
+        mutations = Mutations(originals[seed % len(originals)], np.random.default_rng(seed))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # zipfile's, of names that stand twice
+            _, data = mutations.draw()
+        (folder / str(seed)).write_bytes(data)
+    done = subprocess.run([str(reader), str(folder)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    read, refused = map(int, done.stdout.split())
+    assert read + refused == FILES
+    assert refused > 0.9 * FILES
