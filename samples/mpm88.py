@@ -3,7 +3,7 @@
 The kernels are WGSL of the sample's own, after Taichi's mpm88. The program is also saved, for the
 runtimes without Python.
 
-    python samples/mpm88.py [--picture PATH] [--program PATH] [--frames N]
+    python samples/mpm88.py [--picture PATH] [--program PATH] [--positions PATH] [--frames N]
 """
 
 from __future__ import annotations
@@ -68,11 +68,15 @@ def drawn(positions: Positions) -> Image.Image:
     return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
 
 
-def main(picture: Path, saved: Path | None, frames: int) -> list[Positions]:
+def main(
+    picture: Path, saved: Path | None, frames: int, first: Path | None = None
+) -> list[Positions]:
     """Draw the beginning and some frames side by side; returns the positions."""
     context = ml.create_context_sync(device_type="gpu")
     program = simulation(context, STEPS)
     positions = first_positions()
+    if first is not None:
+        positions.tofile(first)
     moments = [positions.copy()]
     for _ in range(frames):
         program.run_sync({"position": positions})  # which moves them
@@ -93,7 +97,8 @@ def main(picture: Path, saved: Path | None, frames: int) -> list[Positions]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--picture", type=Path, default=Path("mpm88.png"))
-    parser.add_argument("--program", type=Path)
+    parser.add_argument("--program", type=Path, help="save it there, for other runtimes")
+    parser.add_argument("--positions", type=Path, help="write the first positions there")
     parser.add_argument("--frames", type=int, default=12)
     options = parser.parse_args()
-    main(options.picture, options.program, options.frames)
+    main(options.picture, options.program, options.frames, options.positions)

@@ -19,8 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
+from samples.models import digits, load_weights
+from samples.mpm88 import first_positions, simulation
 from tests.backend.program_cases import X, mixed
+from tests.graphs import build
 from tests.property.mutations import Mutations
 from tests.runtime.programs import CASES, run_by_python
 from webnn_py import MLContext
@@ -71,6 +75,44 @@ def run(
     return subprocess.run(
         [str(runner), str(program), str(runs), *words], capture_output=True, text=True
     )
+
+
+def test_the_example_of_digits(gpu: MLContext, tmp_path: Path) -> None:
+    path = tmp_path / "digits.mlprogram"
+    build(gpu, lambda b: {"y": digits(b, load_weights("digits"))}).compile_to(path)
+    example = compile_cpp("examples/digits.cpp", tmp_path / "digits")
+    known = load_digits()
+    image = tmp_path / "image.txt"
+    for number in (7, 8):
+        image.write_text(" ".join(map(str, known.images[number].reshape(-1))))
+        done = subprocess.run([example, path, image], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1].startswith(f"{known.target[number]}, with")
+    done = subprocess.run([example, path], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1].startswith("3, with")
+    done = subprocess.run([example, image], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "expected the end of a zip archive" in done.stderr
+
+
+def test_the_example_of_particles(gpu: MLContext, tmp_path: Path) -> None:
+    program = simulation(gpu, 20)
+    path, places, picture = (tmp_path / name for name in ("p.mlprogram", "p.bin", "p.ppm"))
+    program.save(path)
+    positions = first_positions()
+    positions.tofile(places)
+    example = compile_cpp("examples/particles.cpp", tmp_path / "particles")
+    done = subprocess.run([example, path, places, "2", picture], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2 frames, ")
+    for _ in range(2):
+        program.run_sync({"position": positions})
+    moved = np.fromfile(places, np.float32).reshape(positions.shape)
+    np.testing.assert_allclose(moved, positions, atol=1e-3)  # sums of atomics have no order
+    head, pixels = picture.read_bytes().split(b"\n255\n", 1)
+    assert head == b"P6\n512 512"
+    water = np.frombuffer(pixels, np.uint8).reshape(512, 512, 3)[..., 2] > 200
+    assert 0.1 < water.mean() < 0.6
 
 
 @pytest.mark.parametrize("runs", [1, 3, "encode"])
