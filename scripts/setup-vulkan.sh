@@ -2,26 +2,11 @@
 # Make a Vulkan driver available where there is none: Mesa's lavapipe, a complete adapter in
 # software. With --swiftshader DIR, also unpack (not install) SwiftShader, a second one, for tests.
 # Never fails: what cannot be had is said in one line, and GPU parts are left out.
-# WEBNN_NO_APT=1 keeps it from installing anything.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 . "$ROOT/scripts/vulkan.sh"
+. "$ROOT/scripts/apt.sh"
 
 LOG=$(mktemp)
-APT="-o Acquire::http::Timeout=30 -o Acquire::Retries=1"
-
-as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
-
-may_install() {
-  [ -z "${WEBNN_NO_APT:-}" ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null &&
-    as_root true 2>/dev/null
-}
-
-# shellcheck disable=SC2086  # options
-install_mesa() {
-  as_root apt-get $APT update &&
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get $APT install -y --no-install-recommends \
-      libvulkan1 mesa-vulkan-drivers
-}
 
 # shellcheck disable=SC2086  # options
 download() { apt-get $APT download "$1" || { as_root apt-get $APT update && apt-get $APT download "$1"; }; }
@@ -42,7 +27,8 @@ if [ "$(uname)" != Linux ]; then exit 0; fi # Metal and Direct3D need nothing
 
 if ! has_vulkan; then
   if may_install; then
-    quietly "Installing Mesa's Vulkan drivers (apt-get)" "$LOG" install_mesa ||
+    quietly "Installing Mesa's Vulkan drivers (apt-get)" "$LOG" \
+      install_packages libvulkan1 mesa-vulkan-drivers ||
       say "No Vulkan driver: apt-get failed ($(tail -n 1 "$LOG")). GPU parts are left out."
   else
     say "No Vulkan driver found; GPU parts are left out. Install your GPU's driver, or the software" \

