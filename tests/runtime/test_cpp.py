@@ -228,7 +228,8 @@ def test_broken_files_end_in_an_error(reader: Path, gpu: MLContext, tmp_path: Pa
         write(gpu, path)
         originals.append(path.read_bytes())
     for seed in range(FILES):
-        mutations = Mutations(originals[seed % len(originals)], np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        mutations = Mutations(originals[seed % len(originals)], rng, "program.json")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # zipfile's, of names that stand twice
             _, data = mutations.draw()
