@@ -79,7 +79,7 @@ def shown(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "not installed" if value is None else str(value)
+    return str(value)
 
 
 def _is_number(value: object) -> bool:
