@@ -61,7 +61,7 @@ def remembered(folder: Path) -> list[Any]:
 
 
 def test_the_fastest_runs_and_is_told(folder: Path) -> None:
-    with context_on(FastestEngine([Slow("snail", 0.02), Slow("hare", 0)])) as context:
+    with context_on(FastestEngine([Slow("snail", 0.1), Slow("hare", 0)])) as context:
         assert context.engine == "fastest"
         graph = product(context)
         assert context.engine == "hare"
@@ -73,9 +73,9 @@ def test_the_fastest_runs_and_is_told(folder: Path) -> None:
 
 
 def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
-    with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.01)])) as context:
+    with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.1)])) as context:
         product(context)
-    one, two = Slow("one", 0.01), Slow("two", 0)
+    one, two = Slow("one", 0.1), Slow("two", 0)
     with context_on(FastestEngine([one, two])) as context:
         product(context)
         assert context.engine == "one"
@@ -87,7 +87,7 @@ def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
 
 
 def test_other_graphs_are_measured_on_their_own(folder: Path) -> None:
-    with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.01)])) as context:
+    with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.1)])) as context:
         product(context)
         b = MLGraphBuilder(context)
         b.build_sync({"y": b.neg(b.input("x", "int32", [2, 2]))})
@@ -99,7 +99,7 @@ def test_other_graphs_are_measured_on_their_own(folder: Path) -> None:
 )
 def test_a_damaged_cache_is_as_if_it_were_not_there(folder: Path, damage: bytes) -> None:
     for _ in range(2):
-        with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.01)])) as context:
+        with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.1)])) as context:
             product(context)
             assert context.engine == "one"
         (path,) = (folder / KIND).iterdir()
