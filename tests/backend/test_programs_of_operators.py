@@ -1,6 +1,6 @@
-"""Every operator as a program alone, written without a device: it gives what the reference gives.
+"""Operators and random graphs as programs, written without a device: the reference's results.
 
-WEBNN_EXAMPLES=100 draws so many calls of each operator.
+WEBNN_EXAMPLES=100 draws so many calls of each operator, WEBNN_RANDOM_CASES=500 so many graphs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.backend.compared import assert_close, compute
+from tests.internals import built_from
 from tests.property.drawing import Call
+from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLGraph, MLGraphBuilder
@@ -22,6 +24,7 @@ from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.ops.declare import REGISTRY
 
 EXAMPLES = int(os.environ.get("WEBNN_EXAMPLES", "1"))
+CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "12"))
 
 
 def graph_of(context: MLContext, call: Call) -> MLGraph:
@@ -59,3 +62,14 @@ def test_an_operator(
         results = context.load_program_sync(path).run_sync(inputs)
         for got, expected in zip(results.values(), wanted, strict=True):
             assert_close(got, expected, integers, nan=False)
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_a_random_graph(gpu: MLContext, reference: MLContext, tmp_path: Path, seed: int) -> None:
+    case = seeded_case(seed)
+    path = tmp_path / "graph.mlprogram"
+    # An output may be called as an input is, which arguments of a program cannot.
+    outputs = [(f"output {name}", value) for name, value in case.graph.outputs]
+    built_from(reference, case.graph.replace(outputs=outputs)).compile_to(path)
+    results = gpu.load_program_sync(path).run_sync(case.inputs)
+    case.assert_close({name.removeprefix("output "): array for name, array in results.items()})

@@ -48,5 +48,6 @@ def _write_onnx(graph: MLGraph, path: Path) -> None:
 WRITERS: Mapping[str, Callable[[MLGraph, Path], None]] = {
     ".onnx": _write_onnx,
     SAVED: MLGraph.save,
+    ".mlprogram": MLGraph.compile_to,
 }
 """By a file's ending."""

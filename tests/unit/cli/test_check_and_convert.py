@@ -15,6 +15,7 @@ from webnn_py.cli import check
 from webnn_py.cli.main import main
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.registry import default_engine
+from webnn_py.engines.webgpu.program.file import read_program
 
 
 @pytest.fixture
@@ -92,6 +93,16 @@ def test_what_is_written_computes_the_same(
         told(capsys, "run", path, "--output", str(output))
         found.append(np.load(output))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+
+
+def test_a_program_is_written_of_known_sizes(
+    doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "doubling.mlprogram"
+    assert "batch" in refused(capsys, "convert", doubling, str(target))
+    told(capsys, "convert", doubling, str(target), "--shape", "batch=3")
+    plan = read_program(target)
+    assert [(a.name, a.shape) for a in plan.arguments] == [("x", (3, 2)), ("y", (3, 2))]
 
 
 def test_saved_graphs_are_taken_everywhere(
