@@ -12,6 +12,7 @@ import pytest
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.program_cases import DOUBLE, SHAPE, X, expected_total, mixed, product
 from tests.graphs import awaited, build
+from tests.internals import engine_of
 from tests.loops import Run
 from webnn_py import (
     DataError,
@@ -48,7 +49,6 @@ def test_awaited_runs_keep_order_and_read_arrays_at_once(gpu: MLContext, run: Ru
 
     async def main() -> None:
         x = X.copy()
-        await program.compile_async()
         first = program.run_async({"x": x})
         x[:] = 0
         results.append((await first)["total"])
@@ -221,3 +221,31 @@ def test_a_graph_that_is_destroyed_later_still_runs(gpu: MLContext) -> None:
     program.append(step)
     graph.destroy()
     close(program.run_sync({"x": X})["y"], expected_total(X, 1) / 2)
+
+
+def test_long_runs_are_submitted_in_pieces_on_hardware(
+    gpu: MLContext, contexts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = contexts("gpu")
+    monkeypatch.setattr(engine_of(context).gpu, "hardware", True)
+    submitted: list[int] = []
+    submit = context.device.queue.submit
+
+    def counting(commands: Any) -> None:
+        submitted.append(len(commands))
+        submit(commands)
+
+    monkeypatch.setattr(context.device.queue, "submit", counting)
+    program = mixed(context, repeat=301, own=True)
+    results = program.run_sync({"x": X})["total"]
+    wanted = 1 + expected_total(X, 301)
+    np.testing.assert_allclose(results, wanted, rtol=1e-4, atol=1e-3)
+    assert len(submitted) > 4
+    # Somebody else's commands may now come between the pieces.
+    encoder = MLCommandEncoder(context)
+    total = empty_buffer(context.device, 48)
+    encoder.execute(program, {"x": buffer_of(context.device, X), "total": total})
+    encoder.finish()
+    submitted.clear()
+    program.run_sync({"x": X})
+    assert len(submitted) == 1

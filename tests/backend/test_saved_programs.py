@@ -69,11 +69,19 @@ def test_models_alone(each_device: MLContext, cpu: MLContext, name: str, tmp_pat
         build(context, what).compile_to(path)
         jsonschema.validate(document(path), SCHEMA)
     files = [path.read_bytes() for path in sorted(tmp_path.iterdir())]
-    assert files[0] == files[1], "what a file holds depends on no device"
+    assert files[0] == files[1]
     loaded = each_device.load_program_sync(path)
     result = loaded.run_sync(inputs)["y"]
     np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
     assert loaded.run_sync(inputs)["y"].tobytes() == result.tobytes()
+
+
+def test_what_a_file_holds_depends_on_no_device(
+    gpu: MLContext, plain: MLContext, tmp_path: Path
+) -> None:
+    for number, context in enumerate((gpu, plain)):
+        mixed(context, own=True).save(tmp_path / str(number))
+    assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
 def test_steps_cannot_be_added_to_a_loaded_program(gpu: MLContext, tmp_path: Path) -> None:

@@ -8,7 +8,16 @@ import pytest
 
 from webnn_py import NotSupportedError, ValidationError
 from webnn_py.engines.webgpu.program.needs import DEFAULT_LIMITS, Offer, choose
-from webnn_py.engines.webgpu.program.plan import Plan, Variant
+from webnn_py.engines.webgpu.program.plan import (
+    Argument,
+    BindingLayout,
+    Place,
+    Plan,
+    ProgramKernel,
+    Section,
+    Step,
+    Variant,
+)
 from webnn_py.engines.webgpu.program.wgsl_interface import features_of, read_module
 
 LEAST = Offer(True, frozenset(), DEFAULT_LIMITS)
@@ -40,6 +49,20 @@ def test_what_is_lacking_is_said_of_every_variant() -> None:
         "this device cannot run the program: variant 0 needs maxBufferSize of 1073741824 (it has"
         " 268435456), the limit maxDreams, which it does not know; variant 1 needs the feature"
         " shader-f16, a software adapter"
+    )
+
+
+def test_limits_that_a_variant_does_not_tell_of_are_found() -> None:
+    large = Argument("x", "float32", (1 << 28,), "read", True)
+    step = Step(0, (Place("argument", 0, 0, large.size),), (70000, 1, 1))
+    kernel = ProgramKernel("k", 0, "main", (), (BindingLayout(0, "read-only-storage", 4),))
+    variant = Variant("any", (), {}, (), (step,), (Section(0, 1, 1),))
+    with pytest.raises(NotSupportedError) as caught:
+        choose(Plan((large,), ("",), (kernel,), (variant,), {}), LEAST)
+    assert str(caught.value) == (
+        "this device cannot run the program: variant 0 needs maxBufferSize of 1073741824 (it has"
+        " 268435456), maxStorageBufferBindingSize of 1073741824 (it has 134217728),"
+        " maxComputeWorkgroupsPerDimension of 70000 (it has 65535)"
     )
 
 

@@ -30,7 +30,7 @@ from webnn_py.engines.device import Commands
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import read_program, write_program
-from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES, Plan
+from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES, Argument
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -255,7 +255,8 @@ class MLProgram(Suggesting):
         """
         check_may_block("run_sync", "run_async")
         executable = self._compiled()
-        return done(self._session, *self._start(executable, arguments))
+        given = self._given(executable.plan.arguments, arguments)
+        return done(self._session, *self._start(executable, *given))
 
     def run_async(
         self, arguments: Mapping[str, Any] | None = None, sync: Iterable[TimelinePoint] = ()
@@ -280,52 +281,59 @@ class MLProgram(Suggesting):
         """
         try:
             waits = points(sync)
-            if self._executable is None:
-                return self._compile_first(dict(arguments or {}), waits)
-            self._session.check_alive()
-            started = self._start(self._executable, arguments)
+            executable, recorder = self._executable, self._recorder
+            if executable is None:
+                assert recorder is not None
+                given = self._given(recorder.source().described_arguments(), arguments)
+                return self._compile_first(*given, waits)
+            given = self._given(executable.plan.arguments, arguments)
+            started = self._start(executable, *given)
         except Exception as error:
             return raised(error)
         return finished(self._session, *started, waits)
 
-    async def _compile_first(self, arguments: Mapping[str, Any], waits: Points) -> dict[str, Any]:
+    async def _compile_first(
+        self, signature: Signature, given: Arguments, waits: Points
+    ) -> dict[str, Any]:
         await self.compile_async()
-        started = self._start(self._compiled(), arguments)
+        started = self._start(self._compiled(), signature, given)
         return await finished(self._session, *started, waits)
 
     def _start(
-        self, executable: ProgramExecutable, arguments: object
+        self, executable: ProgramExecutable, signature: Signature, given: Arguments
     ) -> tuple[AwaitedRun, Arguments]:
         with self._session.queue.loss():
-            signature, given = self._given(executable.plan, arguments, recorded=False)
-            run = executable.start(*_by_name(signature, given))
-        return run, given
+            return executable.start(*_by_name(signature, given)), given
 
-    def _given(self, plan: Plan, arguments: object, recorded: bool) -> tuple[Signature, Arguments]:
+    def _given(
+        self, wanted: Sequence[Argument], arguments: object, recorded: bool = False
+    ) -> tuple[Signature, Arguments]:
         """What a run is given, checked: what holds something before it, and what is written."""
+        self._session.check_alive()
         read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
-        names = {argument.name for argument in plan.arguments}
+        names = [argument.name for argument in wanted]
         unknown = [name for name in read if name not in names]
         if unknown:
-            known = ", ".join(shown(a.name) for a in plan.arguments[:32]) or "none"
+            known = ", ".join(map(shown, names[:32])) or "none"
             raise DataError(f"unknown argument {shown(unknown[0])}; this program has {known}")
-        for argument in plan.arguments:
+        for argument in wanted:
             if argument.name not in read and (argument.required or recorded):
                 raise DataError(
                     f"argument {shown(argument.name)} is missing; expected {argument.descriptor}"
                 )
-        given = [argument for argument in plan.arguments if argument.name in read]
+        given = [argument for argument in wanted if argument.name in read]
         signature = Signature(
             {a.name: a.descriptor for a in given if a.access != "write"},
-            {a.name: a.descriptor for a in plan.arguments if a.written},
+            {a.name: a.descriptor for a in wanted if a.written},
         )
         inputs, outputs = (
             {name: read[name] for name in members if name in read}
             for members in (signature.inputs, signature.outputs)
         )
-        return signature, signature.on_device(
-            self._session, inputs, outputs, NOTHING_BOUND, {}, recorded
-        )
+        with self._session.queue.loss():
+            return signature, signature.on_device(
+                self._session, inputs, outputs, NOTHING_BOUND, {}, recorded
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled program into a file, for any device. One that is there is replaced.
@@ -367,7 +375,7 @@ def record_program(
     if program._session is not session:
         raise DataError("this MLProgram was made by another context")
     executable = program._compiled()
-    signature, given = program._given(executable.plan, arguments, recorded=True)
+    signature, given = program._given(executable.plan.arguments, arguments, recorded=True)
     executable.record(commands, *_by_name(signature, given))
 
 

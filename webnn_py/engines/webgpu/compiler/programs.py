@@ -19,7 +19,6 @@ from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 from webnn_py.engines.webgpu.program.needs import Offer, limits_of
 from webnn_py.engines.webgpu.program.plan import (
     Adapter,
-    Argument,
     BindingLayout,
     BindingType,
     BufferPlan,
@@ -168,12 +167,7 @@ class ProgramCompiler:
         self._evaluate = evaluate
         self._optimized: dict[Graph, Graph] = {}
         self._compiled: dict[tuple[Graph, Features], Compiled] = {}
-        self._tables = Tables()
-        self._arguments = tuple(
-            Argument(str(slot.name), slot.descriptor.data_type, slot.descriptor.shape, *access)
-            for slot in source.arguments
-            for access in [source.access(slot)]
-        )
+        self._arguments = source.described_arguments()
 
     def plan_for(self, offer: Offer) -> Plan:
         """The program for one device: the variant that it would take of the complete one.
@@ -181,12 +175,13 @@ class ProgramCompiler:
         Raises:
             NotSupportedError: A kernel would need more than WebGPU's default limits.
         """
-        if not offer.hardware:
-            return self._plan([self._variant("software", ())])
-        return self._plan([self._variant("hardware", offer.features)])
+        tables = Tables()
+        if offer.hardware:
+            return self._plan(tables, [self._variant(tables, "hardware", offer.features)])
+        return self._plan(tables, [self._variant(tables, "software", ())])
 
     def complete_plan(self) -> Plan:
-        """The program for all devices.
+        """The program for all devices; the same, whatever device this one has.
 
         It has variants for hardware, one for each set of features that changes the code, and one
         without features for software, which takes long to compile large kernels.
@@ -194,23 +189,23 @@ class ProgramCompiler:
         Raises:
             NotSupportedError: A kernel would need more than WebGPU's default limits.
         """
-        used = self._variant("hardware", FEATURES).features
+        used = self._variant(Tables(), "hardware", FEATURES).features
         optional = [name for name in FEATURES if name in used and name not in self._demanded]
+        tables = Tables()
         variants = [
-            self._variant("hardware", subset)
+            self._variant(tables, "hardware", subset)
             for count in range(len(optional), -1, -1)
             for subset in itertools.combinations(optional, count)
         ]
-        software = self._variant("software", ())
+        software = self._variant(tables, "software", ())
         least = variants[-1]
         if replace(software, adapter=least.adapter) == least:
             variants[-1] = replace(least, adapter="any")
         else:
             variants.append(software)
-        return self._plan(variants)
+        return self._plan(tables, variants)
 
-    def _plan(self, variants: Sequence[Variant]) -> Plan:
-        tables = self._tables
+    def _plan(self, tables: Tables, variants: Sequence[Variant]) -> Plan:
         return Plan(
             self._arguments, tuple(tables.shaders), tables.kernels, tuple(variants), tables.tensors
         )
@@ -221,17 +216,18 @@ class ProgramCompiler:
         steps = (step for step in self._source.steps if isinstance(step, KernelStep))
         return frozenset(name for step in steps for name in features_of(step.code))
 
-    def _variant(self, adapter: Adapter, offered: Collection[str]) -> Variant:
+    def _variant(self, tables: Tables, adapter: Adapter, offered: Collection[str]) -> Variant:
+        there = self._demanded.union(offered)
         features = Features(
-            f16="shader-f16" in offered,
-            int64="shader-int64" in offered,
+            f16="shader-f16" in there,
+            int64="shader-int64" in there,
             kind="cpu" if adapter == "software" else "gpu",
         )
-        lowering = _Lowering(self, self._tables, features)
+        lowering = _Lowering(self, tables, features)
         sections = [lowering.section(steps, repeat) for steps, repeat in self._source.sections]
         buffers, steps = lowering.finish(self._source.arguments)
         sizes = [buffer.size for buffer in buffers]
-        kernels, groups = self._tables.kernels, self._tables.workgroup_sizes
+        kernels, groups = tables.kernels, tables.workgroup_sizes
         return Variant(
             adapter,
             tuple(sorted(lowering.used | self._demanded)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
-from webnn_py.engines.webgpu.program.plan import Access
+from webnn_py.engines.webgpu.program.plan import Access, Argument
 from webnn_py.engines.webgpu.program.wgsl_interface import EntryPoint
 from webnn_py.ir import Array, Descriptor, Graph
 
@@ -80,12 +80,20 @@ class Source:
         """Every step, once for each section that it is in."""
         return [step for steps, _ in self.sections for step in steps]
 
-    def access(self, slot: Slot) -> tuple[Access, bool]:
-        """What the steps do with an argument, and whether the first of them only reads it.
+    def described_arguments(self) -> tuple[Argument, ...]:
+        """The arguments, and what the steps do with them.
 
         Raises:
-            ValidationError: None uses it.
+            ValidationError: One is used by no step.
         """
+        return tuple(
+            Argument(str(slot.name), slot.descriptor.data_type, slot.descriptor.shape, *access)
+            for slot in self.arguments
+            for access in [self._access(slot)]
+        )
+
+    def _access(self, slot: Slot) -> tuple[Access, bool]:
+        """What the steps do with an argument, and whether the first of them only reads it."""
         uses = [use for step in self.steps if (use := _use(step, slot)) is not None]
         if not uses:
             raise ValidationError(f"argument {shown(slot.name)} is used by no step")
