@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from webnn_py.passes.derived import Derivations, Derive, DerivedConstants, derive_anew
-from webnn_py.passes.pipeline import PIPELINE, Pass, Target, optimize, optimize_open, report
+from webnn_py.passes.pipeline import (
+    PIPELINE,
+    PRODUCTS,
+    Pass,
+    Target,
+    optimize,
+    optimize_open,
+    report,
+)
 
 __all__ = [
     "PIPELINE",
+    "PRODUCTS",
     "Derivations",
     "Derive",
     "DerivedConstants",

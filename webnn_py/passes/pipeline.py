@@ -13,6 +13,7 @@ from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
+from webnn_py.passes.pool_channels import pool_channels_by_products
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
@@ -33,6 +34,13 @@ PIPELINE: tuple[Pass, ...] = (
 )
 """Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
 and scaled products, hence the second round. No pass leaves dead nodes (see `Rewriter.run`)."""
+
+PRODUCTS: tuple[Pass, ...] = tuple(
+    added
+    for stage in PIPELINE
+    for added in ((pool_channels_by_products, stage) if stage is cancel_transposes else (stage,))
+)
+"""The passes for engines whose convolutions take less than walks through memory."""
 
 SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})
 """Passes for graphs with open dimensions, too."""
@@ -97,6 +105,7 @@ def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
 
 __all__ = [
     "PIPELINE",
+    "PRODUCTS",
     "Pass",
     "Target",
     "debug_level",

@@ -20,6 +20,7 @@ from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.ir import Array, Graph, Node, Shape, Value
 from webnn_py.memory.heap import give_back
+from webnn_py.passes import PRODUCTS
 
 BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 """It makes poolings of more padding than their kernels take."""
@@ -138,6 +139,7 @@ class OnnxRuntimeEngine(HostEngine):
     """
 
     name = "onnxruntime"
+    passes = PRODUCTS
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)

@@ -20,6 +20,7 @@ from webnn_py.engines.openvino.exact import INSTEAD, is_exact
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.memory.heap import give_back
+from webnn_py.passes import PRODUCTS
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Where OpenVINO looks for external data at an address: their offset."""
@@ -142,6 +143,7 @@ class OpenVinoEngine(HostEngine):
     """
 
     name = "openvino"
+    passes = PRODUCTS
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)

@@ -114,6 +114,9 @@ def local_response_normalization(
     shape = [x.shape[0], 1, x.shape[1] + size - 1, math.prod(x.shape[2:])]
     means = g.average_pool2d(g.reshape(squares, shape), window_dimensions=[size, 1])
     below = g.add(g.mul(g.reshape(means, list(x.shape)), float(alpha)), float(bias))
+    if beta == 0.75:  # as mostly: a power takes many times as long
+        root = g.sqrt(below)
+        return g.div(x, g.mul(root, g.sqrt(root)))
     return g.div(x, g.pow(below, float(beta)))
 
 
