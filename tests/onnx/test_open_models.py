@@ -85,6 +85,10 @@ def test_names_of_dimensions_are_those_of_the_model(cpu: MLContext) -> None:
     assert shapes(made, cpu)["z"] == ["z_0", "batch"]
     assert shapes(made, cpu, batch=4)["z"] == ["z_0", "4"]
     assert shapes(made, cpu, x=[3, "n", 2])["y"] == ["3", "_odd_name", "2"]
+    assert shapes(made, cpu, z_0=np.int64(2), _odd_name=5)["z"] == ["2", "batch"]
+    assert shapes(made, cpu, z=[None, 2], _odd_name=5) == {
+        "x": ["2", "5", "2"], "y": ["2", "5", "2"], "z": ["z_0", "2"]
+    }  # fmt: skip
 
 
 def test_input_shapes_fix_and_bound_what_is_open(cpu: MLContext) -> None:
@@ -98,6 +102,7 @@ def test_input_shapes_fix_and_bound_what_is_open(cpu: MLContext) -> None:
     for given, told in (
         ({"x": [3, 3]}, r"the model has \['batch', 2\]"),
         ({"x": 3}, "expected a list"),
+        ({"x": [1.5, 2]}, "got 1.5 among its dimensions"),
         ({"batch": "3"}, "expected a size or"),
         ({"bach": 3}, "no input or dimension 'bach'; it has x, batch; did you mean batch"),
     ):
@@ -143,6 +148,9 @@ def test_add_to_knows_the_sizes_of_what_it_is_given(cpu: MLContext) -> None:
     x = builder.input("mine", "float32", [2, "n"])
     found = add_to(builder, made, {"x": x})
     assert builder.build_sync(found).inputs["y"].shape == (x.shape[1],)
+    made = model([node("Add", ["x", "w"], ["s"])], {"x": [2], "w": [2]}, ["s"], {"w": np.ones(2)})
+    found = add_to(MLGraphBuilder(cpu), made, {"w": np.ones(2, np.float32)})
+    assert found["s"].shape == (2,)
 
 
 def test_what_numbers_must_decide_says_which(cpu: MLContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -56,11 +57,12 @@ class Inputs:
         texts = {name: _texts(value) for name, value in self._values.items()}
         names = {text for shape in texts.values() for text in shape or () if isinstance(text, str)}
         names |= {name for text in names for name in _names_in(text)}
+        spelled = {self._name(text): text for text in sorted(names)}
         for name, said in given.items():
             if name in self._values:
                 self._shapes[name] = _shape(name, said, texts[name])
-            elif name in names:
-                self._fix(name, said)
+            elif name in names or name in spelled:
+                self._fix(name if name in names else spelled[name], said)
             else:
                 known = [*self._values, *sorted(names)]
                 raise ValidationError(
@@ -81,8 +83,8 @@ class Inputs:
                 self._same[one.same[1]] = one.same[0]
 
     def _fix(self, name: str, said: Any) -> None:
-        if isinstance(said, int) and not isinstance(said, bool):
-            self._sizes[name] = said
+        if isinstance(said, numbers.Integral):
+            self._sizes[name] = int(said)
         elif isinstance(said, (tuple, list)) and len(said) == 2:
             self.bounds[self._name(name)] = (said[0], said[1])
         else:
@@ -112,30 +114,26 @@ class Inputs:
             raise ValidationError(
                 f"onnx: input {name!r} has no shape; give input_shapes={{{name!r}: [...]}}"
             )
-        return [self._size(name, axis, size) for axis, size in enumerate(shape)]
+        return [self._size(size) if isinstance(size, str) else size for size in shape]
 
     def made(self, name: str, shape: Sequence[int]) -> None:
         """An input has this shape: what the model calls its dimensions is known from here on."""
-        texts = self._shapes[name]
+        texts = self._shapes.get(name)
         if texts is not None and len(texts) == len(shape):
             self._learn(texts, shape)
 
     def _learn(self, texts: Sequence[int | str], shape: Sequence[Any]) -> None:
         for text, size in zip(texts, shape, strict=True):
-            if isinstance(text, str) and text and not isinstance(size, str) and size != -1:
+            if isinstance(text, str) and not isinstance(size, str):
                 self._sizes.setdefault(text, size)
 
-    def _size(self, name: str, axis: int, size: int | str) -> Any:
-        if size in ("", -1):
-            return self._name(f"{name}_{axis}")
-        if not isinstance(size, str):
-            return size
-        if size in self._sizes:
-            return self._sizes[size]
-        names = _names_in(size)
+    def _size(self, text: str) -> Any:
+        if text in self._sizes:
+            return self._sizes[text]
+        names = _names_in(text)
         if names and names <= self._sizes.keys():
-            return _value(ast.parse(size, mode="eval").body, self._sizes)
-        return self._name(size)
+            return _value(ast.parse(text, mode="eval").body, self._sizes)
+        return self._name(text)
 
     def _name(self, text: str) -> str:
         """What a builder calls a size: names must be identifiers there."""
@@ -153,12 +151,12 @@ class Inputs:
 
 
 def _texts(value: Any) -> list[int | str] | None:
-    """Numbers and names; "" for a dimension that has neither, None where there is no shape."""
+    """Numbers and names, made of the input's where a dimension has none; None without a shape."""
     own = value.type.tensor_type
     if not own.HasField("shape"):
         return None
     dims = [d.dim_value if d.HasField("dim_value") else str(d.dim_param) for d in own.shape.dim]
-    return ["" if dim == -1 else dim for dim in dims]
+    return [f"{value.name}_{i}" if dim in ("", -1) else dim for i, dim in enumerate(dims)]
 
 
 def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | str]:
@@ -166,14 +164,22 @@ def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | st
         raise ValidationError(
             f"onnx: input_shapes[{name!r}]: got {shown(said)}, expected a list of dimensions"
         )
-    shape = [size if isinstance(size, str) else int(size) for size in said]
+    shape: list[int | str] = []
+    for axis, size in enumerate(said):
+        if size is None or (isinstance(size, numbers.Integral) and size == -1):
+            size = f"{name}_{axis}"
+        elif not isinstance(size, (str, numbers.Integral)):
+            raise ValidationError(
+                f"onnx: input_shapes[{name!r}]: got {shown(size)} among its dimensions, expected a"
+                " size, the name of one, or -1"
+            )
+        shape.append(size if isinstance(size, str) else int(size))
     fits = texts is None or (
         len(shape) == len(texts)
         and all(isinstance(dim, str) or dim == size for dim, size in zip(texts, shape, strict=True))
     )
     if not fits:
-        has = [dim or "?" if isinstance(dim, str) else dim for dim in texts or ()]
-        raise ValidationError(f"onnx: input_shapes[{name!r}]: got {shape}, the model has {has}")
+        raise ValidationError(f"onnx: input_shapes[{name!r}]: got {shape}, the model has {texts}")
     return shape
 
 
