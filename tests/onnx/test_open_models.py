@@ -77,6 +77,57 @@ def shapes(made: onnx.ModelProto, context: MLContext, **given: Any) -> dict[str,
     return {name: [str(size) for size in value.shape] for name, value in graph.inputs.items()}
 
 
+RESIZED = [
+    ("nearest", kind, nearest, by)
+    for kind in ("half_pixel", "asymmetric", "align_corners")
+    for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    for by in (2.0, 1.5, "height")
+    if (kind, by) != ("align_corners", 1.5)  # where float32 decides between two elements
+] + [
+    (mode, kind, "floor", by)
+    for mode in ("linear", "cubic")
+    for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+    for by in (2.0, 0.5, "height")
+]
+
+
+@pytest.mark.parametrize("case", RESIZED, ids=lambda case: "-".join(map(str, case)))
+def test_resizing_of_open_dimensions(cpu: MLContext, case: tuple[str, str, str, Any]) -> None:
+    """To a multiple, or to another size of the input."""
+    mode, kind, nearest, by = case
+    resize = {"mode": mode, "coordinate_transformation_mode": kind, "nearest_mode": nearest}
+    if by == "height":
+        sizes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "order"], ["z"])]
+        nodes = [*sizes, node("Resize", ["x", "", "", "z"], ["y"], **resize)]
+        weights = {"order": np.asarray([0, 1, 3, 2])}
+    else:
+        nodes = [node("Resize", ["x", "", "f"], ["y"], **resize)]
+        weights = {"f": np.asarray([1, 1, by, by], np.float32)}
+    made = model(nodes, {"x": [1, 1, "height", "width"]}, ["y"], weights, opset=19)
+    made.ir_version = 9
+    graph = load(made, cpu)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for shape in ((1, 1, 4, 5), (1, 1, 8, 3)):
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        results = MLExecution(cpu).compute(graph, {"x": x})
+        np.testing.assert_allclose(results["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_turned_round(cpu: MLContext) -> None:
+    first, last = np.asarray([-1]), np.asarray([-(2**63) + 1])
+    weights = {"a": first, "z": last, "axis": np.asarray([1])}
+    made = model(
+        [node("Slice", ["x", "a", "z", "axis", "a"], ["y"])], {"x": [2, "n"]}, ["y"], weights
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    results = MLExecution(cpu).compute(load(made, cpu), {"x": x})
+    assert (results["y"] == x[:, ::-1]).all()
+
+
 def test_names_of_dimensions_are_those_of_the_model(cpu: MLContext) -> None:
     sums = [node("Add", ["x", "y"], ["s"]), node("Neg", ["z"], ["n"])]
     inputs = {"x": ["batch", "odd name", 2], "y": ["batch", "odd name", 2], "z": [None, "batch"]}

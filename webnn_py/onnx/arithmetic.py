@@ -21,7 +21,7 @@ from webnn_py.onnx.tensor import Array, Share, Tensor, UnmappableError, narrowin
 
 _TYPE = onnx.TensorProto
 _INTEGERS = (_TYPE.INT64, _TYPE.INT32)
-_FLOATS = (_TYPE.FLOAT, _TYPE.FLOAT16, _TYPE.DOUBLE)
+_FLOATS = (_TYPE.FLOAT, _TYPE.DOUBLE)  # float16 rounds sizes from 2048 on
 _MAX_ELEMENTS = 1024
 _MAX_DENOMINATOR = 1 << 10
 """With such fractions float32 calculates exactly, too, up to sizes of thousands."""
@@ -41,6 +41,7 @@ def _parts(value: Any) -> tuple[Any, int]:
 
 
 def _made(numerator: Any, denominator: int) -> Any:
+    """A fraction; the integer or dimension that it is, if it is one."""
     if denominator < 0:
         numerator, denominator = -numerator, -denominator
     whole = numerator // denominator
@@ -48,11 +49,8 @@ def _made(numerator: Any, denominator: int) -> Any:
         return whole
     if not 0 < denominator <= _MAX_DENOMINATOR:
         raise UndecidedError
-    return (
-        Share(numerator, denominator)
-        if is_dimension(numerator)
-        else Fraction(numerator, denominator)
-    )
+    kind = Share if is_dimension(numerator) else Fraction
+    return kind(numerator, denominator)
 
 
 def _aligned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -89,17 +87,15 @@ def _quotient(a: Any, b: Any) -> Any:
     return whole
 
 
-def _whole_quotient(a: Any, b: Any) -> Any:
-    """Of integers, towards zero: the floor where neither is negative."""
-    if a >= 0 and b >= 1:
-        return a // b
-    raise UndecidedError
+def _of_naturals(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A quotient or rest of integers, which ONNX rounds otherwise where one is negative."""
 
+    def combined(a: Any, b: Any) -> Any:
+        if a >= 0 and b >= 1:
+            return function(a, b)
+        raise UndecidedError
 
-def _remainder(a: Any, b: Any) -> Any:
-    if a >= 0 and b >= 1:
-        return a % b
-    raise UndecidedError
+    return combined
 
 
 def _floor(a: Any) -> Any:
@@ -155,7 +151,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Floor": _floor,
     "Ceil": lambda a: -_floor(_product(a, -1)),
 }
-_OF_INTEGERS = {"Div": _whole_quotient, "Mod": _remainder}
+_OF_INTEGERS = {"Div": _of_naturals(operator.floordiv), "Mod": _of_naturals(operator.mod)}
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "Equal": _aligned(equal),
     "Greater": _aligned(operator.gt),

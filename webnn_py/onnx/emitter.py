@@ -118,7 +118,7 @@ class Emitter:
             made: Tensor = self.div(above, float(size.denominator))
             return made
         if not is_dimension(size):
-            return of_array(np.asarray([float(size)]).astype(data_type))
+            return of_array(np.asarray([size], object).astype(data_type))
         low, high = size.bounds
         if -low > high:
             negative: Tensor = self.mul(self._number(-size, data_type), self._one(-1, data_type))

@@ -136,11 +136,11 @@ def _stretched(
     """One axis, whose sizes are open: the elements around are gathered and weighted."""
     old = x.shape[axis]
     numbers = g.places(new, axis, x.rank)
-    if mode == "nearest":
-        by = 1 if is_dimension(factor) or factor is None else factor
-        exact = by == int(by) and (kind, nearest_mode) == ("asymmetric", "floor")
-        if exact or (kind == "half_pixel" and by > 1 and by == int(by)):
-            return g.gather(x, _flat(g, g.div(numbers, g.size(int(by)))), axis=axis)
+    if mode == "nearest" and factor is not None and factor >= 1 and factor == int(factor):
+        # Each element is repeated so often; said in integers, which no division rounds.
+        rounds = nearest_mode.startswith("round")
+        if (kind, nearest_mode) == ("asymmetric", "floor") or (kind == "half_pixel" and rounds):
+            return g.gather(x, _flat(g, g.div(numbers, g.size(int(factor)))), axis=axis)
     count, size = (g.to(g.size(n), "float32") for n in (new, old))
     ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
     place = g.to(numbers, "float32")

@@ -22,7 +22,8 @@ def _place(place: Any, size: Any) -> Any:
 
 def _backwards(first: Any, last: Any, size: Any, step: int) -> tuple[Any, Any]:
     """Lowest place and number of places of a negative step."""
-    if first >= size - 1 and last < -size and step == -1:
+    high = span(size)[1]
+    if step == -1 and (first == -1 or first >= high - 1) and last < -high:
         return 0, size
     places = range(*slice(first, last, step).indices(size))
     if last < -size:
