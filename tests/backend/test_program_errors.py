@@ -170,6 +170,15 @@ CASES: dict[str, Case] = {
         ValidationError,
         r"@workgroup_size \[64, 1024, 1\]; this device allows \[",
     ),
+    "workgroup variables": (
+        lambda r: r.compute(
+            [r.y, r.x],
+            "var<workgroup> much: array<f32, 1000000>;"
+            + ACCUMULATE.replace("if (id", "much[0] = 1.0; if (id"),
+        ),
+        ValidationError,
+        "its workgroup variables take 4000000 bytes; this device's max-compute-workgroup-storage",
+    ),
     "feature": (
         lambda r: r.compute([r.y, r.x], "enable clip_distances;" + ACCUMULATE),
         NotSupportedError,

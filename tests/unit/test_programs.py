@@ -115,6 +115,28 @@ def test_an_entry_point_says_what_it_uses() -> None:
     assert count.invocations({}) == (16, 1, 1)
 
 
+SHARED = """
+const SIDE = 16u;
+const ROW = SIDE;
+struct Pair { a: f32, b: f32 }
+var<workgroup> tile: array<array<vec4<f32>, ROW>, 4>;  // 1024 bytes
+var<workgroup> sums: array<atomic<u32>, 3>;  // 12
+var<workgroup> frame: mat2x3f;  // 32
+var<workgroup> halves: array<vec3<f16>, 2>;  // 16
+var<workgroup> pairs: array<Pair, 64>;
+var<workgroup> unused: array<f32, 4096>;
+var<private> own: array<f32, 4096>;
+@compute @workgroup_size(64) fn main() {
+  tile[0][0] = vec4(own[0]); atomicStore(&sums[0], 1u); frame[0] = vec3f(); pairs[0].a = 1;
+  halves[0] = vec3<f16>();
+}
+"""
+
+
+def test_what_variables_of_workgroups_take() -> None:
+    assert read_module(SHARED).entry_point("main").workgroup_bytes == 1024 + 12 + 32 + 16
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

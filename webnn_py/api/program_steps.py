@@ -13,6 +13,7 @@ from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown, type_name
+from webnn_py.engines.webgpu.program.needs import Workgroup
 from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
 from webnn_py.engines.webgpu.program.source import GraphStep, KernelStep, Slot, Source
 from webnn_py.engines.webgpu.program.wgsl_interface import (
@@ -107,33 +108,36 @@ class Recorder:
         return resource._slot
 
     def check_device(
-        self,
-        what: str,
-        features: Collection[str],
-        invocations: Sequence[int | None],
-        workgroups: Sequence[int],
+        self, what: str, features: Collection[str], workgroup: Workgroup, workgroups: Sequence[int]
     ) -> None:
         """Check that the context's device can run a kernel.
 
         Raises:
             NotSupportedError: It lacks a feature.
-            ValidationError: There are more workgroups or invocations than it can run.
+            ValidationError: There are more or larger workgroups than it can run.
         """
+        limits = self._offer.limits
         lacking = [name for name in features if name not in self._offer.features]
         if lacking:
             raise NotSupportedError(f"{what}: the WGSL needs {lacking[0]}, which this device lacks")
-        most = self._offer.limits["maxComputeWorkgroupsPerDimension"]
+        most = limits["maxComputeWorkgroupsPerDimension"]
         if max(workgroups) > most:
             raise ValidationError(
                 f"{what}: workgroups {list(workgroups)}; this device's"
                 f" max-compute-workgroups-per-dimension is {most}"
             )
-        sizes = [1 if size is None else size for size in invocations]
-        bounds = [self._offer.limits[f"maxComputeWorkgroupSize{axis}"] for axis in "XYZ"]
-        total = self._offer.limits["maxComputeInvocationsPerWorkgroup"]
+        sizes = [1 if size is None else size for size in workgroup.size]
+        bounds = [limits[f"maxComputeWorkgroupSize{axis}"] for axis in "XYZ"]
+        total = limits["maxComputeInvocationsPerWorkgroup"]
         if math.prod(sizes) > total or any(s > b for s, b in zip(sizes, bounds, strict=True)):
             raise ValidationError(
                 f"{what}: @workgroup_size {sizes}; this device allows {bounds}, and {total} in all"
+            )
+        room = limits["maxComputeWorkgroupStorageSize"]
+        if workgroup.bytes > room:
+            raise ValidationError(
+                f"{what}: its workgroup variables take {workgroup.bytes} bytes; this device's"
+                f" max-compute-workgroup-storage-size is {room}"
             )
 
 
@@ -298,7 +302,8 @@ class MLProgramSequence(Suggesting):
         except ValidationError as error:
             raise ValidationError(f"{what}: {error}") from None
         groups = _workgroups(workgroups, what)
-        recorder.check_device(what, features_of(code), interface.invocations(values), groups)
+        workgroup = Workgroup(interface.invocations(values), interface.workgroup_bytes)
+        recorder.check_device(what, features_of(code), workgroup, groups)
         self._steps.append(KernelStep(code, name, interface, values, slots, groups))
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part, grid
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
-from webnn_py.engines.webgpu.program.needs import Offer, limits_of
+from webnn_py.engines.webgpu.program.needs import Offer, Workgroup, limits_of
 from webnn_py.engines.webgpu.program.plan import (
     Adapter,
     BindingLayout,
@@ -101,7 +101,7 @@ class Tables:
         self.tensors: dict[str, Array] = {}
         self._kernels: dict[tuple[Any, ...], int] = {}
         self._made: list[ProgramKernel] = []
-        self.workgroup_sizes: list[tuple[int | None, ...]] = []
+        self.workgroups: list[Workgroup] = []
         self._names: dict[tuple[int, str], str] = {}
         self._arrays: list[Array] = []  # which keeps their identities
 
@@ -118,7 +118,7 @@ class Tables:
         bindings: Sequence[tuple[int, BindingType]],
         sizes: Sequence[int],
         constants: Mapping[str, float],
-        workgroup_size: tuple[int | None, ...],
+        workgroup: Workgroup,
     ) -> int:
         """The number of a kernel that binds so many bytes at least."""
         shader = self.shaders.setdefault(code, len(self.shaders))
@@ -129,7 +129,7 @@ class Tables:
                 BindingLayout(*binding, size) for binding, size in zip(bindings, sizes, strict=True)
             )
             self._made.append(ProgramKernel(name, shader, entry_point, key[2], layouts))
-            self.workgroup_sizes.append(workgroup_size)
+            self.workgroups.append(workgroup)
             return number
         known = self._made[number]
         layouts = tuple(
@@ -227,7 +227,7 @@ class ProgramCompiler:
         sections = [lowering.section(steps, repeat) for steps, repeat in self._source.sections]
         buffers, steps = lowering.finish(self._source.arguments)
         sizes = [buffer.size for buffer in buffers]
-        kernels, groups = tables.kernels, tables.workgroup_sizes
+        kernels, groups = tables.kernels, tables.workgroups
         return Variant(
             adapter,
             tuple(sorted(lowering.used | self._demanded)),
@@ -296,7 +296,7 @@ class _Lowering:
             [(b.binding, "storage" if b.written else "read-only-storage") for b in used],
             [part.size for part in bound],
             step.constants,
-            step.interface.invocations(step.constants),
+            Workgroup(step.interface.invocations(step.constants), step.interface.workgroup_bytes),
         )
         self._dispatches.append(_Dispatch(kernel, bound, step.workgroups))
 
@@ -374,7 +374,7 @@ class _Lowering:
             list(enumerate(types)),
             [part.size for part in bound],
             {},
-            (None, None, None),  # within the limits that it was compiled for
+            Workgroup(),  # within the limits that it was compiled for
         )
         self._dispatches.append(_Dispatch(number, tuple(bound), kernel.workgroups, kernel.times))
 
@@ -394,7 +394,7 @@ class _Lowering:
                 [(0, "read-only-storage"), (1, "storage")],
                 [size, size],
                 {},
-                (COPY_WORKGROUP, 1, 1),
+                Workgroup((COPY_WORKGROUP, 1, 1)),
             )
             groups = grid(-(-size // (4 * COPY_WORKGROUP)), self._features.grid)
             self._dispatches.append(_Dispatch(kernel, bound, groups))

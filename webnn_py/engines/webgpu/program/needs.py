@@ -22,10 +22,23 @@ DEFAULT_LIMITS = {
 """What every WebGPU device has, by WebGPU's names; source: WebGPU, "Limits"."""
 
 
+@dataclass(frozen=True, slots=True)
+class Workgroup:
+    """A workgroup of a kernel.
+
+    Attributes:
+        size: Invocations along x, y and z; None where that is not known.
+        bytes: What its variables take.
+    """
+
+    size: tuple[int | None, ...] = (None, None, None)
+    bytes: int = 0
+
+
 def limits_of(
     arguments: Sequence[Argument],
     kernels: Sequence[ProgramKernel],
-    workgroup_sizes: Sequence[tuple[int | None, ...]] | None,
+    workgroups: Sequence[Workgroup] | None,
     buffers: Sequence[int],
     steps: Sequence[Step],
 ) -> dict[str, int]:
@@ -34,7 +47,7 @@ def limits_of(
     Args:
         arguments: The program's.
         kernels: The program's.
-        workgroup_sizes: Invocations along x, y and z of each kernel, where that is known.
+        workgroups: The workgroups of each kernel, where they are known.
         buffers: Bytes of the variant's own buffers.
         steps: The variant's.
     """
@@ -52,9 +65,11 @@ def limits_of(
         for place in storage:
             need("maxStorageBufferBindingSize", place.size)
         need("maxComputeWorkgroupsPerDimension", max(step.workgroups))
-        if workgroup_sizes is None:
+        if workgroups is None:
             continue
-        sizes = [1 if size is None else size for size in workgroup_sizes[step.kernel]]
+        group = workgroups[step.kernel]
+        need("maxComputeWorkgroupStorageSize", group.bytes)
+        sizes = [1 if size is None else size for size in group.size]
         for axis, size in zip("XYZ", sizes, strict=True):
             need(f"maxComputeWorkgroupSize{axis}", size)
         need("maxComputeInvocationsPerWorkgroup", sizes[0] * sizes[1] * sizes[2])

@@ -23,6 +23,9 @@ _TOKEN = re.compile(
 _COMMENT_END = re.compile(r"/\*|\*/")
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[iu]?")
 _OPEN, _CLOSE = "([{", ")]}"
+_SIZES = {"bool": 4, "f16": 2, "f32": 4, "i32": 4, "u32": 4, "i64": 8, "u64": 8}
+_SCALARS = {"f": 4, "h": 2, "i": 4, "u": 4}
+_VECTOR = re.compile(r"(?:vec|mat([234])x)([234])([fhiu]?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,14 @@ class EntryPoint:
         bindings: In the order of their numbers.
         overrides: By name.
         workgroup_size: Invocations along x, y and z: tokens of expressions.
+        workgroup_bytes: What its variables in the workgroup address space take, as far as that
+            can be told: types of the module's own count nothing.
     """
 
     bindings: tuple[StorageBinding, ...]
     overrides: Mapping[str, Override]
     workgroup_size: tuple[tuple[str, ...], ...]
+    workgroup_bytes: int = 0
 
     def invocations(self, constants: Mapping[str, float]) -> tuple[int | None, ...]:
         """The workgroup's size along x, y, z; None where that is no number or constant."""
@@ -166,7 +172,31 @@ class Module:
                     f"{one.name} and {other.name} are both @binding({one.binding}), and"
                     f" {name} uses both"
                 )
-        return EntryPoint(ordered, overrides, tuple(_parts(size)))
+        shared = [d for d in used if d.template[:1] == ("workgroup",)]
+        taken = sum(self._bytes(_type_of(variable.tokens)) for variable in shared)
+        return EntryPoint(ordered, overrides, tuple(_parts(size)), taken)
+
+    def _bytes(self, kind: tuple[str, ...]) -> int:
+        """Bytes of a type of WGSL's own; 0 for others, and for sizes that are no numbers."""
+        name, *rest = kind
+        arguments = list(_parts(tuple(rest[1:-1])))
+        if name == "array" and len(arguments) == 2:
+            return self._bytes(arguments[0]) * self._number(arguments[1])
+        if name == "atomic" and arguments:
+            return self._bytes(arguments[0])
+        if found := _VECTOR.fullmatch(name):
+            columns, rows, letter = found.groups()
+            scalar = _SCALARS.get(letter) or self._bytes(arguments[0] if arguments else ("",))
+            return int(columns or 1) * (4 if rows == "3" else int(rows)) * scalar
+        return _SIZES.get(name, 0)
+
+    def _number(self, tokens: tuple[str, ...]) -> int:
+        """A number, or a constant that is one; else 0."""
+        constant = self.declarations.get(tokens[0]) if len(tokens) == 1 else None
+        if constant is not None and constant.kind == "const":
+            return self._number(constant.tokens[constant.tokens.index("=") + 1 :])
+        found = _INTEGER.fullmatch("".join(tokens))
+        return int(found[1], 0) if found else 0
 
     def _reachable(self, name: str) -> list[_Declaration]:
         """A declaration, and those that it names, itself or by way of others."""
@@ -194,6 +224,11 @@ class Module:
         return StorageBinding(variable.name, binding, rest == ["read_write"])
 
 
+def _type_of(tokens: tuple[str, ...]) -> tuple[str, ...]:
+    """The type of a variable, from the tokens behind its name."""
+    return tokens[1:] if len(tokens) > 1 and tokens[0] == ":" else ("",)
+
+
 def _override(declaration: _Declaration) -> Override:
     number = declaration.attribute("id")
     key = declaration.name if number is None else str(number)
@@ -203,11 +238,11 @@ def _override(declaration: _Declaration) -> Override:
 
 
 def _parts(tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The arguments of an attribute, parted by commas that stand in no brackets."""
+    """The arguments of an attribute or template, parted by commas that stand in no brackets."""
     part: list[str] = []
     depth = 0
     for token in tokens:
-        depth += (token in _OPEN) - (token in _CLOSE)
+        depth += (token in "([{<") - (token in ")]}>")
         if token == "," and not depth:
             yield tuple(part)
             part = []
