@@ -240,7 +240,8 @@ def test_long_runs_are_submitted_in_pieces_on_hardware(
     results = program.run_sync({"x": X})["total"]
     wanted = 1 + expected_total(X, 301)
     np.testing.assert_allclose(results, wanted, rtol=1e-4, atol=1e-3)
-    assert len(submitted) > 4
+    in_pieces = len(submitted)
+    assert in_pieces > 6
     # Somebody else's commands may now come between the pieces.
     encoder = MLCommandEncoder(context)
     total = empty_buffer(context.device, 48)
@@ -248,4 +249,4 @@ def test_long_runs_are_submitted_in_pieces_on_hardware(
     encoder.finish()
     submitted.clear()
     program.run_sync({"x": X})
-    assert len(submitted) == 1
+    assert 0 < len(submitted) < in_pieces / 2
