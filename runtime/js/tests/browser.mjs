@@ -1,0 +1,82 @@
+// What the tests call in the browser: runs of programs, their bytes as base64.
+
+import { Program, ProgramFile } from "../webnn-program.mjs";
+
+const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = globalThis.GPUBufferUsage;
+const OFFSET = 256; // of arguments in buffers
+
+const encoded = (bytes) => {
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text);
+};
+const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const bytesOf = (array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+
+let device; // of all runs
+
+export async function load(url) {
+  const file = await ProgramFile.open(url);
+  if (!device) {
+    const adapter = await navigator.gpu.requestAdapter();
+    device = await adapter.requestDevice(file.deviceDescriptor(adapter));
+    device.onuncapturederror = ({ error }) => console.error(error.message);
+  }
+  return Program.load(device, file);
+}
+
+/** What some runs leave in what is written; inputs and results by name. */
+export async function run(url, inputs, runs) {
+  const program = await load(url);
+  const given = {};
+  for (const [name, text] of Object.entries(inputs)) given[name] = decoded(text).buffer;
+  let results = {};
+  for (let i = 0; i < runs; i++) results = await program.run(given);
+  program.destroy();
+  return Object.fromEntries(
+    Object.entries(results).map(([name, array]) => [
+      name,
+      encoded(array instanceof ArrayBuffer ? new Uint8Array(array) : bytesOf(array)),
+    ]),
+  );
+}
+
+/** The same for one run that is recorded into an encoder of our own, over parts of buffers. */
+export async function encode(url, inputs) {
+  const program = await load(url);
+  const encoder = device.createCommandEncoder();
+  const bindings = {};
+  const readable = {};
+  for (const { name, size } of program.arguments) {
+    const usage = STORAGE | COPY_SRC | COPY_DST;
+    const buffer = device.createBuffer({ size: OFFSET + size, usage });
+    const bytes = new Uint8Array(size);
+    bytes.set(decoded(inputs[name] ?? ""));
+    device.queue.writeBuffer(buffer, OFFSET, bytes);
+    bindings[name] = { buffer, offset: OFFSET };
+    readable[name] = device.createBuffer({ size, usage: MAP_READ | COPY_DST });
+  }
+  program.encode(encoder, bindings);
+  for (const { name, size } of program.arguments)
+    encoder.copyBufferToBuffer(bindings[name].buffer, OFFSET, readable[name], 0, size);
+  device.queue.submit([encoder.finish()]);
+  const results = {};
+  for (const { name, access, byteLength } of program.arguments) {
+    await readable[name].mapAsync(GPUMapMode.READ);
+    if (access !== "read")
+      results[name] = encoded(new Uint8Array(readable[name].getMappedRange(0), 0, byteLength));
+  }
+  program.destroy();
+  return results;
+}
+
+/** The error that a run ends with, its name first; `given` makes the arguments. */
+export async function refused(url, given = () => ({})) {
+  try {
+    const program = await load(url);
+    await program.run(given(device, program));
+  } catch (error) {
+    return `${error.name}: ${error.message}`;
+  }
+  return "";
+}
