@@ -94,9 +94,7 @@ class Page:
         for number, (x, y) in enumerate([*points, points[-1]]):
             kind = "mousePressed" if number == 0 else "mouseMoved"
             kind = "mouseReleased" if number == len(points) else kind
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self) -> bytes:
         """What the page looks like, a PNG."""

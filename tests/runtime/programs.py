@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sys
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import numpy as np
 from samples.models import digits, load_weights, super_resolution
 from tests.backend.program_cases import X, mixed
 from tests.graphs import build, normal
-from webnn_py import MLContext, MLGraphBuilder, MLOperand
+from tests.property.mutations import Mutations
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, ml
+from webnn_py.storage.archive import write_archive
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Case = tuple[Callable[[MLContext, Path], None], Arrays]
@@ -61,3 +67,41 @@ def run_by_python(context: MLContext, path: Path, inputs: Arrays, runs: int) -> 
     for _ in range(runs):
         results = program.run_sync(given)
     return results
+
+
+def changed(path: Path, change: Callable[[Any], None]) -> Path:
+    """A program whose document was changed."""
+    with zipfile.ZipFile(path) as archive:
+        document = json.loads(archive.read("program.json"))
+        weights = archive.read("weights.safetensors")
+    change(document)
+    target = path.with_suffix(".changed")
+    with open(target, "wb") as stream:
+        write_archive(
+            stream,
+            {"program.json": [json.dumps(document).encode()], "weights.safetensors": [weights]},
+        )
+    return target
+
+
+def broken(originals: Sequence[bytes], count: int) -> Iterator[bytes]:
+    """So many files with something wrong in them, the first ones the same for all counts."""
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        mutations = Mutations(originals[seed % len(originals)], rng, "program.json")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # zipfile's, of names that stand twice
+            yield mutations.draw()[1]
+
+
+def main(programs: Path, results: Path) -> None:
+    """Run all cases that are saved in a folder, once and three times, and save what they give."""
+    with ml.create_context_sync(device_type="gpu") as context:
+        for name, (_, inputs) in CASES.items():
+            for runs in (1, 3):
+                expected = run_by_python(context, programs / f"{name}.mlprogram", inputs, runs)
+                np.savez(results / f"{name} {runs}.npz", **expected)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -6,13 +6,10 @@ WEBNN_RANDOM_CASES is the number of broken files (300 if not set).
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
 import subprocess
-import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +22,8 @@ from samples.models import digits, load_weights
 from samples.mpm88 import first_positions, simulation
 from tests.backend.program_cases import X, mixed
 from tests.graphs import build
-from tests.property.mutations import Mutations
-from tests.runtime.programs import CASES, run_by_python
+from tests.runtime.programs import CASES, broken, changed, run_by_python
 from webnn_py import MLContext
-from webnn_py.storage.archive import write_archive
 
 CPP = Path(__file__).parents[2] / "runtime" / "cpp"
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
@@ -135,21 +130,6 @@ def test_the_same_bytes_as_python(
         assert files[key].read_bytes() == array.tobytes(), key
 
 
-def changed(path: Path, change: Callable[[Any], None]) -> Path:
-    """A program whose document was changed."""
-    with zipfile.ZipFile(path) as archive:
-        document = json.loads(archive.read("program.json"))
-        weights = archive.read("weights.safetensors")
-    change(document)
-    target = path.with_suffix(".changed")
-    with open(target, "wb") as stream:
-        write_archive(
-            stream,
-            {"program.json": [json.dumps(document).encode()], "weights.safetensors": [weights]},
-        )
-    return target
-
-
 @pytest.fixture
 def saved(gpu: MLContext, tmp_path: Path) -> Path:
     mixed(gpu).save(tmp_path / "mixed.mlprogram")
@@ -227,13 +207,8 @@ def test_broken_files_end_in_an_error(reader: Path, gpu: MLContext, tmp_path: Pa
         path = tmp_path / f"{name}.mlprogram"
         write(gpu, path)
         originals.append(path.read_bytes())
-    for seed in range(FILES):
-        rng = np.random.default_rng(seed)
-        mutations = Mutations(originals[seed % len(originals)], rng, "program.json")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # zipfile's, of names that stand twice
-            _, data = mutations.draw()
-        (folder / str(seed)).write_bytes(data)
+    for number, data in enumerate(broken(originals, FILES)):
+        (folder / str(number)).write_bytes(data)
     done = subprocess.run([str(reader), str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     read, refused = map(int, done.stdout.split())

@@ -80,3 +80,29 @@ export async function refused(url, given = () => ({})) {
   }
   return "";
 }
+
+/** Three runs begun at once, whose input is overwritten at once, and one without `total`. */
+export async function overlapping(url, values) {
+  const program = await load(url);
+  const x = new Float32Array(values);
+  const totals = [1, 2, 3].map((value) => new Float32Array(12).fill(value));
+  const pending = totals.map((total) => program.run({ x, total }));
+  pending.push(program.run({ x }));
+  x.fill(99);
+  const results = (await Promise.all(pending)).map(({ total }) => total);
+  const inPlace = totals.every((total, i) => total === results[i]);
+  return { inPlace, totals: results.map((total) => [...total]) };
+}
+
+/** A run over a buffer of the device, which it returns as it was given, and the values in it. */
+export async function onDevice(url, values) {
+  const program = await load(url);
+  const total = device.createBuffer({ size: 48, usage: STORAGE | COPY_SRC });
+  const result = await program.run({ x: new Float32Array(values), total });
+  const readable = device.createBuffer({ size: 48, usage: MAP_READ | COPY_DST });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(total, 0, readable, 0, 48);
+  device.queue.submit([encoder.finish()]);
+  await readable.mapAsync(GPUMapMode.READ);
+  return { same: result.total === total, total: [...new Float32Array(readable.getMappedRange())] };
+}

@@ -1,0 +1,256 @@
+"""The browser's runtime gives what Python gives, and refuses what is broken, in Chromium.
+
+WEBNN_RANDOM_CASES is the number of broken files (300 if not set).
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from samples.browser import PAGES, served
+from tests.backend.program_cases import X, expected_total
+from tests.conformance.compare import first_difference
+from tests.runtime.chromium import Page, chromium, find_chromium
+from tests.runtime.programs import CASES, Arrays, broken, changed, run_by_python
+from webnn_py import DataError, MLContext, NotSupportedError
+from webnn_py.engines.webgpu.program.file import read_program
+
+FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
+COMMAND = find_chromium()
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    COMMAND is None, reason="there is no Chromium; scripts/test.sh installs it where it may"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the browser finds at /files."""
+    return tmp_path_factory.mktemp("browser")
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[Page]:
+    assert COMMAND is not None
+    with served({"js": PAGES, "files": folder}) as address, chromium(COMMAND) as found:
+        found.open(f"{address}/js/tests/")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def programs(folder: Path, gpu: MLContext) -> Path:
+    """A folder of all cases, written on the context that tests run on."""
+    for name, (write, _) in CASES.items():
+        write(gpu, folder / f"{name}.mlprogram")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def same_driver(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Python makes of the cases on the driver that Chromium has."""
+    driver = swiftshader()
+    if driver is None:
+        pytest.skip("there is no SwiftShader for Python besides Chromium's own")
+    results = tmp_path_factory.mktemp("results")
+    subprocess.run(
+        [sys.executable, "-m", "tests.runtime.programs", str(programs), str(results)],
+        cwd=ROOT,
+        env=os.environ | {"VK_DRIVER_FILES": str(driver)},
+        check=True,
+    )
+    return results
+
+
+def swiftshader() -> Path | None:
+    places = Path("/usr/lib/chromium"), Path(sys.prefix) / "swiftshader"
+    found = (place / "vk_swiftshader_icd.json" for place in places)
+    return next((path for path in found if path.exists()), None)
+
+
+def call(page: Page, function: str, *arguments: object) -> Any:
+    code = "async (name, ...given) => (await import('/js/tests/browser.mjs'))[name](...given)"
+    return page.run(code, function, *arguments)
+
+
+def run(page: Page, name: str, inputs: Arrays, runs: Any) -> dict[str, bytes]:
+    given = {key: base64.b64encode(array.tobytes()).decode() for key, array in inputs.items()}
+    how = "encode" if runs == "encode" else "run"
+    results = call(page, how, f"/files/{name}.mlprogram", given, runs)
+    return {key: base64.b64decode(text) for key, text in results.items()}
+
+
+@pytest.mark.parametrize("runs", [1, 3, "encode"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bytes_as_python_on_the_same_driver(
+    page: Page, programs: Path, same_driver: Path, name: str, runs: Any
+) -> None:
+    expected = np.load(same_driver / f"{name} {1 if runs == 'encode' else runs}.npz")
+    got = run(page, name, CASES[name][1], runs)
+    assert got == {key: expected[key].tobytes() for key in expected}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_results_as_python_on_another_driver(
+    page: Page, programs: Path, gpu: MLContext, name: str
+) -> None:
+    inputs = CASES[name][1]
+    expected = run_by_python(gpu, programs / f"{name}.mlprogram", inputs, 1)
+    got = run(page, name, inputs, 1)
+    assert got.keys() == expected.keys()
+    for key, array in expected.items():
+        result = np.frombuffer(got[key], array.dtype).reshape(array.shape)
+        assert first_difference(result, array, "ATOL", 1e-6) is None
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a later version": (
+        lambda d: d.update(version=2),
+        "NotSupportedError: .*program.json: version 2 of the format; this reader knows 1",
+    ),
+    "a member too many": (
+        lambda d: d.update(more=1),
+        'DataError: .*program.json: member "more" is not expected here',
+    ),
+    "a fraction": (
+        lambda d: d["variants"][0]["steps"][0].update(times=1.0),
+        r"DataError: .*: variants\[0\].steps\[0\].times: got 1, expected an integer in 1\.\.",
+    ),
+    "an index": (
+        lambda d: d["variants"][0]["steps"][0].update(kernel=99),
+        r"DataError: .*: variants\[0\].steps\[0\].kernel: got 99, expected an integer in 0\.\.",
+    ),
+    "a place": (
+        lambda d: d["variants"][0]["steps"][0]["places"][0].update(size=1 << 20),
+        r"DataError: .*: variants\[0\].steps\[0\].places\[0\]: bytes 0\.\.1048576 of ",
+    ),
+    "a feature": (
+        lambda d: [v["features"].append("shader-f64") for v in d["variants"]],
+        "NotSupportedError: this device cannot run the program: variant 0 needs .*the feature",
+    ),
+    "a limit": (
+        lambda d: [v["limits"].update(maxBufferSize=1 << 40) for v in d["variants"]],
+        r"NotSupportedError: .*maxBufferSize of 1099511627776 \(it has \d+\)",
+    ),
+    "hardware": (
+        lambda d: [v.update(adapter="hardware") for v in d["variants"]],
+        r"NotSupportedError: .*needs a hardware adapter \(it has a software one\)",
+    ),
+    "code": (
+        lambda d: d["shaders"].__setitem__(slice(None), ["nonsense"] * len(d["shaders"])),
+        "OperationError: compiling the kernel '[^']+': line 1:1: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(page: Page, programs: Path, what: str) -> None:
+    change, message = REFUSED[what]
+    file = changed(programs / "steps.mlprogram", change)
+    error = call(page, "refused", f"/files/{file.name}")
+    assert re.match(message, error), error
+
+
+def test_a_file_that_is_not_there(page: Page) -> None:
+    assert call(page, "refused", "/files/no.mlprogram") == (
+        "ProgramError: /files/no.mlprogram: HTTP status 404"
+    )
+
+
+NO_MATCH: dict[str, tuple[str, str]] = {
+    "missing": ("() => ({})", "argument 'x': it is missing"),
+    "unknown": ("() => ({ z: 1 })", "argument 'z': the program has none of this name"),
+    "size": ("() => ({ x: new Float32Array(1) })", "argument 'x': 4 bytes, expected 128"),
+    "type": (
+        "() => ({ x: new Int32Array(32) })",
+        "argument 'x': got Int32Array, expected Float32Array, ArrayBuffer, GPUBuffer or"
+        " GPUBufferBinding",
+    ),
+    "usage": (
+        "(device) => ({ x: device.createBuffer({ size: 128, usage: 8 }) })",
+        "argument 'x': the buffer's usage lacks STORAGE",
+    ),
+    "offset": (
+        "(device) => { const buffer = device.createBuffer({ size: 256, usage: 128 });"
+        " return { x: { buffer, offset: 4 } } }",
+        "argument 'x': an offset of 4, expected a multiple of 256",
+    ),
+    "too small": (
+        "(device) => ({ x: device.createBuffer({ size: 64, usage: 128 }) })",
+        "argument 'x': 64 bytes from 0 of a buffer of 64, expected 128",
+    ),
+    "shared memory": (
+        "() => { const x = new Float32Array(32); return { x, total: x.subarray(4, 16) } }",
+        "argument 'total': it is written, and 'x' shares memory with it",
+    ),
+    "one buffer": (
+        "(device) => { const b = device.createBuffer({ size: 512, usage: 128 });"
+        " return { x: b, total: { buffer: b, offset: 256 } } }",
+        "argument 'total': it is written, and 'x' is in the same buffer",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NO_MATCH)
+def test_arguments_that_do_not_fit(page: Page, programs: Path, what: str) -> None:
+    given, message = NO_MATCH[what]
+    code = f"async (url) => (await import('/js/tests/browser.mjs')).refused(url, {given})"
+    error = page.run(code, "/files/in place.mlprogram")
+    assert error == f"ProgramError: {message}"
+
+
+def test_runs_overlap_and_write_in_place(page: Page, programs: Path) -> None:
+    """Arrays are read before `run` returns; a total that is left out begins as zeros."""
+    got = call(page, "overlapping", "/files/in place.mlprogram", X.reshape(-1).tolist())
+    assert got["inPlace"]
+    added = expected_total(X).reshape(-1)
+    np.testing.assert_allclose(got["totals"], [start + added for start in (1, 2, 3, 0)], 1e-6)
+
+
+def test_buffers_of_the_device_are_returned(page: Page, programs: Path) -> None:
+    got = call(page, "onDevice", "/files/in place.mlprogram", X.reshape(-1).tolist())
+    assert got["same"]
+    np.testing.assert_allclose(got["total"], expected_total(X).reshape(-1), 1e-6)
+
+
+def verdict(path: Path) -> str:
+    try:
+        read_program(path)
+    except (DataError, NotSupportedError) as error:
+        return type(error).__name__
+    return "read"
+
+
+def test_broken_files_are_read_as_by_python(page: Page, programs: Path, tmp_path: Path) -> None:
+    """Each is refused, with the same kind of error, or read by both; in Node.js too."""
+    expected, packed = [], bytearray()
+    originals = [(programs / f"{name}.mlprogram").read_bytes() for name in CASES]
+    for data in broken(originals, FILES):
+        path = tmp_path / "file"
+        path.write_bytes(data)
+        expected.append(verdict(path))
+        packed += len(data).to_bytes(4, "little") + data
+    (programs / "broken").write_bytes(packed)
+    code = """async (url) => {
+      const { verdicts } = await import("/js/tests/read.mjs");
+      return verdicts(new Uint8Array(await (await fetch(url)).arrayBuffer()));
+    }"""
+    assert page.run(code, "/files/broken") == expected
+    assert collections.Counter(expected)["DataError"] > 0.9 * FILES
+    if node := shutil.which("node"):
+        script = PAGES / "tests" / "read.mjs"
+        done = subprocess.run([node, script, programs / "broken"], capture_output=True, check=True)
+        assert json.loads(done.stdout) == expected
