@@ -121,6 +121,7 @@ BROKEN = {
     "local size": patched(22, b"\x03"),
     "local checksum": patched(14, bytes([GOOD[14] ^ 1])),
     "local extra": patched(28, b"\xff\xff"),
+    "extra field": patched(38, b"\xff\xff"),  # the length of the padding
     "size": patched(DIRECTORY + 20, b"\xff\xff\xff\x7f" * 2),
     "offset": patched(DIRECTORY + 42, b"\x01"),
     "name length": patched(DIRECTORY + 28, b"\xff\xff"),

@@ -267,8 +267,9 @@ class _Directory:
             )
 
     def _zip64(self, place: int, length: int) -> Iterator[int]:
-        """The sizes and offsets of 64 bits in an extra field."""
+        """The sizes and offsets of 64 bits in an extra field, all of which is checked."""
         end = place + length
+        found: list[int] = []
         while place + _EXTRA.size <= end:
             kind, size = _EXTRA.unpack_from(self._memory, place)
             place += _EXTRA.size
@@ -277,9 +278,10 @@ class _Directory:
                     place, f"an extra field has {size} bytes, {end - place} are there"
                 )
             if kind == _ZIP64_EXTRA:
-                for at in range(place, place + size - 7, 8):
-                    yield int.from_bytes(self._memory[at : at + 8], "little")
+                numbers = range(place, place + size - 7, 8)
+                found += [int.from_bytes(self._memory[at : at + 8], "little") for at in numbers]
             place += size
+        return iter(found)
 
 
 def write_archive(stream: BinaryIO, entries: Mapping[str, Parts]) -> None:
