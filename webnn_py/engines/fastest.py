@@ -26,8 +26,8 @@ Build = Callable[[Engine], tuple[T, Executable]]
 
 SECONDS = 0.5
 """How long the engines are measured for one graph, after a first run of each; without builds."""
-MOST_RUNS = 30
-"""Of each engine."""
+TURNS, RUNS = 12, 3
+"""Turns of each engine at most, and runs in each."""
 ALIKE = 0.01
 """How far results of engines may lie apart, to the largest number among them."""
 SHORT = 1e-4
@@ -135,14 +135,19 @@ def _alike(got: Array, wanted: Array) -> bool:
 
 
 def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
-    """Seconds of a run, in turn, so that a busy machine slows all alike."""
+    """Seconds of a run, in turn, so that a busy machine slows all alike.
+
+    The first run of a turn does not count: threads of the engine before may still spin.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + SECONDS
-    for _ in range(MOST_RUNS):
+    for _ in range(TURNS):
         for name, run in runs.items():
-            begin = time.perf_counter()
             run()
-            times[name].append(time.perf_counter() - begin)
+            for _ in range(RUNS):
+                begin = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - begin)
         if time.perf_counter() > end:
             break
     return {name: statistics.median(found) for name, found in times.items()}

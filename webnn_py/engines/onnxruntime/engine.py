@@ -18,7 +18,7 @@ from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph,
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, step_of, timed
-from webnn_py.ir import Array, Graph, Node, Shape, Value
+from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.heap import give_back
 from webnn_py.passes import PRODUCTS
 
@@ -59,10 +59,13 @@ class OnnxRuntimeExecutable(HostExecutable):
         )
         forks.leave_in_child(self._session)
         give_back(lowered.external.values())
-        self._inputs = list(zip(names.inputs, map(_bound_as, graph.inputs), strict=True))
-        results = [value for _, value in graph.outputs]
-        self._outputs = list(zip(names.outputs, map(_bound_as, results), strict=True))
-        self.any_memory = sum(v.byte_length for v in (*graph.inputs, *results)) <= SMALL
+        values = [*graph.inputs, *(value for _, value in graph.outputs)]
+        self._ends = [
+            (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
+            for name, value in zip((*names.inputs, *names.outputs), values, strict=True)
+        ]
+        self._input_count = len(graph.inputs)
+        self.any_memory = sum(value.byte_length for value in values) <= SMALL
         self._local = threading.local()
         self._listing = str(graph)
         self._nodes = graph.nodes
@@ -75,12 +78,17 @@ class OnnxRuntimeExecutable(HostExecutable):
         if self.any_memory:
             self._run_on_copies(inputs, outputs)
             return
-        places = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
-        if getattr(self._local, "places", None) != places:
-            self._local.places = None
-            self._local.binding = self._bound(places)
-            self._local.places = places
-        self._session.run_with_iobinding(self._local.binding)
+        local: Any = self._local
+        if not hasattr(local, "binding"):
+            local.binding = self._session.io_binding()
+            local.places = [None] * len(self._ends)
+        for i, array in enumerate((*inputs, *outputs)):
+            place = array.__array_interface__["data"][0]
+            if place != local.places[i]:
+                local.places[i] = None
+                self._bind(local.binding, i, place)
+                local.places[i] = place
+        self._session.run_with_iobinding(local.binding)
 
     def _run_on_copies(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         try:
@@ -98,20 +106,16 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def _new_copies(self) -> tuple[Any, list[Array], list[Array]]:
         """Arrays of this thread's own, and what binds them."""
-        sources, targets = (
-            [np.empty(shape, dtype) for _, (dtype, shape) in ends]
-            for ends in (self._inputs, self._outputs)
-        )
-        return self._bound([array.ctypes.data for array in (*sources, *targets)]), sources, targets
-
-    def _bound(self, places: Sequence[int]) -> Any:
+        arrays = [np.empty(shape, dtype) for _, dtype, shape in self._ends]
         binding = self._session.io_binding()
-        count = len(self._inputs)
-        for (name, (dtype, shape)), place in zip(self._inputs, places[:count], strict=True):
-            binding.bind_input(name, "cpu", 0, dtype, shape, place)
-        for (name, (dtype, shape)), place in zip(self._outputs, places[count:], strict=True):
-            binding.bind_output(name, "cpu", 0, dtype, shape, place)
-        return binding
+        for i, array in enumerate(arrays):
+            self._bind(binding, i, array.ctypes.data)
+        return binding, arrays[: self._input_count], arrays[self._input_count :]
+
+    def _bind(self, binding: Any, number: int, place: int) -> None:
+        name, dtype, shape = self._ends[number]
+        bind = binding.bind_input if number < self._input_count else binding.bind_output
+        bind(name, "cpu", 0, dtype, shape, place)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
         """All as one step."""
@@ -121,10 +125,6 @@ class OnnxRuntimeExecutable(HostExecutable):
     def describe(self) -> str:
         """The graph's listing."""
         return self._listing
-
-
-def _bound_as(value: Value) -> tuple[np.dtype[Any], Shape]:
-    return dtypes.DTYPES[value.data_type].numpy, value.shape
 
 
 class OnnxRuntimeEngine(HostEngine):

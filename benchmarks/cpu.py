@@ -1,0 +1,182 @@
+"""Models and operators on a CPU: our engines, ONNX Runtime and OpenVINO called directly, pywebnn.
+
+    python -m benchmarks cpu [--cases relu resnet50] [--rounds 9] [--json FILE] [--plot FILE]
+    python -m benchmarks cpu --from-json FILE --plot FILE       # draw it elsewhere
+
+Milliseconds of a run, medians; ratios to ONNX Runtime are medians of the rounds' ratios. All peers
+run the same ONNX model, in turn: a turn is one run that is not counted, as threads of the one
+before may still spin, and then several. Results are compared. `build` is from the model in memory
+to what can run, `fastest` with its measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.cpu_peers import ORT, Run, peers
+from benchmarks.models import ENCODER, LIGHT, model
+from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
+from webnn_py import MLGraphBuilder, MLOperand, ml
+from webnn_py.onnx import to_onnx
+
+Array = np.ndarray[Any, Any]
+SECONDS = 0.03
+"""Of one peer's turn, about; but at least two runs."""
+MOST_RUNS = 200
+
+
+def built(record: Callable[[MLGraphBuilder], MLOperand]) -> onnx.ModelProto:
+    """A graph as a model."""
+    with ml.create_context_sync(engine="reference") as context:
+        b = MLGraphBuilder(context)
+        return to_onnx(b.build_sync({"y": record(b)}))
+
+
+def floats(b: MLGraphBuilder, *shape: int) -> MLOperand:
+    return b.constant(np.random.default_rng(0).normal(0, 0.1, shape).astype(np.float32))
+
+
+OPERATORS: dict[str, Callable[[MLGraphBuilder], MLOperand]] = {
+    "relu, 4 floats": lambda b: b.relu(b.input("x", "float32", [4])),
+    "softmax 64x1024": lambda b: b.softmax(b.input("x", "float32", [64, 1024]), 1),
+    "layer norm 512x768": lambda b: b.layer_normalization(
+        b.input("x", "float32", [512, 768]), scale=floats(b, 768), bias=floats(b, 768), axes=[1]
+    ),
+    "conv 3x3 64, 56x56": lambda b: b.conv2d(
+        b.input("x", "float32", [1, 64, 56, 56]), floats(b, 64, 64, 3, 3), padding=[1, 1, 1, 1]
+    ),
+    "depthwise 3x3 144, 56x56": lambda b: b.conv2d(
+        b.input("x", "float32", [1, 144, 56, 56]),
+        floats(b, 144, 1, 3, 3),
+        padding=[1, 1, 1, 1],
+        groups=144,
+    ),
+    "matmul 1024": lambda b: b.matmul(b.input("x", "float32", [1024, 1024]), floats(b, 1024, 1024)),
+}
+CASES: dict[str, Callable[[], onnx.ModelProto]] = {
+    **{name: functools.partial(built, record) for name, record in OPERATORS.items()},
+    **{name: functools.partial(model, name) for name in (ENCODER, *LIGHT)},
+}
+
+
+def turn(run: Run) -> float:
+    """Seconds of a run, the median of a turn's."""
+    run()
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < 2 or (time.perf_counter() < end and len(times) < MOST_RUNS):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def measure(name: str, rounds: int, threads: int | None, reference: bool) -> Figures:
+    """One row: milliseconds, ratios and build times by peer; None where a peer fails."""
+    given = CASES[name]()
+    runs: dict[str, Run] = {}
+    row: Figures = {"case": name, "ms": {}, "ratio": {}, "build": {}, "failed": {}}
+    wanted: Array | None = None
+    for peer, load in peers(reference)[0].items():
+        begin = time.perf_counter()
+        try:
+            run = load(given, threads)
+            row["build"][peer] = (time.perf_counter() - begin) * 1e3
+            got = run()
+            wanted = got if wanted is None else wanted
+            apart = float(np.abs(got - wanted).max() / np.abs(wanted).max())
+        except Exception as error:  # whatever a peer raises
+            row["failed"][peer] = f"{type(error).__name__}: {error}"[:200]
+            continue
+        if apart < 1e-2:
+            runs[peer] = run
+        else:
+            row["failed"][peer] = f"its result is {apart:.2g} apart"
+    taken = interleaved({peer: functools.partial(turn, run) for peer, run in runs.items()}, rounds)
+    for peer, seconds in taken.items():
+        row["ms"][peer] = statistics.median(seconds) * 1e3
+        row["ratio"][peer] = ratio(seconds, taken[ORT])
+    return row
+
+
+def report(figures: Figures) -> None:
+    """Print the tables."""
+    names = list(dict.fromkeys(peer for row in figures["rows"] for peer in row["build"]))
+    for title, key in (
+        ("milliseconds", "ms"),
+        (f"ratio to {ORT}", "ratio"),
+        ("milliseconds to build", "build"),
+    ):
+        rows = [[row["case"], *(row[key].get(n) for n in names)] for row in figures["rows"]]
+        show(title, ["case", *names], rows)
+    for row in figures["rows"]:
+        for peer, why in row["failed"].items():
+            print(f"{row['case']}, {peer}: {why}")
+    print(*figures["notes"], sep="\n")
+
+
+def plot(figures: Figures, path: Path) -> None:
+    """Draw the ratios; what `path` ends in says in which format."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        sys.exit("the plot needs matplotlib: pip install 'webnn-py[bench]', then --from-json")
+    rows: list[Mapping[str, Any]] = figures["rows"]
+    names = [n for n in dict.fromkeys(n for row in rows for n in row["ratio"]) if n != ORT]
+    drawing = Figure(figsize=(8, 0.6 + 0.5 * len(rows)), layout="constrained")
+    axes = drawing.add_subplot()
+    height = 0.8 / max(len(names), 1)
+    for number, name in enumerate(names):
+        places = [place + (number + 0.5) * height - 0.4 for place in range(len(rows))]
+        axes.barh(places, [row["ratio"].get(name, 0) for row in rows], height, label=name)
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"time, as a multiple of {ORT}'s (less is better)")
+    axes.set_title(f"{figures['machine']['cores']} cores")
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=120)
+
+
+def main(arguments: list[str] | None = None) -> Figures:
+    """Measure or read, print, write, draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cases", nargs="+", default=list(CASES), metavar="CASE", choices=CASES)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, help="of each run; else as many as each takes")
+    parser.add_argument("--reference", action="store_true", help="the reference engine, too")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--plot", type=Path, help="draw the ratios there (.svg, .png)")
+    parser.add_argument("--from-json", type=Path, help="read the figures, measure nothing")
+    options = parser.parse_args(arguments)
+    if options.from_json is not None:
+        figures: Figures = json.loads(options.from_json.read_text())
+    else:
+        notes = peers(options.reference)[1]
+        rows = []
+        for name in options.cases:
+            rows.append(measure(name, options.rounds, options.threads, options.reference))
+            print(name, {k: round(v, 3) for k, v in rows[-1]["ratio"].items()}, flush=True)
+        figures = {"machine": machine(), "threads": options.threads, "notes": notes, "rows": rows}
+        write_json(options.json, figures)
+    report(figures)
+    if options.plot is not None:
+        plot(figures, options.plot)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

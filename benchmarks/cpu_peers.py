@@ -1,0 +1,100 @@
+"""Who runs the same ONNX models on a CPU: our engines, ONNX Runtime, OpenVINO, pywebnn."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+import webnn_py.onnx
+from benchmarks.models import inputs_of
+from webnn_py import MLExecution, ml
+from webnn_py.engines.registry import FALLBACK, FAST, default_engine
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[], Array]
+Load = Callable[[onnx.ModelProto, int | None], Run]
+"""Makes a model ready for so many threads; what it gives runs it and returns the first result."""
+
+ORT = "onnxruntime, directly"
+OPENVINO = "openvino, directly"
+PYWEBNN = "pywebnn"
+
+
+def ours(engine: str) -> Load:
+    """One of our engines."""
+
+    def load(model: onnx.ModelProto, threads: int | None) -> Run:
+        told = {} if threads is None or engine == FALLBACK else {"threads": threads}
+        context = ml.create_context_sync(engine=engine, engine_options=told)
+        graph, execution = webnn_py.onnx.load(model, context), MLExecution(context)
+        inputs = inputs_of(model)
+        first = next(iter(graph.outputs))
+        return lambda: execution.compute(graph, inputs)[first]
+
+    return load
+
+
+def load_onnxruntime(model: onnx.ModelProto, threads: int | None) -> Run:
+    """As its documentation has it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or 0
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    inputs = inputs_of(model)
+    return lambda: np.asarray(session.run(None, inputs)[0])
+
+
+def load_openvino(model: onnx.ModelProto, threads: int | None) -> Run:
+    """A request of its own, inferred in place."""
+    from webnn_py.engines.openvino.library import openvino
+
+    core = openvino.Core()
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    if threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = str(threads)
+    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings)
+    request, inputs = compiled.create_infer_request(), inputs_of(model)
+    first = compiled.outputs[0]
+    return lambda: np.asarray(request.infer(inputs)[first])
+
+
+def load_pywebnn(model: onnx.ModelProto, threads: int | None) -> Run:
+    """By its importer of ONNX models; it has as many threads as it likes."""
+    import webnn
+
+    context = webnn.ML().create_context(device_type="cpu")
+    graph = webnn.MLGraph.from_onnx(model.SerializeToString())
+    inputs = inputs_of(model)
+    return lambda: np.asarray(next(iter(context.compute(graph, inputs).values())))
+
+
+def peers(reference: bool = False) -> tuple[Mapping[str, Load], list[str]]:
+    """Those that are installed, ONNX Runtime first, and notes on the others.
+
+    Args:
+        reference: Ours too, which takes its time.
+    """
+    found: dict[str, Load] = {ORT: load_onnxruntime}
+    notes = []
+    if importlib.util.find_spec("openvino") is not None:
+        found[OPENVINO] = load_openvino
+    names = ["fastest", *FAST, *([FALLBACK] if reference else [])]
+    found |= {name: ours(name) for name in names if name in (*installed(), "fastest", FALLBACK)}
+    if importlib.util.find_spec("webnn") is not None:
+        found[PYWEBNN] = load_pywebnn
+    else:
+        notes.append("pywebnn is not installed (it has wheels for Python 3.12): left out")
+    return found, [*notes, f'engine="auto" is {default_engine()}']
+
+
+def installed() -> list[str]:
+    """Engines of ours that can be had."""
+    return [name for name in FAST if importlib.util.find_spec(name) is not None]
