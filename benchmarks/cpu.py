@@ -144,7 +144,7 @@ def plot(figures: Figures, path: Path) -> None:
     axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
     axes.invert_yaxis()
-    axes.set_xlabel(f"time, as a multiple of {ORT}'s (less is better)")
+    axes.set_xlabel("time, as a multiple of ONNX Runtime's called directly (less is better)")
     axes.set_title(f"{figures['machine']['cores']} cores")
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
