@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -93,10 +95,27 @@ def gpu() -> Iterator[MLContext]:
         yield context
 
 
-@pytest.fixture(params=["cpu", "gpu"])
+KINDS: dict[str, dict[str, Any]] = {
+    "cpu": {"device_type": "cpu"},
+    "reference": {"engine": "reference"},
+    "openvino": {"engine": "openvino"},
+    "gpu": {"device_type": "gpu"},
+}
+
+
+@contextlib.contextmanager
+def context_of(request: pytest.FixtureRequest, options: dict[str, Any]) -> Iterator[MLContext]:
+    """A context of a kind; skips where there is none."""
+    if options.get("device_type") == "gpu":
+        request.getfixturevalue("gpu")
+    elif options.get("engine") == "openvino":
+        pytest.importorskip("openvino")
+    with ml.create_context_sync(**options) as context:
+        yield context
+
+
+@pytest.fixture(params=list(KINDS))
 def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
-    """A context of each kind that the test may destroy."""
-    if request.param == "gpu":
-        request.getfixturevalue("gpu")  # skips where there is none
-    with ml.create_context_sync(device_type=request.param) as context:
+    """A context of each kind, and of each engine on the CPU, that the test may destroy."""
+    with context_of(request, KINDS[request.param]) as context:
         yield context

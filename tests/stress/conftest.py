@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from webnn_py import MLContext, ml
+from tests.conftest import KINDS, context_of
+from webnn_py import MLContext
 
-KINDS = {
-    "cpu": {"device_type": "cpu"},
-    "several": {"device_type": "cpu", "workers": 4},
-    "gpu": {"device_type": "gpu"},
-}
+SEVERAL = {"several": {"device_type": "cpu", "workers": 4}}
 
 
 @pytest.fixture(autouse=True)
@@ -26,11 +22,8 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-@pytest.fixture(params=list(KINDS))
+@pytest.fixture(params=[*KINDS, *SEVERAL])
 def own(request: pytest.FixtureRequest) -> Iterator[MLContext]:
     """A context of each kind, and a CPU context of several threads, that the test may destroy."""
-    if request.param == "gpu":
-        request.getfixturevalue("gpu")  # skips where there is none
-    options: Any = KINDS[request.param]
-    with ml.create_context_sync(**options) as context:
+    with context_of(request, (KINDS | SEVERAL)[request.param]) as context:
         yield context
