@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ ALIKE = 0.01
 SHORT = 1e-4
 """Seconds of a run; up to these NumPy may be as fast as an engine that starts threads."""
 KIND = "engines"
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 class FastestEngine(HostEngine):
@@ -44,6 +46,7 @@ class FastestEngine(HostEngine):
         engines: At least one, each trusted more than the ones after it.
         small: Engines that are tried as well where runs are short.
         anew: Measure what is remembered, too.
+        options: What the engines were told: what is remembered holds for these.
 
     Attributes:
         name: "fastest", and when a graph was built the name of its engine.
@@ -53,23 +56,29 @@ class FastestEngine(HostEngine):
     name = "fastest"
 
     def __init__(
-        self, engines: Sequence[Engine], small: Sequence[Engine] = (), anew: bool = False
+        self,
+        engines: Sequence[Engine],
+        small: Sequence[Engine] = (),
+        anew: bool = False,
+        options: Mapping[str, Any] = NO_OPTIONS,
     ) -> None:
         self._engines = tuple(engines)
         self._small = tuple(small)
         self._anew = anew
+        self._options = options
         self.medians: Mapping[str, float] = {}
 
     def pick(self, recipe: Graph, build: Build[T]) -> tuple[T, Executable]:
         """The graph built by the engine that is the fastest for it."""
         engines = {engine.name: engine for engine in (*self._engines, *self._small)}
-        key = f"{_machine()}\n{list(engines)}\n{recipe}"
+        key = f"{_machine()}\n{list(engines)} {dict(self._options)}\n{recipe}"
         built: dict[str, tuple[T, Executable]] = {}
-        self.medians = {} if self._anew else _known(key, engines)
-        if not self.medians:
-            built, self.medians = self._measured(recipe, build)
-            cache.remember(KIND, key, json.dumps(dict(self.medians)))
-        self.name = name = min(self.medians, key=self.medians.__getitem__)
+        medians = {} if self._anew else _known(key, engines)
+        if not medians:
+            built, medians = self._measured(recipe, build)
+            cache.remember(KIND, key, json.dumps(medians))
+        name = min(medians, key=medians.__getitem__)
+        self.name, self.medians = name, medians
         return built.get(name) or build(engines[name])
 
     def _measured(
@@ -153,7 +162,7 @@ def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def _known(key: str, engines: Container[str]) -> Mapping[str, float]:
+def _known(key: str, engines: Container[str]) -> dict[str, float]:
     """What was measured before; nothing where that is damaged."""
     try:
         found: Any = json.loads(cache.recall(KIND, key) or "{}")

@@ -193,7 +193,7 @@ def fastest_engine(options: Mapping[str, Any], anew: bool = False) -> FastestEng
     there = [name for name in FAST if _OWN[name].installed]
     small = [make_engine(FALLBACK, {} if there else options)]
     engines = [make_engine(name, options) for name in there]
-    return FastestEngine(engines or small, small if engines else (), anew)
+    return FastestEngine(engines or small, small if engines else (), anew, options)
 
 
 @functools.cache

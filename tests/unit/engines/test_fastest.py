@@ -86,6 +86,14 @@ def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
     assert len(remembered(folder)) == 1
 
 
+def test_other_options_are_measured_on_their_own(folder: Path) -> None:
+    for threads in (1, 2, 1):
+        engine = FastestEngine([Slow("one", 0)], options={"threads": threads})
+        with context_on(engine) as context:
+            product(context)
+    assert len(remembered(folder)) == 2
+
+
 def test_other_graphs_are_measured_on_their_own(folder: Path) -> None:
     with context_on(FastestEngine([Slow("one", 0), Slow("two", 0.1)])) as context:
         product(context)
