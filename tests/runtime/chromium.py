@@ -21,8 +21,11 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
-    *("--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--hide-scrollbars"),
+    *("--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--window-size=1000,800"),
     *("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"),
+    # Without these, what WebGPU draws on a canvas has no way to the page.
+    *("--use-angle=swiftshader", "--enable-unsafe-swiftshader"),
+    *("--enable-features=Vulkan", "--use-vulkan=swiftshader"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--no-first-run", "--disable-quic", "--disable-dev-shm-usage"),
 )
@@ -88,6 +91,16 @@ class Page:
         )
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until a function of JavaScript gives true."""
+        self.run(f"""async () => {{
+            const end = performance.now() + {1000 * LONG / 2};
+            while (!({condition})()) {{
+                if (performance.now() > end) throw new Error(document.body.innerText);
+                await new Promise(requestAnimationFrame);
+            }}
+        }}""")
 
     def draw(self, points: list[tuple[float, float]]) -> None:
         """Move the mouse along some points of the page, its button pressed."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import io
 import json
 import os
 import re
@@ -19,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from samples.browser import PAGES, served
+from samples.browser import PAGES, save_programs, served
 from tests.backend.program_cases import X, expected_total
 from tests.conformance.compare import first_difference
 from tests.runtime.chromium import Page, chromium, find_chromium
@@ -84,6 +86,30 @@ def swiftshader() -> Path | None:
 def call(page: Page, function: str, *arguments: object) -> Any:
     code = "async (name, ...given) => (await import('/js/tests/browser.mjs'))[name](...given)"
     return page.run(code, function, *arguments)
+
+
+DRAWN = {
+    1: [(0.4, 0.3), (0.55, 0.1), (0.55, 0.9)],
+    2: [
+        (0.25, 0.3),
+        (0.35, 0.15),
+        (0.6, 0.12),
+        (0.75, 0.3),
+        (0.6, 0.55),
+        (0.25, 0.88),
+        (0.8, 0.88),
+    ],
+    3: [
+        (0.25, 0.15),
+        (0.6, 0.12),
+        (0.75, 0.3),
+        (0.5, 0.48),
+        (0.75, 0.65),
+        (0.6, 0.88),
+        (0.25, 0.85),
+    ],
+}
+"""Points along a digit, from 0 to 1, down and to the right."""
 
 
 def run(page: Page, name: str, inputs: Arrays, runs: Any) -> dict[str, bytes]:
@@ -224,6 +250,40 @@ def test_buffers_of_the_device_are_returned(page: Page, programs: Path) -> None:
     got = call(page, "onDevice", "/files/in place.mlprogram", X.reshape(-1).tolist())
     assert got["same"]
     np.testing.assert_allclose(got["total"], expected_total(X).reshape(-1), 1e-6)
+
+
+def test_a_device_that_is_lost(page: Page, programs: Path) -> None:
+    error = call(page, "lost", "/files/in place.mlprogram", X.reshape(-1).tolist())
+    assert error.startswith("OperationError: running a program: "), error
+
+
+def place_of(page: Page, element: str) -> tuple[float, float, float]:
+    """Left, top and width of an element."""
+    code = "(id) => { const r = document.getElementById(id).getBoundingClientRect();"
+    left, top, width = page.run(code + " return [r.x, r.y, r.width] }", element)
+    return left, top, width
+
+
+def test_the_demo(gpu: MLContext, tmp_path: Path) -> None:
+    """Digits are classified as they are drawn, and the liquid moves."""
+    save_programs(gpu, tmp_path)
+    folders = {"js": PAGES, "programs": tmp_path}
+    assert COMMAND is not None
+    with served(folders) as address, chromium(COMMAND) as page:
+        page.open(f"{address}/js/demo/index.html")
+        shown = "() => document.getElementById('%s').textContent"
+        page.wait_for("() => document.getElementById('rate').textContent !== ''")
+        left, top, size = place_of(page, "paper")
+        for digit, points in DRAWN.items():
+            page.run("() => document.getElementById('wipe').click()")
+            page.draw([(left + x * size, top + y * size) for x, y in points])
+            page.wait_for(f"() => document.getElementById('scores').dataset.digit === '{digit}'")
+        assert page.run(shown % "error") == ""
+        assert "frames a second" in page.run(shown % "rate")
+        picture = np.asarray(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        left, top, size = place_of(page, "water")
+        water = picture[int(top) : int(top + size), int(left) : int(left + size), 2] > 150
+        assert 0.02 < water.mean() < 0.5
 
 
 def verdict(path: Path) -> str:

@@ -106,3 +106,17 @@ export async function onDevice(url, values) {
   await readable.mapAsync(GPUMapMode.READ);
   return { same: result.total === total, total: [...new Float32Array(readable.getMappedRange())] };
 }
+
+/** What a run says on a device that is gone. */
+export async function lost(url, values) {
+  const adapter = await navigator.gpu.requestAdapter();
+  const gone = await adapter.requestDevice();
+  const program = await Program.load(gone, url);
+  gone.destroy();
+  try {
+    await program.run({ x: new Float32Array(values) });
+  } catch (error) {
+    return `${error.name}: ${error.message}`;
+  }
+  return "";
+}
