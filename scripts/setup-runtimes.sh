@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make what runs programs without Python available to the tests: a C++ compiler.
+# Make what runs programs without Python available to the tests: a C++ compiler and a browser.
 # Never fails: what cannot be had is said in one line, and its tests are skipped.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 . "$ROOT/scripts/apt.sh"
@@ -19,3 +19,4 @@ need() {
 }
 
 need g++ g++
+if ! command -v chromium-browser google-chrome >/dev/null; then need chromium chromium; fi

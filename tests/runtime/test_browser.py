@@ -78,7 +78,9 @@ def same_driver(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def swiftshader() -> Path | None:
-    places = Path("/usr/lib/chromium"), Path(sys.prefix) / "swiftshader"
+    assert COMMAND is not None
+    installed = Path(COMMAND).resolve().parent
+    places = installed, Path("/usr/lib/chromium"), Path(sys.prefix) / "swiftshader"
     found = (place / "vk_swiftshader_icd.json" for place in places)
     return next((path for path in found if path.exists()), None)
 

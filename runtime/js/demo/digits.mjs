@@ -79,7 +79,9 @@ function draw(context, strokes, pen, color) {
   for (const points of strokes) {
     context.beginPath();
     for (const [x, y] of points) context.lineTo(x, y);
-    context.lineTo(...points[0].map((place, i) => points.at(-1)[i] + (points.length > 1 ? 0 : 0.1)));
+    context.lineTo(
+      ...points[0].map((place, i) => points.at(-1)[i] + (points.length > 1 ? 0 : 0.1)),
+    );
     context.stroke();
   }
 }

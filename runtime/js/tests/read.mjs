@@ -6,7 +6,7 @@ import { ProgramError, ProgramFile } from "../webnn-program.mjs";
 export function verdicts(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const found = [];
-  for (let at = 0; at < bytes.length; ) {
+  for (let at = 0; at < bytes.length;) {
     const begin = at + 4;
     at = begin + view.getUint32(at, true);
     try {
