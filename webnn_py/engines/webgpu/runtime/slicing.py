@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,24 @@ TRUSTED = (0.05, 20.0)
 
 Part = tuple[int, int]
 """The number of a dispatch, and how many times it is made."""
+Commands = Callable[[Sequence[Part]], DispatchCommands]
+
+
+@dataclass(slots=True)
+class _Measurement:
+    """Timestamps of a slice that are not read yet.
+
+    Attributes:
+        uses: Of the commands that leave them.
+        stamps: Theirs.
+        parts: What was recorded.
+        each: Each part is stamped, not only their whole.
+    """
+
+    uses: Uses
+    stamps: Stamped
+    parts: Sequence[Part]
+    each: bool
 
 
 class Costs:
@@ -37,14 +55,15 @@ class Costs:
     """
 
     def __init__(self, loaded: LoadedGraph) -> None:
+        self._gpu = loaded.gpu
         self._seconds = _guessed(loaded)
         self._measured = [False] * len(self._seconds)
-        self._ratio = 1.0
+        self._unread: list[_Measurement] = []
         self._lock = threading.Lock()
 
     def of(self, number: int) -> float:
         """The seconds that a dispatch takes once."""
-        return self._seconds[number] * self._ratio
+        return self._seconds[number]
 
     def known(self, parts: Sequence[Part]) -> bool:
         """Whether all of these were measured."""
@@ -54,15 +73,56 @@ class Costs:
         """Take in what each of some dispatches took."""
         with self._lock:
             for (number, times), taken in zip(parts, seconds, strict=True):
-                self._seconds[number] = taken / times / self._ratio
+                self._seconds[number] = taken / times
                 self._measured[number] = True
 
-    def correct(self, expected: float, seconds: float) -> None:
-        """Take in what a slice took in all: clocks and neighbours change."""
-        lowest, highest = TRUSTED
-        if lowest * expected < seconds < highest * expected:
-            with self._lock:
-                self._ratio *= 1 + SMOOTHING * (seconds / expected - 1)
+    def correct(self, parts: Sequence[Part], seconds: float) -> None:
+        """Take in what some took in all: clocks and neighbours change."""
+        with self._lock:
+            expected = sum(times * self._seconds[number] for number, times in parts)
+            lowest, highest = TRUSTED
+            if lowest * expected < seconds < highest * expected:
+                factor = 1 + SMOOTHING * (seconds / expected - 1)
+                for number, _ in parts:
+                    self._seconds[number] *= factor
+
+    def record(self, encoder: Any, uses: Uses, parts: Sequence[Part], each: Commands) -> None:
+        """Record dispatches, with timestamps where the device leaves them.
+
+        Args:
+            encoder: A GPUCommandEncoder with no open pass.
+            uses: What its commands use.
+            parts: What is recorded.
+            each: Gives the commands of some parts.
+        """
+        whole = each(parts)
+        if not (has_clock(self._gpu) and native.OBSERVING.there):
+            record_pass(encoder, whole)
+            return
+        apart = not self.known(parts)
+        commands = [each([part]) for part in parts] if apart else [whole]
+        stamps = Stamped(self._gpu, encoder, commands)
+        with self._lock:
+            self._unread.append(_Measurement(uses, stamps, parts, apart))
+
+    def read(self) -> None:
+        """Have timestamps read whose commands were submitted; the reading thread waits for them."""
+        with self._lock:
+            ready = [measured for measured in self._unread if measured.uses.submitted]
+            self._unread = [measured for measured in self._unread if measured not in ready]
+        for measured in ready:
+            take_in = functools.partial(self._take_in, measured)
+            self._gpu.reader.submit(take_in, lambda error: None)
+
+    def _take_in(self, measured: _Measurement) -> None:
+        try:
+            seconds = measured.stamps.read()
+        except MLError:  # the device is lost; who runs something is told
+            return
+        if measured.each:
+            self.learn(measured.parts, seconds)
+        else:
+            self.correct(measured.parts, seconds[0])
 
 
 def _guessed(loaded: LoadedGraph) -> list[float]:
@@ -75,23 +135,6 @@ def _guessed(loaded: LoadedGraph) -> list[float]:
         whole = max(step.flop / flops, step.bytes / bandwidth)
         found += [whole / dispatches + LAUNCH] * count
     return found
-
-
-@dataclass(slots=True)
-class _Measurement:
-    """Timestamps of a slice that are not read yet.
-
-    Attributes:
-        uses: Of the commands that leave them.
-        stamps: Theirs.
-        parts: What was recorded.
-        expected: The seconds that all of it was to take; None where each part is stamped.
-    """
-
-    uses: Uses
-    stamps: Stamped
-    parts: Sequence[Part]
-    expected: float | None
 
 
 class SlicedGraphRun(SlicedRun):
@@ -113,7 +156,6 @@ class SlicedGraphRun(SlicedRun):
         self._whole = sum(times for *_, times in self._dispatches)
         self._done = 0
         self._at = (0, 0)  # the next dispatch, and how many times it was made
-        self._unread: list[_Measurement] = []
 
     @property
     def begun(self) -> bool:
@@ -137,20 +179,9 @@ class SlicedGraphRun(SlicedRun):
             Whether it is the last one.
         """
         costs = self._loaded.costs(Costs)
-        self._read_stamps(costs)
-        parts, expected = self._within(costs, seconds)
-        commands = [
-            DispatchCommands([(*self._dispatches[number][:5], times)]) for number, times in parts
-        ]
-        whole = [DispatchCommands([(*self._dispatches[n][:5], times) for n, times in parts])]
-        gpu = self._loaded.gpu
-        if has_clock(gpu) and native.OBSERVING.there:
-            known = costs.known(parts)
-            stamps = Stamped(gpu, encoder, whole if known else commands)
-            measured = _Measurement(uses, stamps, parts, expected if known else None)
-            self._unread.append(measured)
-        else:
-            record_pass(encoder, whole[0])
+        costs.read()
+        parts = self._within(costs, seconds)
+        costs.record(encoder, uses, parts, self._commands)
         self._advance(parts)
         return self._done == self._whole
 
@@ -158,8 +189,11 @@ class SlicedGraphRun(SlicedRun):
         """The last slice is recorded: the next run may use the buffers, later in the queue."""
         self._loaded.give_back(self._apart)
 
-    def _within(self, costs: Costs, seconds: float) -> tuple[list[Part], float]:
-        """The next dispatches that fit into a budget, and what they are to take."""
+    def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
+        return DispatchCommands([(*self._dispatches[n][:5], times) for n, times in parts])
+
+    def _within(self, costs: Costs, seconds: float) -> list[Part]:
+        """The next dispatches that fit into a budget."""
         number, made = self._at
         parts: list[Part] = []
         expected = 0.0
@@ -175,7 +209,7 @@ class SlicedGraphRun(SlicedRun):
             if times < left:
                 break
             number, made = number + 1, 0
-        return parts, expected
+        return parts
 
     def _advance(self, parts: Sequence[Part]) -> None:
         for number, times in parts:
@@ -183,21 +217,3 @@ class SlicedGraphRun(SlicedRun):
             whole = made == self._dispatches[number][5]
             self._at = (number + 1, 0) if whole else (number, made)
             self._done += times
-
-    def _read_stamps(self, costs: Costs) -> None:
-        """Have those read whose commands were submitted; the reading thread waits for them."""
-        ready = [measured for measured in self._unread if measured.uses.submitted]
-        self._unread = [measured for measured in self._unread if not measured.uses.submitted]
-        for measured in ready:
-            self._loaded.gpu.reader.run(functools.partial(_take_in, costs, measured))
-
-
-def _take_in(costs: Costs, measured: _Measurement) -> None:
-    try:
-        seconds = measured.stamps.read()
-    except MLError:  # the device is lost; who runs something is told
-        return
-    if measured.expected is None:
-        costs.learn(measured.parts, seconds)
-    else:
-        costs.correct(measured.expected, seconds[0])
