@@ -56,6 +56,22 @@ def products() -> Iterator[Case]:
         _product,
         {"a": numbers("a", (2, 1, 9, 8)), "b": numbers("b", (3, 8, 7))},
     )
+    # Rows of batches by one matrix: of another rank, apart in memory, read through a view.
+    yield Case(
+        "matmul of batches by a matrix of higher rank",
+        _product,
+        {"a": numbers("a", (3, 9, 8)), "b": numbers("b", (1, 1, 8, 7))},
+    )
+    yield Case(
+        "matmul of turned batches",
+        lambda g, a, b: g.matmul(g.transpose(a, permutation=[1, 0, 2]), b),
+        {"a": numbers("a", (5, 3, 8)), "b": numbers("b", (8, 7))},
+    )
+    yield Case(
+        "matmul of reversed batches",
+        lambda g, a, b: g.matmul(g.reverse(a), b),
+        {"a": numbers("a", (3, 5, 8)), "b": numbers("b", (8, 7))},
+    )
     yield Case(
         "matmul of many",
         _product,
