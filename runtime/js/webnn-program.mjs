@@ -779,7 +779,8 @@ function inMemory(argument, given) {
 export class Program {
   #device;
   #arguments;
-  #variant;
+  #steps;
+  #sections;
   #kernels = new Map(); // layout and pipeline by number
   #buffers = [];
   #groups = new Map(); // by step
@@ -787,20 +788,21 @@ export class Program {
   #own = []; // a buffer for each argument that is given in host memory
   #staging; // buffers by argument that are free to read results with
 
-  constructor(token, device, file) {
+  constructor(token, device, { arguments: expected, variant: { steps, sections } }) {
     if (token !== FILTERS) throw new TypeError("programs are made by Program.load");
     this.#device = device;
-    this.#arguments = file.arguments;
-    this.#variant = file.variantFor(device);
+    this.#arguments = expected;
+    [this.#steps, this.#sections] = [steps, sections]; // not the file, which may be large
     this.#staging = this.#arguments.map(() => []);
   }
 
   /** Args: device: a GPUDevice; source: the file's URL, the bytes of it, or a ProgramFile. */
   static async load(device, source) {
     const file = source instanceof ProgramFile ? source : await ProgramFile.open(source);
-    const program = new Program(FILTERS, device, file);
+    const variant = file.variantFor(device);
+    const program = new Program(FILTERS, device, { arguments: file.arguments, variant });
     try {
-      await Promise.all([program.#makePipelines(file.plan), program.#makeBuffers()]);
+      await Promise.all([program.#makePipelines(file.plan), program.#makeBuffers(variant.buffers)]);
     } catch (error) {
       program.destroy();
       throw error;
@@ -856,17 +858,14 @@ export class Program {
   }
 
   async #makePipelines({ shaders, kernels }) {
-    const used = new Set(this.#variant.steps.map(({ kernel }) => kernel));
+    const used = new Set(this.#steps.map(({ kernel }) => kernel));
     const modules = [];
     const pipelines = [];
     const created = checked(this.#device, "compiling a program", () => {
       for (const number of used) {
         const kernel = kernels[number];
         const code = shaders[kernel.shader];
-        modules[kernel.shader] ??= this.#device.createShaderModule({
-          label: kernel.name,
-          code,
-        });
+        modules[kernel.shader] ??= this.#device.createShaderModule({ code });
         pipelines.push(this.#makePipeline(number, kernel, modules[kernel.shader]));
       }
     });
@@ -905,9 +904,9 @@ export class Program {
     }
   }
 
-  #makeBuffers() {
+  #makeBuffers(buffers) {
     return checked(this.#device, "making the buffers of a program", () => {
-      for (const { size, usage, contents } of this.#variant.buffers) {
+      for (const { size, usage, contents } of buffers) {
         const buffer = this.#device.createBuffer({
           size,
           usage: usage === "uniform" ? GPUBufferUsage.UNIFORM : GPUBufferUsage.STORAGE,
@@ -1006,10 +1005,7 @@ export class Program {
         if (i === j || other?.buffer !== bytes.buffer) return;
         const [begin, end] = [bytes.byteOffset, bytes.byteOffset + bytes.length];
         if (other.byteOffset < end && begin < other.byteOffset + other.length)
-          fail(
-            this.#arguments[i],
-            `it is written, and '${this.#arguments[j].name}' shares memory with it`,
-          );
+          this.#failShared(i, j, "shares memory with it");
       });
     });
   }
@@ -1018,12 +1014,12 @@ export class Program {
     places.forEach(({ buffer }, i) => {
       if (this.#arguments[i].access === "read") return;
       const j = places.findIndex((other, k) => k !== i && other.buffer === buffer);
-      if (j >= 0)
-        fail(
-          this.#arguments[i],
-          `it is written, and '${this.#arguments[j].name}' is in the same buffer`,
-        );
+      if (j >= 0) this.#failShared(i, j, "is in the same buffer");
     });
+  }
+
+  #failShared(written, other, how) {
+    fail(this.#arguments[written], `it is written, and '${this.#arguments[other].name}' ${how}`);
   }
 
   #record(encoder, places) {
@@ -1032,7 +1028,7 @@ export class Program {
     const pass = encoder.beginComputePass();
     let pipelineOf;
     let groupOf;
-    for (const { steps, repeat } of this.#variant.sections)
+    for (const { steps, repeat } of this.#sections)
       for (let i = 0; i < repeat; i++)
         for (const step of steps) {
           if (pipelineOf !== step.kernel) pass.setPipeline(this.#kernels.get(step.kernel).pipeline);
@@ -1049,7 +1045,7 @@ export class Program {
       ({ buffer, offset }, i) =>
         this.#bound[i]?.buffer === buffer && this.#bound[i].offset === offset,
     );
-    for (const step of this.#variant.steps) {
+    for (const step of this.#steps) {
       const given = step.places.some(({ kind }) => kind === "argument");
       if (!this.#groups.has(step) || (given && !same))
         this.#groups.set(step, this.#group(step, places));
