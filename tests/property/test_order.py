@@ -410,11 +410,20 @@ def twin_signals_before(twin: Twin) -> Any:
     return comes_first
 
 
+def try_schedule(seed: int) -> None:
+    program = Program(seed)
+    for _ in range(STEPS):
+        program.step()
+        program.check()
+    program.finish()
+
+
 @pytest.mark.parametrize("block", range(max(1, CASES // BLOCK)))
 def test_random_schedules(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
-        program = Program(seed)
-        for _ in range(STEPS):
-            program.step()
-            program.check()
-        program.finish()
+        try_schedule(seed)
+
+
+def test_a_cycle_that_closes_when_other_work_is_held() -> None:
+    """None of what is in the cycle waits for the timelines of that work itself."""
+    try_schedule(6475)

@@ -113,11 +113,13 @@ def _unmet(held: Held) -> list[Point]:
 def _stuck(start: Held) -> set[Held]:
     """Of the held work that some work may have to wait for: what can never run."""
     stuck, pending = {start}, [start]
+    timelines = {timeline for timeline, _ in (*start.unmet(), *start.operation.signals)}
     while pending:
         held = pending.pop()
         works = [work for timeline, _ in _unmet(held) for work in timeline.signallers()]
         for work in works:
-            work.counted_on = work.held is None
+            if work.held is None:
+                work.counted_on |= timelines
         for other in (*held.blockers, *(work.held for work in works)):
             if other is not None and other not in stuck:
                 stuck.add(other)

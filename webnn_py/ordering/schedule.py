@@ -285,8 +285,7 @@ class Schedule:
             if overtakes is not None:
                 self._find_deadlock(held)
         if operation.counted_on and (held.waiting or held.blockers):
-            for timeline, _ in operation.signals:
-                timeline.look_again()
+            operation.count_no_more()
         return held
 
     def _find_deadlock(self, held: Held) -> None:
@@ -322,6 +321,7 @@ class Schedule:
         self._running.pop(operation, None)
         if operation.kept_bytes:
             self._backlog.remove(operation)
+        operation.count_no_more()
         held = self._held.pop(operation, None)
         if held is None:
             return
