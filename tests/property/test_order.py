@@ -424,6 +424,7 @@ def test_random_schedules(block: int) -> None:
         try_schedule(seed)
 
 
-def test_a_cycle_that_closes_when_other_work_is_held() -> None:
+@pytest.mark.parametrize("seed", [4113, 6475])
+def test_a_cycle_that_closes_when_other_work_is_held(seed: int) -> None:
     """None of what is in the cycle waits for the timelines of that work itself."""
-    try_schedule(6475)
+    try_schedule(seed)

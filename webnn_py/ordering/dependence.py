@@ -12,6 +12,7 @@ from webnn_py.core.errors import OperationError
 from webnn_py.core.forks import in_child
 from webnn_py.ordering.hazards import Overtakes
 from webnn_py.ordering.operation import Held, Operation, Point
+from webnn_py.ordering.timeline_state import TimelineState
 
 MOST_STEPS = 6
 """Of a deadlock, that a message tells of."""
@@ -113,13 +114,12 @@ def _unmet(held: Held) -> list[Point]:
 def _stuck(start: Held) -> set[Held]:
     """Of the held work that some work may have to wait for: what can never run."""
     stuck, pending = {start}, [start]
-    timelines = {timeline for timeline, _ in (*start.unmet(), *start.operation.signals)}
+    watched: set[TimelineState] = set()
     while pending:
         held = pending.pop()
-        works = [work for timeline, _ in _unmet(held) for work in timeline.signallers()]
-        for work in works:
-            if work.held is None:
-                work.counted_on |= timelines
+        unmet = _unmet(held)
+        watched.update(timeline for timeline, _ in unmet)
+        works = [work for timeline, _ in unmet for work in timeline.signallers()]
         for other in (*held.blockers, *(work.held for work in works)):
             if other is not None and other not in stuck:
                 stuck.add(other)
@@ -127,8 +127,13 @@ def _stuck(start: Held) -> set[Held]:
     while True:
         free = {held for held in stuck if not _is_stuck(held, stuck)}
         if not free:
-            return stuck
+            break
         stuck -= free
+    if start not in stuck:  # it may be, once others signal what it waits for, or do not
+        own = [timeline for timeline, _ in (*start.unmet(), *start.operation.signals)]
+        for timeline in watched:
+            timeline.watch(own)
+    return stuck
 
 
 def _is_stuck(held: Held, stuck: set[Held]) -> bool:

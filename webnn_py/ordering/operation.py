@@ -40,8 +40,6 @@ class Operation:
         kept_bytes: Bytes of host memory that it keeps until it is done.
         number: Its place in the order of submission.
         held: What holds it back, while something does or it is followed by what it holds back.
-        counted_on: The timelines of other work that can run because of it, or else never; it was
-            not looked at then.
     """
 
     run: Run
@@ -55,12 +53,6 @@ class Operation:
     kept_bytes: int = 0
     number: int = -1
     held: Held | None = None
-    counted_on: frozenset[TimelineState] = frozenset()
-
-    def count_no_more(self) -> None:
-        """Let the work that counted on it find out whether it can run without."""
-        for timeline in self.counted_on:
-            timeline.look_again()
 
     @property
     def signals(self) -> list[Point]:
@@ -82,12 +74,17 @@ class Operation:
         self.break_promises(error)
         self.fail(error)
 
+    def tell_watchers(self) -> None:
+        """Work that may count on what it signals is to look again."""
+        for timeline, _ in self.signals:
+            timeline.tell_watchers()
+
     def break_promises(self, error: BaseException) -> None:
         """It will not signal."""
         signals, self.sync = self.signals, tuple(p for p in self.sync if p.signal is None)
         for timeline, value in signals:
             timeline.fail(value, error, self)
-        self.count_no_more()
+            timeline.tell_watchers()
 
     def standing(self) -> str:
         """How far it is, in words."""

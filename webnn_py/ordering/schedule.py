@@ -284,8 +284,8 @@ class Schedule:
             self._wait_for_timelines(held)
             if overtakes is not None:
                 self._find_deadlock(held)
-        if operation.counted_on and (held.waiting or held.blockers):
-            operation.count_no_more()
+        if held.waiting or held.blockers:
+            operation.tell_watchers()
         return held
 
     def _find_deadlock(self, held: Held) -> None:
@@ -321,7 +321,7 @@ class Schedule:
         self._running.pop(operation, None)
         if operation.kept_bytes:
             self._backlog.remove(operation)
-        operation.count_no_more()
+        operation.tell_watchers()
         held = self._held.pop(operation, None)
         if held is None:
             return

@@ -65,6 +65,7 @@ class TimelineState:
         self._expected: Counter[int] = Counter()
         self._signallers: list[tuple[int, int, Any]] = []  # sorted by value
         self._promised: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._watchers: weakref.WeakSet[TimelineState] = weakref.WeakSet()
         self._failures: dict[int, tuple[BaseException, str]] = {}  # by value, with the culprit
         self._failed: tuple[int, BaseException] | None = None  # the lowest
         self.culprit = ""
@@ -189,8 +190,23 @@ class TimelineState:
             ready += self._take(lambda w: not w.again and self._failure(w.value) is not None)
         _call(ready)
 
+    def watch(self, timelines: Iterable[TimelineState]) -> None:
+        """Have work that waits for these look again, once something changes about who signals."""
+        with self._lock:
+            self._watchers.update(timelines)
+
+    def tell_watchers(self) -> None:
+        """Work that is to signal is new, or cannot run yet, or is over."""
+        if not self._watchers:
+            return
+        with self._lock:
+            watchers = list(self._watchers)
+            self._watchers.clear()
+        for timeline in watchers:
+            timeline.look_again()
+
     def look_again(self) -> None:
-        """Work that is to signal cannot run yet, as was thought it could."""
+        """Have work that waits find out whether it can ever run."""
         with self._lock:
             waiters = self._lasting()
         _call(waiters)
