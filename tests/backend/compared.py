@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
 
 from tests.internals import context_of
 from tests.property.drawing import Array, Call, Tensor
+from tests.property.strategies import calls
+from tests.property.test_valid_calls import frozen
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph, MLGraphBuilder
 from webnn_py.core.dtypes import PACKED_4BIT, from_numpy
 from webnn_py.ops.declare import REGISTRY
@@ -22,6 +26,23 @@ def applied(name: str, operands: Mapping[str, Array], **options: Any) -> Call:
     """A call of an operator on these inputs."""
     members = {n: Tensor(from_numpy(a.dtype), np.asarray(a), False) for n, a in operands.items()}
     return Call(REGISTRY[name], members, options)
+
+
+def drawn(data: st.DataObject, name: str) -> Call:
+    """A call of an operator whose results can be compared, perhaps with constants among it."""
+    call: Call = data.draw(calls(name))
+    if data.draw(st.booleans()):
+        call = frozen(call, constant=False)
+    if name == "reduce_product":
+        # Orders differ in where a product leaves float32's range.
+        values = np.abs(call.operands["input"].array.astype(np.float64))  # type: ignore[union-attr]
+        assume(np.sum(np.log(np.maximum(values, 1))) < np.log(6e4))
+    return call
+
+
+def units_apart(name: str) -> int:
+    """By how much integers may differ: what lies between two of them may be rounded to either."""
+    return 1 if name in ("resample2d", "quantize_linear") else 0
 
 
 def compute(context: MLContext, call: Call) -> list[Array]:

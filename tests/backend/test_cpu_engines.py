@@ -14,11 +14,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import applied, assert_indices_are_clamped, assert_like_reference
+from tests.backend.compared import (
+    applied,
+    assert_indices_are_clamped,
+    assert_like_reference,
+    drawn,
+    units_apart,
+)
 from tests.internals import built_from
 from tests.property.graphs import seeded_case
-from tests.property.strategies import calls
-from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLExecution, ml
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.registry import FAST
@@ -48,19 +52,11 @@ def engine(request: pytest.FixtureRequest) -> Iterator[MLContext]:
 def test_an_operator(
     engine: MLContext, reference: MLContext, name: str, data: st.DataObject
 ) -> None:
-    call = data.draw(calls(name))
-    if data.draw(st.booleans()):
-        call = frozen(call, constant=False)
-    if name == "reduce_product":
-        # Orders differ in where a product leaves float32's range.
-        values = np.abs(call.operands["input"].array.astype(np.float64))  # type: ignore[union-attr]
-        assume(np.sum(np.log(np.maximum(values, 1))) < np.log(6e4))
+    call = drawn(data, name)
     if name == "gelu":
         # Its far tail cancels: right to 1e-7, not to so many places.
         assume(np.max(call.operands["input"].array) > -2)  # type: ignore[union-attr]
-    # An interpolation or quotient that lies between two integers may be rounded to either.
-    integers = 1 if name in ("resample2d", "quantize_linear") else 0
-    assert_like_reference(engine, reference, call, integers)
+    assert_like_reference(engine, reference, call, units_apart(name))
 
 
 @pytest.mark.parametrize("kind", INDICES)

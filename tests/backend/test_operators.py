@@ -9,13 +9,17 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.backend.compared import applied, assert_indices_are_clamped, assert_like_reference
+from tests.backend.compared import (
+    applied,
+    assert_indices_are_clamped,
+    assert_like_reference,
+    drawn,
+    units_apart,
+)
 from tests.internals import session_of
-from tests.property.strategies import calls
-from tests.property.test_valid_calls import frozen
 from webnn_py import MLContext, MLGraphBuilder, OperationError
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
@@ -36,16 +40,8 @@ INDICES = {
 def test_an_operator(
     each_device: MLContext, reference: MLContext, name: str, data: st.DataObject
 ) -> None:
-    call = data.draw(calls(name))
-    if data.draw(st.booleans()):
-        call = frozen(call, constant=False)
-    if name == "reduce_product":
-        # Orders differ in where a product leaves float32's range.
-        values = np.abs(call.operands["input"].array.astype(np.float64))  # type: ignore[union-attr]
-        assume(np.sum(np.log(np.maximum(values, 1))) < np.log(6e4))
-    # An interpolation or quotient that lies between two integers may be rounded to either.
-    integers = 1 if name in ("resample2d", "quantize_linear") else 0
-    assert_like_reference(each_device, reference, call, integers, nan=False)
+    call = drawn(data, name)
+    assert_like_reference(each_device, reference, call, units_apart(name), nan=False)
 
 
 def test_every_operator_has_a_lowering_or_is_decomposed() -> None:

@@ -84,6 +84,20 @@ def changed(path: Path, change: Callable[[Any], None]) -> Path:
     return target
 
 
+FAULTS: dict[str, Callable[[Any], Any]] = {
+    "a later version": lambda d: d.update(version=2),
+    "a member too many": lambda d: d.update(more=1),
+    "a fraction": lambda d: d["variants"][0]["steps"][0].update(times=1.0),
+    "an index": lambda d: d["variants"][0]["steps"][0].update(kernel=99),
+    "a place": lambda d: d["variants"][0]["steps"][0]["places"][0].update(size=1 << 20),
+    "a feature": lambda d: [v["features"].append("shader-f64") for v in d["variants"]],
+    "a limit": lambda d: [v["limits"].update(maxBufferSize=1 << 40) for v in d["variants"]],
+    "hardware": lambda d: [v.update(adapter="hardware") for v in d["variants"]],
+    "code": lambda d: d["shaders"].__setitem__(slice(None), ["nonsense"] * len(d["shaders"])),
+}
+"""What a document is changed to by `changed`, and no runtime takes."""
+
+
 def broken(originals: Sequence[bytes], count: int) -> Iterator[bytes]:
     """So many files with something wrong in them, the first ones the same for all counts."""
     for seed in range(count):

@@ -30,7 +30,7 @@ Part = tuple[int, int]
 Commands = Callable[[Sequence[Part]], DispatchCommands]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Measurement:
     """Timestamps of a slice that are not read yet.
 
