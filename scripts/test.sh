@@ -4,16 +4,30 @@
 . "$ROOT/scripts/vulkan.sh"
 
 failed=''
-stage() { # a failure does not stop the stages after it
-  local title=$1 start=$SECONDS verdict=passed
+FAILURES=$(mktemp)
+if [ -t 1 ]; then export PY_COLORS=1; fi # tee is no terminal
+stage() { # a failure does not stop the stages after it; how it ended is said again at the end
+  local title=$1 start=$SECONDS verdict=passed status=0 log
   shift
+  log=$(mktemp)
   say "== $title"
-  "$@" || { verdict=FAILED && failed="$failed $title;"; }
+  "$@" 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
+  if [ "$status" -ne 0 ]; then
+    verdict="FAILED (exit status $status)"
+    failed="$failed $title;"
+    { say "== $title: $verdict" && grep -v '^SKIPPED' "$log" | tail -n 15; } >>"$FAILURES"
+  fi
+  rm -f "$log"
   say "== $title: $verdict, $((SECONDS - start)) s"
 }
 
 finish() {
-  if [ -n "$failed" ]; then die "Failed:$failed after $SECONDS s"; fi
+  if [ -n "$failed" ]; then
+    cat "$FAILURES"
+    rm -f "$FAILURES"
+    die "Failed:$failed after $SECONDS s"
+  fi
+  rm -f "$FAILURES"
   say "All checks passed in $SECONDS s"
   exit 0
 }
@@ -44,7 +58,14 @@ if has_vulkan; then
   export VK_DRIVER_FILES="${VK_DRIVER_FILES:-${VK_ICD_FILENAMES:-$lavapipe}}"
   if [ -z "$VK_DRIVER_FILES" ]; then unset VK_DRIVER_FILES; fi
 fi
-stage "pytest" pytest -q "$@"
+if [ $# -gt 0 ]; then
+  stage "pytest" pytest -q "$@"
+else # each folder in a process of its own: the fault of a driver or a library ends only that one
+  folders=$(python -c 'import tomllib
+with open("pyproject.toml", "rb") as file:
+    print(*tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"])')
+  for folder in $folders; do stage "pytest $folder" pytest -q "$folder"; done
+fi
 
 swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
 if [ -e "$swiftshader" ]; then
