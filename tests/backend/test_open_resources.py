@@ -11,7 +11,7 @@ import pytest
 
 from tests.backend.buffers import buffer_of, empty_buffer, read, run_recorded, submit
 from tests.backend.tensors import tensor
-from tests.backend.test_textures import HEIGHT, WIDTH, fill, texture
+from tests.backend.texels import HEIGHT, WIDTH, fill, texture
 from tests.graphs import awaited, normal
 from tests.internals import context_of
 from webnn_py import (

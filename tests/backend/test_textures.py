@@ -7,9 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import wgpu
 
-from tests.backend.buffers import empty_buffer, read, run_recorded
+from tests.backend.buffers import empty_buffer, read
+from tests.backend.texels import (
+    EVERY,
+    HEIGHT,
+    USAGE,
+    WIDTH,
+    WRITTEN,
+    copying,
+    fill,
+    numbers,
+    planar,
+    run,
+    some_texels,
+    texels_of,
+    texture,
+)
 from tests.graphs import awaited, build
 from tests.internals import context_of, engine_of
 from webnn_py import (
@@ -19,121 +33,31 @@ from webnn_py import (
     MLGraph,
     MLGraphBuilder,
     MLOperand,
-    NotSupportedError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.public import device_of
-from webnn_py.engines.webgpu.runtime.textures import CHANNELS, WRITABLE
-
-USAGE = wgpu.TextureUsage
-EVERY = USAGE.TEXTURE_BINDING | USAGE.STORAGE_BINDING | USAGE.COPY_SRC | USAGE.COPY_DST
-WIDTH, HEIGHT = 7, 5
-Array = np.ndarray[Any, Any]
-
-
-def texture(
-    device: Any, format_: str = "rgba32float", usage: int | None = None, **options: Any
-) -> Any:
-    """A texture of 7 x 5 texels."""
-    if usage is None:
-        usage = EVERY if format_ in WRITABLE else EVERY & ~USAGE.STORAGE_BINDING
-    options = {"size": (WIDTH, HEIGHT, 1)} | options
-    return device.create_texture(format=format_, usage=usage, **options)
-
-
-def element_of(format_: str) -> Any:
-    if format_.endswith("32float"):
-        return np.float32
-    if format_.endswith("16float"):
-        return np.float16
-    return np.int8 if format_.endswith("snorm") else np.uint8
-
-
-def fill(target: Any, texels: Array, mip_level: int = 0) -> None:
-    """Write texels of shape [height, width, channels] as they lie in memory."""
-    height, width = texels.shape[:2]
-    device_of(target).queue.write_texture(
-        {"texture": target, "mip_level": mip_level},
-        np.ascontiguousarray(texels),
-        {"bytes_per_row": texels[0].nbytes},
-        (width, height, 1),
-    )
-
-
-def texels_of(source: Any) -> Array:
-    """What lies in a texture, [height, width, channels]."""
-    element = element_of(source.format)
-    channels = CHANNELS[source.format]
-    width, height, _ = source.size
-    data = device_of(source).queue.read_texture(
-        {"texture": source},
-        {"bytes_per_row": width * channels * np.dtype(element).itemsize},
-        (width, height, 1),
-    )
-    return np.frombuffer(data, element).reshape(height, width, channels)
-
-
-def some_texels(format_: str, seed: int = 0) -> Array:
-    rng = np.random.default_rng(seed)
-    element = element_of(format_)
-    shape = (HEIGHT, WIDTH, CHANNELS[format_])
-    if np.issubdtype(element, np.floating):
-        return rng.normal(size=shape).astype(element)
-    low = -127 if element is np.int8 else 0
-    return rng.integers(low, 128 if element is np.int8 else 256, shape).astype(element)
-
-
-def numbers(format_: str, texels: Array) -> Array:
-    """Texels as the numbers that a format stands for, in the order r, g, b, a."""
-    values = texels.astype(np.float64)
-    if "norm" in format_:
-        values = values / (127 if "snorm" in format_ else 255)
-    if format_.startswith("bgra"):
-        values = values[..., [2, 1, 0, 3]]
-    if format_.endswith("-srgb"):
-        low, high = values / 12.92, ((values + 0.055) / 1.055) ** 2.4
-        colours = np.where(values <= 0.04045, low, high)
-        values = np.concatenate([colours[..., :3], values[..., 3:]], axis=-1)
-    return values
-
-
-def copying(context: MLContext, shape: list[int], data_type: str = "float32") -> MLGraph:
-    """y is x plus nothing, computed."""
-
-    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-        x = builder.input("x", data_type, shape)
-        return {"y": builder.add(x, builder.constant(0.0, data_type))}
-
-    return build(context, what)
-
-
-def planar(values: Array, channels: int) -> Array:
-    return values[None, ..., :channels].transpose(0, 3, 1, 2)
-
-
-def run(graph: MLGraph, x: Any, y: Any) -> None:
-    run_recorded(graph, {"x": x}, {"y": y})
-
+from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
 
 # Formats
 
 
-@pytest.mark.parametrize("format_", CHANNELS)
-def test_every_format_is_read(gpu: MLContext, format_: str) -> None:
-    source, texels = texture(gpu.device, format_), some_texels(format_)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_format_is_read(each_device: MLContext, format_: str) -> None:
+    source, texels = texture(each_device.device, format_), some_texels(format_)
     fill(source, texels)
-    graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH])
+    channels = FORMATS[format_].channels
+    graph = copying(each_device, [1, channels, HEIGHT, WIDTH])
     result = awaited(graph, {"x": source})["y"]
-    wanted = planar(numbers(format_, texels), CHANNELS[format_])
+    wanted = planar(numbers(format_, texels), channels)
     np.testing.assert_allclose(result, wanted, rtol=1e-3, atol=2e-3 if "srgb" in format_ else 1e-6)
 
 
-@pytest.mark.parametrize("format_", WRITABLE)
-def test_writable_formats_are_written(gpu: MLContext, format_: str) -> None:
+@pytest.mark.parametrize(("format_", "usage"), WRITTEN)
+def test_writable_formats_are_written(each_device: MLContext, format_: str, usage: str) -> None:
+    """By a compute pass into storage textures, by a render pass into others."""
     texels = some_texels(format_, seed=1)
-    channels = CHANNELS[format_]
-    graph = copying(gpu, [1, channels, HEIGHT, WIDTH])
-    target = texture(gpu.device, format_)
+    channels = FORMATS[format_].channels
+    graph = copying(each_device, [1, channels, HEIGHT, WIDTH])
+    target = texture(each_device.device, format_, getattr(USAGE, usage) | USAGE.COPY_SRC)
     x = planar(numbers(format_, texels), channels).astype(np.float32)
     results = awaited(graph, {"x": x}, {"y": target})
     assert results["y"] is target
@@ -186,23 +110,22 @@ def test_planes_come_before_pixels_where_both_fit(gpu: MLContext) -> None:
     np.testing.assert_array_equal(result, planar(texels, 3))
 
 
-@pytest.mark.parametrize("format_", ["rgba8unorm", "rgba16float", "r32float"])
-def test_float16_operands(gpu: MLContext, format_: str) -> None:
-    if "shader-f16" not in gpu.device.features:
-        graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH], "float16")
-        with pytest.raises(NotSupportedError, match=r"input 'x': .* needs .* shader-f16"):
-            run(graph, texture(gpu.device, format_), texture(gpu.device, format_))
-        return
-    source, target = (texture(gpu.device, format_) for _ in range(2))
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("format_", ["rgba8unorm", "bgra8unorm", "rgba16float", "r32float"])
+def test_float16_operands(each_device: MLContext, format_: str, layout: str) -> None:
+    """Also where two of them share a word, of texels in two rows, and the last word is half."""
+    source, target = (texture(each_device.device, format_) for _ in range(2))
     texels = some_texels(format_, seed=3)
     fill(source, texels)
-    graph = copying(gpu, [1, CHANNELS[format_], HEIGHT, WIDTH], "float16")
+    channels = min(FORMATS[format_].channels, 3)
+    wanted = planar(numbers(format_, texels), channels)
+    wanted = wanted if layout == "nchw" else wanted.transpose(0, 2, 3, 1)
+    graph = copying(each_device, list(wanted.shape), "float16")
     result = awaited(graph, {"x": source})["y"]
-    wanted = planar(numbers(format_, texels), CHANNELS[format_])
     np.testing.assert_allclose(result, wanted.astype(np.float16), rtol=1e-3, atol=1e-3)
     run(graph, source, target)
-    difference = texels_of(target).astype(np.float64) - texels.astype(np.float64)
-    assert np.abs(difference).max() <= (1 if format_ == "rgba8unorm" else 4e-3)
+    written, given = (numbers(format_, t)[..., :channels] for t in (texels_of(target), texels))
+    np.testing.assert_allclose(written, given, rtol=1e-3, atol=5e-3)
 
 
 # Views and recordings
@@ -329,9 +252,24 @@ def test_textures_that_cannot_be_used(gpu: MLContext) -> None:
     refuse(graph, "the GPUTexture is destroyed", y=destroyed)
     refuse(graph, "the GPUTextureView is destroyed", x=view)
     refuse(graph, "the texture's usage lacks TEXTURE_BINDING", x=texture(device, usage=EVERY & ~4))
-    refuse(graph, "the texture's usage lacks STORAGE_BINDING", y=texture(device, usage=EVERY & ~8))
-    refuse(graph, "texture format rgba32uint is not supported", x=texture(device, "rgba32uint"))
-    refuse(graph, "texture format r8unorm is not supported here", y=texture(device, "r8unorm"))
+    for format_, ways in (
+        ("rgba8unorm", "RENDER_ATTACHMENT or STORAGE_BINDING"),
+        ("rgba8snorm", "STORAGE_BINDING"),
+        ("bgra8unorm-srgb", "RENDER_ATTACHMENT"),
+    ):
+        made = texture(device, format_, USAGE.COPY_SRC | USAGE.COPY_DST, label="frame")
+        message = f"the texture's usage lacks {ways}: 'frame' is a 7 x 5 {format_} texture, made"
+        refuse(graph, rf"{message} for COPY_DST \| COPY_SRC", y=made)
+    for format_, reason in (
+        ("rgba32uint", "it holds integers"),
+        ("depth32float", "it holds depth or stencil"),
+        ("rgb10a2unorm", "have a pass of yours draw it"),
+    ):
+        made = texture(device, format_, USAGE.TEXTURE_BINDING | USAGE.RENDER_ATTACHMENT)
+        refuse(graph, f"texture format {format_} is not supported: {reason}", x=made)
+        refuse(graph, f"texture format {format_} is not supported: {reason}", y=made)
+    many = texture(device, "rgba8unorm", 4 | 16, sample_count=4)
+    refuse(graph, "expected a 2d texture with one sample", x=many)
     volume = texture(device, size=(WIDTH, HEIGHT, 2), dimension="3d")
     refuse(graph, "expected a 2d texture", x=volume)
 

@@ -73,11 +73,13 @@ def test_guide_on_the_gpu(gpu: object, folder: Path, capsys: pytest.CaptureFixtu
     first, *_ = guide()
     names: dict[str, Any] = {}
     run(f"import numpy as np\nfrom webnn_py import MLGraphBuilder\n{first}", names)
-    recorded, of_a_model = guide("gpu")
+    recorded, of_a_model, of_parts_of_textures = guide("gpu")
     run(recorded, names)
     assert capsys.readouterr().out.endswith("[0. 0. 1. 0. 0. 1.]\n")
     run(of_a_model, names)
     assert float(capsys.readouterr().out) == pytest.approx(1)
+    run(of_parts_of_textures, names)
+    assert names["sharpen"].outputs["y"].shape == (1, 3, 16, 16)
 
 
 def test_guide_from_pytorch(folder: Path) -> None:

@@ -15,9 +15,12 @@ import pytest
 import webnn_py
 from webnn_py import MLGraphBuilder
 from webnn_py.cli.main import COMMANDS
+from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
+from webnn_py.engines.webgpu.runtime.texture_parts import KEYS
 from webnn_py.ops.declare import REGISTRY
 
 ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide.md"
 HOOKS = """
 import runpy, sys
 hooks = runpy.run_path("scripts/mkdocs_hooks.py")
@@ -65,7 +68,7 @@ def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
 
 
 def test_the_guide_has_every_command() -> None:
-    page = (ROOT / "docs/guide.md").read_text(encoding="utf-8")
+    page = GUIDE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `webnn-py (\w+)[ `]", page, re.MULTILINE)
     assert sorted(rows) == sorted(COMMANDS)
 
@@ -134,3 +137,16 @@ def test_no_setting_of_the_pages_stands_twice() -> None:
         seen = {d: keys for d, keys in seen.items() if d < depth or (d == depth and not found[2])}
         assert found[3] not in seen.setdefault(depth, set()), line
         seen[depth].add(found[3])
+
+
+def test_the_guide_s_tables_of_textures_are_true() -> None:
+    page = GUIDE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \| (\d) \| .* \| ([A-Z_, ]+) \|$", page, re.MULTILINE)
+    told = {name: (int(channels), usages.split(", ")) for name, channels, usages in rows}
+    ways = (("STORAGE_BINDING", "storage"), ("RENDER_ATTACHMENT", "render"))
+    assert told == {
+        name: (kind.channels, [usage for usage, way in ways if getattr(kind, way)])
+        for name, kind in FORMATS.items()
+    }
+    keys = page.split("| `texture` | a GPUTexture")[1].split("\n\n")[0]
+    assert tuple(re.findall("`([a-z_]+)`", "`texture`" + re.sub(r" \|.*", "", keys))) == KEYS

@@ -92,8 +92,8 @@ class MLAwaitedExecution(Suggesting):
                 run.
             InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
                 that becomes a constant by commands not submitted yet.
-            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
-                float16 on a device without shader-f16.
+            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
+                than it binds at once.
             OperationError: The engine or the device failed, or what the run waits for did.
             ContextLostError: The context is lost, also while this waits.
 

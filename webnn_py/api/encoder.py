@@ -70,8 +70,8 @@ class MLCommandEncoder(Suggesting):
             InvalidStateError: The graph was initialized before, by a `dispatch` too; it is
                 destroyed, this encoder is finished, a pass of the user's is open, or work on a
                 tensor waits for a timeline.
-            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
-                float16 on a device without shader-f16.
+            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
+                than it binds at once.
             OperationError: The device failed.
             ContextLostError: The context is lost.
 
@@ -91,10 +91,10 @@ class MLCommandEncoder(Suggesting):
         Args:
             graph: Built by this context.
             inputs: Every input that is no constant, by name: a GPUBuffer, {"buffer", "offset",
-                "size"} in bytes, a GPUTexture or view, an MLTensor, an array or buffer in host
-                memory (read before this returns), or {"resource": one of these, "dimensions":
-                [...]}.
-            outputs: Every output by name: a GPUBuffer, a binding of one, a GPUTexture or view, or
+                "size"} in bytes, a GPUTexture or view, {"texture", "mip_level", "origin", "size",
+                "scale", "bias"} in texels, an MLTensor, an array or buffer in host memory (read
+                before this returns), or {"resource": one of these, "dimensions": [...]}.
+            outputs: Every output by name: a GPUBuffer or GPUTexture, a view or part of one, or
                 an MLTensor. Buffers may be larger than the result. No two share memory.
 
         Raises:
@@ -104,8 +104,8 @@ class MLCommandEncoder(Suggesting):
             InvalidStateError: This encoder is finished, a pass of the user's is open, the graph is
                 destroyed, a tensor is exported, work on one waits for a timeline, or an input is
                 left out that becomes a constant by other commands, not submitted yet.
-            NotSupportedError: More bytes than a buffer of the device can have, or a texture for
-                float16 on a device without shader-f16.
+            NotSupportedError: More bytes than a buffer of the device can have, or with a texture
+                than it binds at once.
             OperationError: The device failed.
             ContextLostError: The context is lost.
 

@@ -44,7 +44,7 @@ def _shape(engine: Engine, value: Any, descriptor: Descriptor, name: str) -> Seq
     if isinstance(resource, MLTensor):
         return resource.shape
     if engine.takes(resource):
-        return engine.shape_of(resource, descriptor.shape)
+        return engine.shape_of(resource, descriptor.shape, named("input", name))
     try:
         shape = tuple(int(size) for size in resource.shape)
     except Exception:  # a buffer, or whatever its own methods raise

@@ -331,7 +331,7 @@ class Signature:
             if not isinstance(value, MLTensor) and not session.engine.takes(value):
                 raise DataError(
                     f"output {shown(name)}: got {type_name(value)}, expected a GPUBuffer, a"
-                    " binding of one, an MLTensor, a GPUTexture or a GPUTextureView"
+                    " binding of one, an MLTensor, a GPUTexture, a view or a part of one"
                 )
 
     def _source(

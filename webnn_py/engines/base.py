@@ -386,12 +386,16 @@ class Engine(ABC):
         """Whether a value is a resource of the engine's own device, such as a GPUBuffer."""
         return False
 
-    def shape_of(self, resource: Any, shape: Shape) -> Shape | None:
+    def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """The shape that a resource which it takes has as a tensor, if it can have but one.
 
         Args:
             resource: Of the engine's own device.
             shape: What the tensor's shape is to be, with open dimensions.
+            what: What messages call it.
+
+        Raises:
+            DataError: It is not given rightly.
         """
         return None
 

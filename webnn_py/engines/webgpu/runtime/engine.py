@@ -22,6 +22,7 @@ from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPU
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
+from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
 
@@ -50,12 +51,12 @@ class WebGPUEngine(DeviceEngine):
         return has_lowering(node.op) or is_sequence(node, self.gpu.features)
 
     def takes(self, value: object) -> bool:
-        """Buffers, bindings of them, textures and views of textures."""
+        """Buffers, bindings of them, textures, views of textures and parts of both."""
         return resources.is_device_resource(value)
 
-    def shape_of(self, resource: Any, shape: Shape) -> Shape | None:
+    def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """That of a texture, if it covers the tensor in but one way."""
-        return textures.shape_of(resource, shape) if resources.is_texture(resource) else None
+        return textures.shape_of(resource, shape, what) if is_texture(resource) else None
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""

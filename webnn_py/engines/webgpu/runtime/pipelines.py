@@ -1,4 +1,4 @@
-"""Compute pipelines, each compiled once for the same code."""
+"""Pipelines, each compiled once for the same code."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ class PipelineKey:
         entry_point: Its function.
         constants: What pipeline-overridable constants are.
         bindings: The layout of its bind group; None for what the code has.
+        target: The texture format that a render pipeline draws to; "" for a compute pipeline.
     """
 
     code: str
     entry_point: str = "main"
     constants: tuple[tuple[str, float], ...] = ()
     bindings: tuple[BindingLayout, ...] | None = None
+    target: str = ""
 
     @classmethod
     def of(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
@@ -61,17 +63,18 @@ class PipelineCache:
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
 
-    def get(self, name: str, code: str) -> Any:
+    def get(self, name: str, code: str, target: str = "") -> Any:
         """The pipeline of a kernel.
 
         Args:
             name: Of the kernel, for messages.
-            code: WGSL with an entry point "main".
+            code: WGSL with an entry point "main", and a vertex shader "corners" if it draws.
+            target: The texture format that is drawn to; "" for a kernel that computes.
 
         Raises:
             OperationError: The device refused the code.
         """
-        key = PipelineKey(code)
+        key = PipelineKey(code, target=target)
         with self._lock:
             found = self._pipelines.get(key)
         return self._made(name, key) if found is None else found
@@ -108,13 +111,22 @@ class PipelineCache:
         device = self._device
         code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
         with device_errors(f"compiling the kernel {name}"):
-            compute = {
-                "module": device.create_shader_module(code=code, label=name),
+            module = device.create_shader_module(code=code, label=name)
+            main = {
+                "module": module,
                 "entry_point": key.entry_point,
                 "constants": dict(key.constants),
             }
             layout = "auto" if key.bindings is None else self._layout(key.bindings)
-            pipeline = device.create_compute_pipeline(label=name, layout=layout, compute=compute)
+            if key.target:
+                pipeline = device.create_render_pipeline(
+                    label=name,
+                    layout=layout,
+                    vertex={"module": module, "entry_point": "corners"},
+                    fragment=main | {"targets": [{"format": key.target}]},
+                )
+            else:
+                pipeline = device.create_compute_pipeline(label=name, layout=layout, compute=main)
         with self._lock:
             self._recent.append(pipeline)
             return self._pipelines.setdefault(key, pipeline)

@@ -16,6 +16,7 @@ from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.loaded import STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.ir import Value
 from webnn_py.memory.overlap import region_of
 
@@ -79,7 +80,7 @@ def _on_device(
     what = named("argument", argument.name)
     if isinstance(resource, Binding):
         return resource
-    if resources.is_texture(resource):
+    if is_texture(resource):
         raise DataError(f"{what}: got {type_name(resource)}, expected a GPUBuffer")
     if not resources.is_buffer(resource):
         return None

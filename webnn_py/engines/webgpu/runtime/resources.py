@@ -25,6 +25,7 @@ from webnn_py.engines.webgpu.runtime.loaded import (
     LoadedGraph,
     padded_bytes,
 )
+from webnn_py.engines.webgpu.runtime.texture_parts import is_texture, resource_of, texture_of
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import Span, Target, check_apart
@@ -66,16 +67,6 @@ class Dispatch:
         """Raise a DataError if the user's resources are not fit for a submission any more."""
         for resource, what in self.given:
             check_usable(resource, what)
-
-
-def is_texture(value: object) -> bool:
-    """A texture or a view of one."""
-    return isinstance(value, wgpu.GPUTexture) or is_view(value)
-
-
-def is_view(value: object) -> bool:
-    """A view of a texture."""
-    return isinstance(value, wgpu.GPUTextureView)
 
 
 def is_buffer(value: object) -> bool:
@@ -204,9 +195,12 @@ def place_apart(
     return run
 
 
-def _texture_span(resource: Any) -> Span:
-    """All of a texture, of which this is perhaps a view."""
-    return Span(resource.texture if is_view(resource) else resource)
+def _take_texture(gpu: Device, run: Dispatch, given: Any, what: str) -> Span:
+    """Use a texture, all of which counts as read or written."""
+    resource = resource_of(given, what)
+    check_device(gpu, resource, what)
+    run.take(resource, what)
+    return Span(texture_of(resource))
 
 
 def _public(value: Value) -> Descriptor:
@@ -224,9 +218,7 @@ def _place_input(
     if isinstance(resource, Binding):
         run.places[value] = resource
     elif is_texture(resource):
-        check_device(gpu, resource, what)
-        run.take(resource, what)
-        run.read.append(_texture_span(resource))
+        run.read.append(_take_texture(gpu, run, resource, what))
         run.places[value] = target = own(value)
         run.before.append(textures.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
@@ -258,9 +250,7 @@ def _place_output(
     if isinstance(resource, Binding):
         resource = resource.entry
     if is_texture(resource):
-        check_device(gpu, resource, what)
-        run.take(resource, what)
-        run.written[name] = _texture_span(resource)
+        run.written[name] = _take_texture(gpu, run, resource, what)
         source = _computed(run, value, own)
         run.after.append(textures.store(gpu, resource, source.entry, value, what))
     else:

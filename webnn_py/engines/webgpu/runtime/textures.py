@@ -1,70 +1,37 @@
-"""Textures as tensors: one dispatch that reads texels into a buffer, or writes them from one.
+"""Textures as tensors: one dispatch that reads texels into a buffer, one pass that writes them.
 
-A texture of w x h texels with c channels is a float tensor whose last dimensions are [c, h, w]
-(NCHW) or [h, w, c] (NHWC), NCHW where both would fit; a channel dimension may be left out where
-there is one channel, and the batch is 1. Channels are numbers as the format defines them: 0..1 for
-unorm formats, linear for -srgb ones. Three channels written leave alpha at 1.
+A part of w x h texels with c channels is a float tensor whose last dimensions are [c, h, w] (NCHW)
+or [h, w, c] (NHWC), NCHW where both would fit; a channel dimension may be left out where there is
+one channel, and the batch is 1. Channels are numbers as the format defines them: 0..1 for unorm
+formats, linear for -srgb ones; then times the scale, plus the bias. Three channels written leave
+alpha at 1, one channel is grey.
+
+Texels are written by a compute pass where the texture may be a storage texture, else by drawing.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import wgpu
 
 from webnn_py.core.dimensions import span
 from webnn_py.core.errors import DataError, NotSupportedError
-from webnn_py.engines.webgpu.program.storage import Features, storage_of
+from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.texture_code import TILE, Conversion, Layout
+from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS, Format, why_not
+from webnn_py.engines.webgpu.runtime.texture_parts import TexturePart, part_of, title, usages
 from webnn_py.ir import Shape, Value
 
-CHANNELS = {
-    "r8unorm": 1,
-    "r16float": 1,
-    "r32float": 1,
-    "rg8unorm": 2,
-    "rg16float": 2,
-    "rg32float": 2,
-    "rgba8unorm": 4,
-    "rgba8unorm-srgb": 4,
-    "rgba8snorm": 4,
-    "bgra8unorm": 4,
-    "bgra8unorm-srgb": 4,
-    "rgba16float": 4,
-    "rgba32float": 4,
-}
-WRITABLE = ("r32float", "rgba8unorm", "rgba8snorm", "rgba16float", "rgba32float")
-TILE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a tensor lies over texels.
-
-    Attributes:
-        width: Texels in a row.
-        height: Rows.
-        channels: Channels of the tensor.
-        planar: Whether the channels are the outer dimension (NCHW).
-    """
-
-    width: int
-    height: int
-    channels: int
-    planar: bool
-
-    def index(self, channel: int) -> str:
-        """Flat index of a channel at texel (x, y)."""
-        if self.planar:
-            return f"({channel * self.height}u + y) * {self.width}u + x"
-        return f"(y * {self.width}u + x) * {self.channels}u + {channel}u"
+Record = Callable[[Any], None]
 
 
 def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layout | None:
-    """The layout in which a shape covers a texture with up to `most` channels, or None."""
+    """The layout in which a shape covers texels with up to `most` channels, or None."""
     dims = list(shape)
     if len(dims) == 4 and dims[0] == 1:
         dims = dims[1:]
@@ -79,11 +46,11 @@ def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layou
     return None
 
 
-def shape_of(given: Any, shape: Shape) -> Shape | None:
-    """The shape of a tensor with open dimensions that a texture covers, if there is but one."""
-    texture = given.texture if isinstance(given, wgpu.GPUTextureView) else given
-    width, height = texture.size[0], texture.size[1]
-    channels = range(1, CHANNELS.get(str(texture.format), 0) + 1)
+def shape_of(given: Any, shape: Shape, what: str) -> Shape | None:
+    """The shape of a tensor with open dimensions that texels cover, if there is but one."""
+    part = part_of(given, what)
+    width, height = part.size
+    channels = range(1, FORMATS.get(part.format, Format(0)).channels + 1)
     covered: list[Shape] = [(height, width)]
     for c in channels:
         for dims in ((c, height, width), (height, width, c)):
@@ -97,119 +64,118 @@ def _may_be(size: int, number: int) -> bool:
     return low <= number <= high
 
 
-def load(gpu: Device, texture: Any, entry: dict[str, Any], value: Value, what: str) -> Any:
-    """What records the conversion of a texture into a tensor's buffer."""
-    view, layout, _ = _check(texture, value, what, "TEXTURE_BINDING", tuple(CHANNELS))
-    storage = storage_of(value.data_type, gpu.features)
-    if storage.per_word != 1:
-        raise NotSupportedError(
-            f"{what}: a texture into {value.data_type} needs the device feature shader-f16"
-        )
-    return _recorder(gpu, _load_code(layout, storage.element, gpu.features), entry, view, layout)
+def load(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str) -> Record:
+    """What records the conversion of texels into a tensor's buffer."""
+    part, conversion = _checked(gpu, given, value, what)
+    _check_usage(part, what, "TEXTURE_BINDING")
+    return _computing(gpu, part, conversion, conversion.load_code(gpu.features), entry)
 
 
-def store(gpu: Device, texture: Any, entry: dict[str, Any], value: Value, what: str) -> Any:
-    """What records the conversion of a tensor's buffer into a texture."""
-    view, layout, format_ = _check(texture, value, what, "STORAGE_BINDING", WRITABLE)
-    code = _store_code(layout, value.data_type, format_, gpu.features)
-    return _recorder(gpu, code, entry, view, layout)
+def store(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str) -> Record:
+    """What records the conversion of a tensor's buffer into texels."""
+    part, conversion = _checked(gpu, given, value, what)
+    kind = FORMATS[part.format]
+    if kind.storage and part.texture.usage & wgpu.TextureUsage.STORAGE_BINDING:
+        return _computing(gpu, part, conversion, conversion.store_code(gpu.features), entry)
+    ways = (("STORAGE_BINDING", kind.storage), ("RENDER_ATTACHMENT", kind.render))
+    _check_usage(part, what, *reversed([name for name, possible in ways if possible]))
+    return _drawing(gpu, part, conversion, conversion.draw_code(gpu.features), entry)
 
 
-def _check(
-    given: Any, value: Value, what: str, usage: str, formats: tuple[str, ...]
-) -> tuple[Any, Layout, str]:
-    texture = given.texture if isinstance(given, wgpu.GPUTextureView) else given
-    format_ = str(texture.format)
-    if format_ not in formats:
+def _check_usage(part: TexturePart, what: str, *names: str) -> None:
+    """Raise a DataError if a texture was made for none of these usages."""
+    if not any(part.texture.usage & getattr(wgpu.TextureUsage, name) for name in names):
         raise DataError(
-            f"{what}: texture format {format_} is not supported here; expected one of"
-            f" {', '.join(formats)}"
+            f"{what}: the texture's usage lacks {' or '.join(names)}: {title(part.texture)}, made"
+            f" for {usages(part.texture)}"
         )
-    if texture.dimension != "2d" or texture.sample_count != 1:
-        raise DataError(f"{what}: expected a 2d texture with one sample a texel")
-    if not texture.usage & getattr(wgpu.TextureUsage, usage):
-        raise DataError(f"{what}: the texture's usage lacks {usage}")
+
+
+def _checked(gpu: Device, given: Any, value: Value, what: str) -> tuple[TexturePart, Conversion]:
+    part = part_of(given, what)
+    if part.format not in FORMATS:
+        raise DataError(
+            f"{what}: texture format {part.format} is not supported: {why_not(part.format)}."
+            f" {title(part.texture)}"
+        )
     if value.data_type not in ("float32", "float16"):
         raise DataError(f"{what}: a texture needs a float operand, this one is {value.data_type}")
-    width, height = texture.size[0], texture.size[1]
-    layout = layout_of(value.shape, width, height, CHANNELS[format_])
+    width, height = part.size
+    channels = FORMATS[part.format].channels
+    layout = layout_of(value.shape, width, height, channels)
     if layout is None:
         raise DataError(
-            f"{what}: a {width} x {height} {format_} texture does not fit the shape"
+            f"{what}: a {width} x {height} {part.format} texture does not fit the shape"
             f" {list(value.shape)}; expected [1, c, {height}, {width}] or"
-            f" [1, {height}, {width}, c] with c <= {CHANNELS[format_]}"
+            f" [1, {height}, {width}, c] with c <= {channels}"
         )
-    if given is not texture:
-        if texture.mip_level_count > 1:
+    for name, factors in (("scale", part.scale), ("bias", part.bias)):
+        if len(factors) not in (1, layout.channels):
             raise DataError(
-                f"{what}: a view of a texture with {texture.mip_level_count} mip levels, and wgpu"
-                " does not say of which; give the texture for its first level"
+                f"{what}: {name} has {len(factors)} numbers, expected 1, or {layout.channels}: one"
+                " for each channel of the tensor"
             )
-        return given, layout, format_
-    with device_errors(f"{what}: viewing the texture"):
-        view = texture.create_view(dimension="2d", mip_level_count=1, array_layer_count=1)
-    return view, layout, format_
+    most = gpu.features.binding_bytes
+    if buffer_bytes(value) > most:
+        raise NotSupportedError(
+            f"{what}: a texture's tensor of {buffer_bytes(value)} bytes; this device's"
+            f" max-storage-buffer-binding-size is {most}. Request a device with more, or give parts"
+            " of the texture to a smaller input or output"
+        )
+    moved = part.origin != (0, 0)
+    return part, Conversion(value.data_type, layout, part.format, moved, part.changes_numbers)
 
 
-def _head(element: str) -> str:
-    return "enable f16;\n" if element == "f16" else ""
-
-
-def _main(layout: Layout, statements: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            f"@compute @workgroup_size({TILE}, {TILE})",
-            "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
-            "  let x = g.x;",
-            "  let y = g.y;",
-            f"  if (x >= {layout.width}u || y >= {layout.height}u) {{ return; }}",
-            *(f"  {statement}" for statement in statements),
-            "}",
-        ]
-    )
-
-
-def _load_code(layout: Layout, element: str, features: Features) -> str:
-    writes = [
-        f"data[{layout.index(c)}] = {element}(texel.{'rgba'[c]});" for c in range(layout.channels)
+def _resources(
+    gpu: Device, part: TexturePart, conversion: Conversion, resources: list[Any]
+) -> list[Any]:
+    """What is bound, with the numbers that the code reads from a uniform buffer."""
+    if not conversion.placed:
+        return resources
+    channels = conversion.layout.channels
+    factors = [
+        number
+        for given, neutral in ((part.scale, 1.0), (part.bias, 0.0))
+        for number in [*(given * channels)[:channels], *[neutral] * (4 - channels)]
     ]
-    return (
-        f"{_head(element)}"
-        f"@group(0) @binding(0) var<storage, read_write> data: array<{element}>;\n"
-        "@group(0) @binding(1) var image: texture_2d<f32>;\n"
-        + _main(layout, ["let texel = textureLoad(image, vec2<u32>(x, y), 0);", *writes])
-    )
+    data = struct.pack("4I8f", *part.origin, 0, 0, *factors)
+    usage = wgpu.BufferUsage.UNIFORM
+    uniform = gpu.handle.create_buffer_with_data(data=data, usage=usage)
+    return [*resources, {"buffer": uniform, "offset": 0, "size": len(data)}]
 
 
-def _store_code(layout: Layout, data_type: str, format_: str, features: Features) -> str:
-    from webnn_py.engines.webgpu.compiler.index import symbol
+def _computing(
+    gpu: Device, part: TexturePart, conversion: Conversion, code: str, entry: dict[str, Any]
+) -> Record:
+    view, layout = part.view(), conversion.layout
 
-    storage = storage_of(data_type, features)
-    lines = [f"let i{c} = {layout.index(c)};" for c in range(layout.channels)]
-    parts = [storage.load("data[{}]".format, symbol(f"i{c}")) for c in range(layout.channels)]
-    parts += ["0.0"] * (3 - len(parts)) + (["1.0"] if len(parts) < 4 else [])
-    if layout.channels == 1 and CHANNELS[format_] == 4:
-        parts = [parts[0]] * 3 + ["1.0"]
-    lines.append(f"textureStore(image, vec2<u32>(x, y), vec4<f32>({', '.join(parts)}));")
-    return (
-        f"{_head(storage.element)}"
-        f"@group(0) @binding(0) var<storage, read> data: array<{storage.element}>;\n"
-        f"@group(0) @binding(1) var image: texture_storage_2d<{format_}, write>;\n"
-        + _main(layout, lines)
-    )
-
-
-def _recorder(
-    gpu: Device, code: str, entry: dict[str, Any], view: Any, layout: Layout
-) -> Callable[[Any], None]:
     def record(encoder: Any) -> None:
         with device_errors("converting a texture"):
             pipeline = gpu.pipelines.get("texture", code)
-            group = gpu.bind_group(pipeline.get_bind_group_layout(0), [entry, view])
+            bound = _resources(gpu, part, conversion, [entry, view])
             compute = encoder.begin_compute_pass()
             compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group)
+            compute.set_bind_group(0, gpu.bind_group(pipeline.get_bind_group_layout(0), bound))
             compute.dispatch_workgroups(-(-layout.width // TILE), -(-layout.height // TILE), 1)
             compute.end()
+
+    return record
+
+
+def _drawing(
+    gpu: Device, part: TexturePart, conversion: Conversion, code: str, entry: dict[str, Any]
+) -> Record:
+    target = {"view": part.view(), "load_op": "load", "store_op": "store"}
+
+    def record(encoder: Any) -> None:
+        with device_errors("drawing a texture"):
+            pipeline = gpu.pipelines.get("texture", code, target=part.format)
+            bound = _resources(gpu, part, conversion, [entry])
+            draw = encoder.begin_render_pass(color_attachments=[target])
+            draw.set_pipeline(pipeline)
+            draw.set_bind_group(0, gpu.bind_group(pipeline.get_bind_group_layout(0), bound))
+            draw.set_scissor_rect(*part.origin, *part.size)
+            draw.draw(3)
+            draw.end()
 
     return record
