@@ -1,18 +1,21 @@
-"""Many kernels that differ in numbers alone share one pipeline."""
+"""Kernels that differ in numbers alone share one pipeline."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.backend.compared import applied, assert_like_reference
-from tests.graphs import Build, build
+from tests.graphs import Build, build, expected, normal
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.ir import Array
 
 MANY = 100
 
@@ -66,9 +69,61 @@ def test_numbers_of_all_kinds(gpu: MLContext) -> None:
         np.testing.assert_allclose(results[f"y{i}"], expected, rtol=1e-6)
 
 
-def test_few_kernels_keep_their_numbers(gpu: MLContext) -> None:
-    def pieces(b: MLGraphBuilder) -> dict[str, MLOperand]:
-        x = b.input("x", "float32", [8])
-        return {f"y{i}": part for i, part in enumerate(b.split(x, 8))}
+SIZES = ((12, 8), (16, 12), (20, 16), (36, 20))
+"""Channels, and height and width."""
 
-    assert not any(kernel.numbers for kernel in kernels_of(gpu, pieces))
+
+def inputs_of(layout: str = "nchw") -> dict[str, Array]:
+    """An input for each layer."""
+    return {
+        f"x{i}": normal(1, c, n, n) if layout == "nchw" else normal(1, n, n, c)
+        for i, (c, n) in enumerate(SIZES)
+    }
+
+
+def layers(layout: str = "nchw", **options: Any) -> Build:
+    """Convolutions with bias and activation, one for each size."""
+
+    def build_layers(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        made = {}
+        for i, ((name, x), (c, _)) in enumerate(zip(inputs_of(layout).items(), SIZES, strict=True)):
+            weights, bias = b.constant(normal(c, c, 3, 3, seed=i)), b.constant(normal(c, seed=i))
+            operand = b.input(name, "float32", x.shape)
+            y = b.conv2d(
+                operand, weights, bias=bias, input_layout=layout, padding=[1] * 4, **options
+            )
+            made[f"y{i}"] = b.relu(y)
+        return made
+
+    return build_layers
+
+
+def test_layers_of_all_sizes_take_one_pipeline(gpu: MLContext) -> None:
+    kernels = [kernel for kernel in kernels_of(gpu, layers()) if kernel.name == "conv2d"]
+    assert len(kernels) == len(SIZES)
+    assert len({kernel.code for kernel in kernels}) == 1
+    assert len({kernel.numbers for kernel in kernels}) == len(SIZES)
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 2]])
+def test_layers_of_all_sizes(each_device: MLContext, layout: str, strides: list[int]) -> None:
+    what, inputs = layers(layout, strides=strides), inputs_of(layout)
+    results = asyncio.run(MLAwaitedExecution(each_device).compute(build(each_device, what), inputs))
+    for name, wanted in expected(what, inputs).items():
+        np.testing.assert_allclose(results[name], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_loops_of_few_rounds_know_their_end(gpu: MLContext) -> None:
+    """Compilers write them out."""
+
+    def pools(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = b.input("x", "float32", [1, 4, 16, 16])
+        return {
+            f"y{size}": b.max_pool2d(x, window_dimensions=[size, size], padding=[1, 1, 1, 1])
+            for size in (2, 3)
+        }
+
+    heads = re.findall(r"for \(.*?\)", "".join(kernel.code for kernel in kernels_of(gpu, pools)))
+    assert len(heads) == 4
+    assert not any("number" in head for head in heads)

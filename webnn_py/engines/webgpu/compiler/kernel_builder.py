@@ -277,6 +277,10 @@ class Body:
         self.line(f"let {made} = {expression};")
         return made
 
+    def name(self, index: Index, name: str) -> None:
+        """Say that an index is known as `name`."""
+        self._named[-1][str(index)] = index.named(name)
+
     def _let_index(self, index: Index, hint: str) -> Index:
         known = self._name_of(index)
         if known.is_name:

@@ -1,7 +1,7 @@
 """One pipeline for kernels that differ in numbers alone: they read theirs from a uniform buffer.
 
-Compiling is by far the most expensive part of a small kernel, and a graph that takes a tensor apart
-has one for each piece.
+Compiling is by far the most expensive part of a small kernel, and a network has layers of one kind
+in many sizes.
 """
 
 from __future__ import annotations
@@ -9,94 +9,119 @@ from __future__ import annotations
 import dataclasses
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
 
-FEWEST = 16
-"""Kernels from which sharing pays: a number that is read costs a little at each run."""
-
 MOST_NUMBERS = 64
 
-_CONSTANT = re.compile(r"\n *const ")
+SHORT = 8
+"""Rounds of a loop up to which compilers write it out, if they know how many it makes."""
 
-_NUMBER = re.compile(r"\d(?<!\w\d)(?<![/%] \d)(?:\d*u|\d*\.\d*(?:e[+-]?\d+)?f|\d*e[+-]?\d+f)\b")
-"""An unsigned integer or float. Divisors stay what they are: compilers make products of them.
+_LITERAL = r"\d(?<!\w\d){}(?:\d*u|\d*\.\d*(?:e[+-]?\d+)?f|\d*e[+-]?\d+f)\b"
+"""An unsigned integer or float.
 
 What stands before it is looked at from behind its first digit, since digits are found fast.
 """
 
+_NUMBER = re.compile(_LITERAL.format(""))
+_FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
+"""Divisors stay what they are where it counts: compilers make products of them."""
+
+_HEAD = re.compile(r"for \([^)]*\)")
+
+Span = tuple[int, int]
+Column = tuple[str, ...]
+
 
 def share(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The kernels, alike ones with the same code.
-
-    Those with loops or constants of their own are left: compilers make use of their numbers.
-    """
-    forms: dict[str, str | None] = {}
+    """The kernels, alike ones with the same code."""
+    spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
+    forms = {code: _replaced(code, spans[code], ["#"] * len(spans[code])) for code in spans}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
-        if kernel.code not in forms:
-            forms[kernel.code] = _form(kernel.code)
-        form = forms[kernel.code]
-        if form is not None:
-            groups.setdefault(form, []).append(place)
+        groups.setdefault(forms[kernel.code], []).append(place)
     shared = list(kernels)
     for places in groups.values():
-        if len(places) >= FEWEST:
-            made = _shared([kernels[place] for place in places])
-            for place, kernel in zip(places, made, strict=True):
-                shared[place] = kernel
+        made = _shared([kernels[place] for place in places], spans)
+        for place, kernel in zip(places, made, strict=True):
+            shared[place] = kernel
     return shared
 
 
-def _form(code: str) -> str | None:
-    """The code without its numbers; None if it is better left as it is."""
-    left = "for (" in code or _CONSTANT.search(code)
-    return None if left else _NUMBER.sub("#", code)
+def _spans(code: str) -> list[Span]:
+    """Where the numbers stand that may as well be read."""
+    if "for (" not in code:
+        return [match.span() for match in _FACTOR.finditer(code)]
+    main = code.index("fn main(")
+    loop = code.find("for (", main)
+    # What an invocation does once, before its loop, may divide.
+    parts = [(_FACTOR, 0, main), (_FACTOR, main, len(code))]
+    if loop >= 0:
+        parts[1:] = [(_NUMBER, main, loop), (_FACTOR, loop, len(code))]
+    kept = {
+        match.start()
+        for head in _HEAD.finditer(code)
+        for match in _NUMBER.finditer(code, *head.span())
+        if int(match[0][:-1]) <= SHORT
+    }
+    found = [match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)]
+    return [span for span in found if span[0] not in kept]
 
 
-def _shared(kernels: list[Kernel]) -> list[Kernel]:
-    numbers = {code: _NUMBER.findall(code) for code in {kernel.code for kernel in kernels}}
+def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+    """The code with texts in the place of numbers."""
+    parts = []
+    done = 0
+    for (begin, end), text in zip(spans, texts, strict=True):
+        parts += [code[done:begin], text]
+        done = end
+    return "".join([*parts, code[done:]])
+
+
+def _shared(kernels: list[Kernel], spans: dict[str, list[Span]]) -> list[Kernel]:
+    """Kernels of one form with the same code, if they do not read too many numbers."""
+    numbers = {
+        code: [code[begin:end] for begin, end in spans[code]]
+        for code in {kernel.code for kernel in kernels}
+    }
     if len(numbers) == 1:
         return kernels
     columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
-    differing = {place: column for place, column in enumerate(columns) if len(set(column)) > 1}
+    differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
     if not 0 < len(differing) <= MOST_NUMBERS:
         return kernels
-    names = {
-        place: f"numbers[{number // 4}u].{'xyzw'[number % 4]}"
-        for number, place in enumerate(differing)
-    }
     first = kernels[0]
-    code = f"{_binding(first, len(differing))}\n{_renamed(first.code, names)}"
-    if first.code.startswith("enable"):
-        head, _, rest = first.code.partition("\n")
-        code = f"{head}\n{_binding(first, len(differing))}\n{_renamed(rest, names)}"
-    rows: Iterator[tuple[str, ...]] = zip(*differing.values(), strict=True)
+    code = _reading(first, spans[first.code], columns, differing)
+    rows = zip(*differing, strict=True)
     return [
         dataclasses.replace(kernel, code=code, numbers=tuple(map(_word, row)))
         for kernel, row in zip(kernels, rows, strict=True)
     ]
 
 
-def _binding(kernel: Kernel, count: int) -> str:
-    place = len(kernel.reads) + 1
-    return f"@group(0) @binding({place}) var<uniform> numbers: array<vec4<u32>, {-(-count // 4)}>;"
-
-
-def _renamed(code: str, names: dict[int, str]) -> str:
-    """The code with the numbers at some places read."""
-    count = -1
-
-    def read(match: re.Match[str]) -> str:
-        nonlocal count
-        count += 1
-        name = names.get(count)
-        if name is None:
-            return match[0]
-        return name if match[0].endswith("u") else f"bitcast<f32>({name})"
-
-    return _NUMBER.sub(read, code)
+def _reading(kernel: Kernel, spans: list[Span], columns: list[Column], read: list[Column]) -> str:
+    """The code of a kernel that reads some of its numbers."""
+    words = {column: f"numbers[{n // 4}u].{'xyzw'[n % 4]}" for n, column in enumerate(read)}
+    names = {column: f"number{n}" for n, column in enumerate(read)}
+    main = kernel.code.index("fn main(")
+    texts, named = [], {}
+    for (begin, _), column in zip(spans, columns, strict=True):
+        if column not in words:
+            texts.append(column[0])
+            continue
+        value = words[column] if column[0].endswith("u") else f"bitcast<f32>({words[column]})"
+        if begin > main:  # read before its loops: not every driver takes that out of them
+            named[names[column]] = value
+            value = names[column]
+        texts.append(value)
+    code = _replaced(kernel.code, spans, texts)
+    head = code.index("@group(")  # behind directives
+    body = code.index("{\n", code.index("fn main(")) + 2
+    place, size = len(kernel.reads) + 1, -(-len(read) // 4)
+    binding = f"@group(0) @binding({place}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
+    lets = "".join(f"  let {name} = {value};\n" for name, value in named.items())
+    return code[:head] + binding + code[head:body] + lets + code[body:]
 
 
 def _word(number: str) -> int:

@@ -11,7 +11,6 @@ from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
-from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.ir import Node, Value
@@ -45,7 +44,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     builder.vector_out = (
         conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
     )
-    emit_epilogue(builder, node, conv.add_bias if conv.bias is not None else None)
+    conv.emit_epilogue()
     main = _main(builder, conv)
     return builder.finish("conv2d", main, groups)
 
@@ -146,11 +145,12 @@ def _stores(builder: KernelBuilder, conv: Convolution, channels: int) -> list[st
     for r in range(channels):
         place = {"n": n, "c": o + r, "h": oy, "w": ox}
         if builder.vector_out:
-            lines.append(f"  put4({flat(conv.layout, conv.node.output, place)}, acc{r});")
+            index = flat(conv.layout, conv.node.output, place)
+            lines.append(f"  {conv.put('put4', index, o + r, f'acc{r}')}")
             continue
         for p in range(STRIP):
             index = flat(conv.layout, conv.node.output, place | {"w": ox + p})
-            store = f"put({index}, acc{r}.{'xyzw'[p]});"
+            store = conv.put("put", index, o + r, f"acc{r}.{'xyzw'[p]}")
             always = conv.width % STRIP == 0 or p == 0
             lines.append(
                 f"  {store}" if always else f"  if ({ox + p} < {conv.width}u) {{ {store} }}"

@@ -34,6 +34,7 @@ class Convolution:
         self.data, self.filter, self.bias = data, filter_, bias
         attrs = node.attrs
         self.layout: str = attrs["input_layout"]
+        self._planar = self.layout == "nchw"
         self.filter_layout: str = attrs["filter_layout"]
         outs, self.ins, self.kh, self.kw = dims(filter_.shape, self.filter_layout, "oihw")
         self.groups: int = attrs["groups"]
@@ -82,19 +83,37 @@ class Convolution:
         body.line(f"return {element};")
         self.builder.function("weight", "batch: u32, o: u32, k: u32", "f32", body)
 
-    def place(self, batch: Index, channel: Index, position: Index) -> Index:
-        """Flat index of an output element."""
+    def store(
+        self, function: str, batch: Index, channel: Index, position: Index, value: str
+    ) -> str:
+        """The statement that writes an output element of a group, or four by `put4`."""
         image, group = self.split_batch(batch)
         own = group * self.per_group + channel
-        if self.layout == "nchw":
-            return (image * self.channels + own) * self.area + position
-        return (image * self.area + position) * self.channels + own
+        if self._planar:
+            place = (image * self.channels + own) * self.area + position
+        else:
+            place = (image * self.area + position) * self.channels + own
+        return self.put(function, place, own, value)
 
-    def add_bias(self, body: Body, index: Index, total: str) -> str:
+    def put(self, function: str, place: Index, channel: Index, value: str) -> str:
+        """The call of a function that the epilogue has."""
+        known = f"{channel}, " if self._planar else ""
+        return f"{function}({place}, {known}{value});"
+
+    def emit_epilogue(self) -> None:
+        """The functions that `put` calls; planes of channels are told the channel."""
+        channel = self._channel(symbol("i")) if self._planar else None
+        finish = self._add_bias if self.bias is not None else None
+        emit_epilogue(self.builder, self.node, finish, channel)
+
+    def _channel(self, index: Index) -> Index:
+        """The channel of an output element."""
+        return coordinate(self.node.output.shape, self.layout.index("c"), index)
+
+    def _add_bias(self, body: Body, index: Index, total: str) -> str:
         """The result with its channel's bias."""
         assert self.bias is not None
-        axis = self.layout.index("c")
-        return f"{total} + {body.load(self.bias, coordinate(self.node.output.shape, axis, index))}"
+        return f"{total} + {body.load(self.bias, self._channel(index))}"
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
@@ -113,7 +132,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 def _vector_out(conv: Convolution, extent: int) -> bool:
     element = conv.builder.storage(conv.builder.root).element
     conv.builder.vector_out = extent % 4 == 0 and element in ("f32", "f16")
-    emit_epilogue(conv.builder, conv.node, conv.add_bias if conv.bias is not None else None)
+    conv.emit_epilogue()
     return conv.builder.vector_out
 
 
@@ -131,8 +150,8 @@ def _planar(conv: Convolution) -> GemmProblem:
         b=lambda batch, k, col: f"window({batch}, {k}, {col})",
         a4=_weight_vectors(conv),
         b4=_pixel_vectors(conv),
-        store=lambda batch, row, col, value: f"put({conv.place(batch, row, col)}, {value});",
-        store4=(lambda batch, row, col, value: f"put4({conv.place(batch, row, col)}, {value});")
+        store=lambda batch, row, col, value: conv.store("put", batch, row, col, value),
+        store4=(lambda batch, row, col, value: conv.store("put4", batch, row, col, value))
         if vector
         else None,
     )
@@ -195,8 +214,8 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         batch=conv.batch * conv.groups,
         a=lambda batch, row, k: f"window({batch}, {k}, {row})",
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
-        store=lambda batch, row, col, value: f"put({conv.place(batch, col, row)}, {value});",
-        store4=(lambda batch, row, col, value: f"put4({conv.place(batch, col, row)}, {value});")
+        store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
+        store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
         if vector
         else None,
     )

@@ -10,19 +10,29 @@ from webnn_py.ir import Node
 
 
 def emit_epilogue(
-    builder: KernelBuilder, node: Node, finish: Callable[[Body, Index, str], str] | None = None
+    builder: KernelBuilder,
+    node: Node,
+    finish: Callable[[Body, Index, str], str] | None = None,
+    channel: Index | None = None,
 ) -> None:
     """Functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
+
+    With a channel they are `put(i, channel, total)` and `put4(i, channel, total)`.
 
     Args:
         builder: Of the kernel.
         node: The node whose result `total` is, at flat index `i` of its output.
         finish: What the node itself does last (a bias): called with body, `i` and "total".
+        channel: What the caller knows already: a coordinate of `i`, the same for all of four.
     """
     storage = builder.storage(builder.root)
     compute = builder.storage(node.output).compute
     body, i = Body(builder), symbol("i")
     total = "total"
+    at, parameters = "i", "i: u32"
+    if channel is not None:
+        body.name(channel, "channel")
+        at, parameters = "i, channel", "i: u32, channel: u32"
     if finish or node.output is not builder.root:
         total = body.let("wn_settled(total)", "whole")
     if finish:
@@ -30,13 +40,14 @@ def emit_epilogue(
     body.preset(node.output, i, total)
     result = body.load(builder.root, i)
     body.line(f"return {result};")
-    builder.function("tail", f"i: u32, total: {compute}", storage.compute, body)
+    builder.function("tail", f"{parameters}, total: {compute}", storage.compute, body)
     element = storage.element
     if builder.vector_out:
-        lanes = ", ".join(f"{element}(tail({i + n}, t.{'xyzw'[n]}))" for n in range(4))
-        one = f"out0[i >> 2u][i & 3u] = {element}(tail(i, t));"
+        places = [str(i + n) + at[1:] for n in range(4)]
+        lanes = ", ".join(f"{element}(tail({places[n]}, t.{'xyzw'[n]}))" for n in range(4))
+        one = f"out0[i >> 2u][i & 3u] = {element}(tail({at}, t));"
         four = f"out0[i >> 2u] = vec4<{element}>({lanes});"
-        builder.functions.append(f"fn put4(i: u32, t: vec4<{compute}>) {{ {four} }}")
+        builder.functions.append(f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}")
     else:
-        one = f"out0[i] = {element}(tail(i, t));"
-    builder.functions.append(f"fn put(i: u32, t: {compute}) {{ {one} }}")
+        one = f"out0[i] = {element}(tail({at}, t));"
+    builder.functions.append(f"fn put({parameters}, t: {compute}) {{ {one} }}")
