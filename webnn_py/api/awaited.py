@@ -145,10 +145,11 @@ class MLAwaitedExecution(Suggesting):
         """A run with others, if it can be joined."""
         with self._session.queue.loss():
             self._session.check_alive()
-            axes = batching.known_axes(compiled) or await batching.axes(compiled)
-            if waits or not batching.takes(axes, sizes, given):
+            known = batching.known(compiled) or await batching.examined(compiled)
+            joined = None if waits else batching.join(compiled, known, sizes, given)
+            if joined is None:
                 return await self._compile_first(compiled, sizes, given, waits)
-            request, line = batching.join(compiled, axes, sizes, given)
+            request, line = joined
             withdraw = functools.partial(line.withdraw, request)
             settle = given.writes_given
             await wait_or_cancel(request.done, request.cancellation, withdraw, settle)

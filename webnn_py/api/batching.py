@@ -34,10 +34,12 @@ class Known:
 
     Attributes:
         axes: Where its runs are joined.
+        shared: The places of inputs without the dimension.
     """
 
     def __init__(self, axes: BatchAxes) -> None:
         self.axes = axes
+        self.shared = [place for place, axis in enumerate(axes.inputs) if axis is None]
         self._paces: dict[Sizes, Pace] = {}
 
     def pace(self, others: Sizes, max_batch: int) -> Pace:
@@ -69,55 +71,53 @@ class Batching:
         self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
         self._lines: dict[Key, Line] = {}
 
-    def known_axes(self, compiled: CompiledGraph) -> BatchAxes | None:
-        """Where runs of a graph are joined, if that was asked before."""
-        known = self._graphs.get(compiled)
-        return None if known is None else known.axes
+    def known(self, compiled: CompiledGraph) -> Known | None:
+        """What is known of a graph, if it was examined before."""
+        return self._graphs.get(compiled)
 
-    async def axes(self, compiled: CompiledGraph) -> BatchAxes:
-        """Where runs of a graph are joined.
+    async def examined(self, compiled: CompiledGraph) -> Known:
+        """What is known of a graph, found out now.
 
         Raises:
             ValidationError: An operator mixes what lies along the dimension.
         """
         find = functools.partial(batch_axes, compiled.recipe, self.name)
         found = await self.session.run_on_builder(find)
-        self._graphs[compiled] = Known(found)
-        return found
-
-    def takes(self, axes: BatchAxes, sizes: Sizes, given: Arguments) -> bool:
-        """Whether a compute can be joined: it is small enough, and all it has lies in arrays."""
-        rows, _ = _apart(sizes, self.name)
-        if rows > self.max_batch or given.on_tensors:
-            return False
-        if self.session.queue.keeps_order and given.writes_given:
-            return False
-        for array in (*given.inputs, *given.outputs):
-            if array is not None and not isinstance(array, np.ndarray):
-                return False
-        shared: int = sum(
-            array.nbytes
-            for array, axis in zip(given.inputs, axes.inputs, strict=True)
-            if axis is None
-        )
-        return shared <= MOST_SHARED_BYTES
+        known = self._graphs[compiled] = Known(found)
+        return known
 
     def join(
-        self, compiled: CompiledGraph, axes: BatchAxes, sizes: Sizes, given: Arguments
-    ) -> tuple[Request, Line]:
-        """Have a compute wait that `takes` said yes to, and where it does."""
+        self, compiled: CompiledGraph, known: Known, sizes: Sizes, given: Arguments
+    ) -> tuple[Request, Line] | None:
+        """Have a compute wait to be joined, and where it does; None if it cannot be."""
         rows, others = _apart(sizes, self.name)
-        shared = [a.tobytes() for a, x in zip(given.inputs, axes.inputs, strict=True) if x is None]
-        key = (compiled, others, *shared)
+        if rows > self.max_batch or not self._takes(given):
+            return None
+        key: Key = compiled, others
+        if known.shared:
+            shared = [given.inputs[place] for place in known.shared]
+            if sum(array.nbytes for array in shared) > MOST_SHARED_BYTES:
+                return None
+            key += tuple(array.tobytes() for array in shared)
         request = Request(given, rows)
         with self.lock:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = self._line(key, axes, others)
+                line = self._lines[key] = self._line(key, known, others)
             line.add(request)
         return request, line
 
-    def _line(self, key: Key, axes: BatchAxes, others: Sizes) -> Line:
+    def _takes(self, given: Arguments) -> bool:
+        """Whether all lies in arrays, and nothing is written that others wait for."""
+        session = self.session
+        if given.on_tensors or (given.writes_given and session.queue.keeps_order):
+            return False
+        return session.device is None or all(
+            array is None or isinstance(array, np.ndarray)
+            for array in (*given.inputs, *given.outputs)
+        )
+
+    def _line(self, key: Key, known: Known, others: Sizes) -> Line:
         def sizes(size: int) -> Sizes:
             return tuple(sorted([*others, (self.name, size)]))
 
@@ -125,8 +125,8 @@ class Batching:
             if self._lines.get(key) is line:
                 del self._lines[key]
 
-        pace = self._graphs[key[0]].pace(others, self.max_batch)
-        how = Joining(self.session, key[0], axes, sizes, pace, self.max_delay)
+        pace = known.pace(others, self.max_batch)
+        how = Joining(self.session, key[0], known.axes, sizes, pace, self.max_delay)
         return Line(how, self.lock, forget)
 
 

@@ -140,7 +140,7 @@ class Signature:
         Raises:
             DataError: A name, data type, size or context does not fit.
         """
-        if outputs is None and not private and (plain := host.plain_arrays(inputs, self._read)):
+        if outputs is None and (plain := host.plain_arrays(inputs, self._read, private)):
             made = [np.empty(shape, dtype) for shape, dtype in self._made.values()]
             return Arguments(plain, made, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)

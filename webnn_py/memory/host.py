@@ -153,13 +153,14 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
 
 
 def plain_arrays(
-    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
+    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]], private: bool = False
 ) -> list[Array] | None:
     """What is given by name, if it is just arrays as `input_array` makes them; mostly it is.
 
     Args:
         given: Whatever the user gave.
         wanted: Shape and type of each, by name.
+        private: Nobody else may change them afterwards: copies are made.
     """
     if type(given) is not dict or len(given) != len(wanted):
         return None
@@ -172,7 +173,7 @@ def plain_arrays(
         if not (flags.c_contiguous and flags.aligned):
             return None
         arrays.append(array)
-    return arrays
+    return [_copy(array) for array in arrays] if private else arrays
 
 
 def _is_just(array: Array, descriptor: Descriptor) -> bool:
@@ -195,8 +196,12 @@ def private(array: Array, value: Any) -> Array:
         resource = resource_of(value)
         if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
             return array
+    return _copy(array)
+
+
+def _copy(array: Array) -> Array:
     # Not array.copy(), which lets other threads run meanwhile: they keep an event loop waiting.
-    return np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape)
+    return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
