@@ -27,6 +27,11 @@ BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 
 forks.leave_in_child(onnxruntime)
 
+SPIN_OPTION = "session.intra_op.spin_duration_us"
+SPIN_MICROSECONDS = 50
+"""How long a thread that has nothing to do keeps its core: no longer than between two nodes of a
+run, as event loops, other contexts and other processes want it, too."""
+
 SMALL = 1 << 14
 """Bytes of all inputs and results up to which these are copied."""
 
@@ -44,6 +49,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
+        options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
         if threads is not None:
             options.intra_op_num_threads = threads
         # The session computes with the arrays themselves.
