@@ -150,3 +150,12 @@ def test_the_guide_s_tables_of_textures_are_true() -> None:
     }
     keys = page.split("| `texture` | a GPUTexture")[1].split("\n\n")[0]
     assert tuple(re.findall("`([a-z_]+)`", "`texture`" + re.sub(r" \|.*", "", keys))) == KEYS
+
+
+def test_the_page_of_samples_lists_all_of_them() -> None:
+    page = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+\.py)` \|", page, re.MULTILINE)
+    samples = (ROOT / "samples").glob("*.py")
+    assert sorted(listed) == sorted(
+        path.name for path in samples if "__main__" in path.read_text(encoding="utf-8")
+    )

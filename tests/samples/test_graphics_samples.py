@@ -1,0 +1,41 @@
+"""The samples that put graphs beside rendering; see what they promise in their docstrings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from samples import background_blur, segmentation
+from webnn_py import MLContext
+
+
+def pixels(picture: Path) -> np.ndarray[Any, Any]:
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"), float)
+
+
+def test_the_background_is_blurred_and_the_person_is_not(gpu: MLContext, tmp_path: Path) -> None:
+    picture = tmp_path / "new" / "blur.png"
+    assert background_blur.main(picture, frames=3) > 0.9
+    seen, mask, blurred = np.split(pixels(picture), 3, axis=1)
+    changed = np.abs(seen - blurred).mean(axis=2)
+    assert changed[mask.min(axis=2) > 250].mean() < 4  # the picture's palette
+    assert changed[mask.max(axis=2) < 5].mean() > 8
+
+
+def test_the_call_is_shown_in_a_window(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or on a canvas without one."""
+    offscreen = pytest.importorskip("rendercanvas.offscreen", reason="rendercanvas is missing")
+    weights = np.zeros(segmentation.FILTERS * (1 + len(segmentation.SURROUNDINGS)) + 1, np.float32)
+    monkeypatch.setattr(background_blur, "fit", lambda frames: weights)
+    size = (background_blur.WIDTH, background_blur.HEIGHT)
+    canvas, drawn = offscreen.RenderCanvas(size=size, pixel_ratio=1), []
+    background_blur.show(canvas, SimpleNamespace(run=lambda: drawn.append(canvas.draw())))
+    assert np.asarray(drawn[0]).shape == (size[1], size[0], 4)
+    assert np.asarray(drawn[0]).std() > 20
