@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from webnn_py import MLContext, MLGraph, MLTensor
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
@@ -28,6 +30,19 @@ def executable_of(graph: MLGraph) -> Any:
 
 def built_from(context: MLContext, recipe: Graph) -> MLGraph:
     return MLGraph(CompiledGraph(context._session, recipe))
+
+
+def prepared_sizes(graph: MLGraph, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The sizes that it is prepared for from now on, in the alphabetical order of their names."""
+    prepared: Any = graph._compiled._prepared
+    make, found = prepared._make, []
+
+    def making(sizes: Any) -> Any:
+        found.append(tuple(size for _, size in sizes))
+        return make(sizes)
+
+    monkeypatch.setattr(prepared, "_make", making)
+    return found
 
 
 def storage_of(tensor: MLTensor) -> Any:

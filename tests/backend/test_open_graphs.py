@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import empty_buffer, read, submit
-from tests.internals import session_of
+from tests.internals import prepared_sizes
 from webnn_py import (
     DataError,
     InvalidStateError,
@@ -170,14 +170,7 @@ def test_what_is_prepared_is_not_compiled_again(
     context: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = attention(context)
-    session, compiled = session_of(context), []
-    compile_now = session.compile
-
-    def counting(recipe: Any, derive: Any) -> Any:
-        compiled.append(recipe)
-        return compile_now(recipe, derive)
-
-    monkeypatch.setattr(session, "compile", counting)
+    compiled = prepared_sizes(graph, monkeypatch)
     asyncio.run(graph.prepare_async({"batch": 2, "length": 5}))
     graph.prepare_sync({"batch": 2, "length": 5})
     for _ in range(3):

@@ -52,7 +52,7 @@ def test_every_dimension_may_be_open(name: str) -> None:
 
 
 @each_operator
-@pytest.mark.parametrize("engine", ["reference", "gpu"])
+@pytest.mark.parametrize("engine", ["reference", "cpu", "gpu"])
 def test_open_operators_compute_what_fixed_ones_do(
     request: pytest.FixtureRequest, engine: str, name: str
 ) -> None:

@@ -15,7 +15,7 @@ from tests.internals import built_from
 from tests.property.open_graphs import is_open_anywhere, open_case
 from webnn_py import MLContext
 
-CASES = {"reference": 40, "gpu": 4}
+CASES = {"reference": 40, "cpu": 40, "gpu": 4}
 ONE = os.environ.get("WEBNN_SEED")
 COUNT = os.environ.get("WEBNN_RANDOM_CASES")
 RUNS = [

@@ -14,7 +14,7 @@ import pytest
 
 from tests.backend.networks import assert_like, encoder
 from tests.graphs import awaited, normal
-from tests.internals import engine_of, session_of
+from tests.internals import engine_of, prepared_sizes, session_of
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -27,8 +27,6 @@ from webnn_py import (
 )
 from webnn_py.api.graph import compiled_of
 from webnn_py.engines.reference.engine import ReferenceExecutable
-from webnn_py.ir import Graph
-from webnn_py.passes import Derive, derive_anew
 
 LARGE = os.environ.get("WEBNN_LARGE_ENCODER") == "1"
 LAYERS, WIDTH, HEADS = (12, 384, 6) if LARGE else (2, 16, 2)
@@ -130,15 +128,8 @@ def compiled_for(
     context: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[MLGraph, list[tuple[int, ...]]]:
     """An open encoder, and a list of the shapes that it is compiled for from now on."""
-    graph, session, found = encoding(context), session_of(context), []
-    compile_now = session.compile
-
-    def compile(recipe: Graph, derive: Derive = derive_anew) -> Any:
-        found.append(recipe.inputs[1].shape)
-        return compile_now(recipe, derive)
-
-    monkeypatch.setattr(session, "compile", compile)
-    return graph, found
+    graph = encoding(context)
+    return graph, prepared_sizes(graph, monkeypatch)
 
 
 def test_sizes_used_last_stay_compiled(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:

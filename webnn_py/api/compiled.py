@@ -54,8 +54,12 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     """What compiles a graph for sizes; what does not depend on them is done once."""
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
+    for_all = RecentlyUsed(lambda _: session.compile_open(optimized), session.room)
 
     def prepare(sizes: Sizes) -> Prepared:
+        compile = for_all.get(())
+        if compile is not None:
+            return Prepared(*compile(dict(sizes)))
         derivations = Derivations(shared)
         made = session.compile(fix(optimized, dict(sizes)), derivations)
         return Prepared(*made, derivations)

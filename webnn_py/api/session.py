@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -13,18 +13,21 @@ from webnn_py.core import forks
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
-from webnn_py.core.messages import shown
+from webnn_py.core.messages import LOG, shown
 from webnn_py.core.recently_used import Room
+from webnn_py.core.sizes import typical_sizes
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import Engine, EngineLimits, Executable
-from webnn_py.engines.executor import Listing, compile_on
+from webnn_py.engines.executor import Listing, compile_on, compile_open
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand
+from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import Derive, Target, derive_anew, optimize, optimize_open, report
 
 T = TypeVar("T")
+CompileForSizes = Callable[[Mapping[str, int]], tuple[Listing, Executable]]
 
 DEFAULT_ROOM = Room()
 
@@ -159,6 +162,27 @@ class Session:
         )
         report(executable.describe, executable.code)
         return listing, executable
+
+    def compile_open(self, optimized: Graph) -> CompileForSizes | None:
+        """A recipe for all sizes of its open dimensions, as far as the engine can.
+
+        Args:
+            optimized: The recipe, as `optimize_open` gives it.
+
+        Returns:
+            What makes the rest for some sizes, as `compile`; None where each set of sizes is to be
+            compiled for.
+        """
+        if not self.engine.stays_open:
+            return None
+        try:
+            opened = optimize(optimized, _target(self.engine, derive_anew), self.engine.passes)
+            sample = fix(opened, typical_sizes(opened.open_sizes))
+            compile = compile_open(opened, sample, self._engines)
+        except ValidationError as error:  # something is not known of open dimensions
+            LOG.info("engine %s compiles for each set of sizes: %s", self.engine.name, error)
+            return None
+        return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
 
     def _compile_on(
         self, engine: Engine, recipe: Graph, derive: Derive

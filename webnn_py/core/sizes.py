@@ -157,6 +157,14 @@ def evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
     return tuple(evaluated(item, sizes) for item in value) if isinstance(value, tuple) else value
 
 
+def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:
+    """Small sizes within their bounds: different ones, and not 1, which broadcasts, if possible."""
+    return {
+        name: max(symbol.low, min(symbol.high, number))
+        for number, (name, symbol) in enumerate(symbols.items(), 2)
+    }
+
+
 def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:
     """A size for each open one, within its bounds.
 

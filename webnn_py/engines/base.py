@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -338,6 +338,10 @@ class Loss:
             self._queue.lost(str(error))
 
 
+AtSizes = Callable[[Graph, Mapping[str, int]], Executable]
+"""What gives an executable: of the graph recorded for some sizes, and these by name."""
+
+
 class Engine(ABC):
     """What compiles graphs and runs them.
 
@@ -352,6 +356,7 @@ class Engine(ABC):
         crossing_cost: How many elements one can read and write in the time that handing tensors
             over to the engine and back takes. It is not given less than that, where another engine
             runs it, too.
+        stays_open: Whether `compile_open` makes anything.
         accelerated: Whether a hardware GPU does the work.
         device: The device whose resources it takes, if it has one.
     """
@@ -359,6 +364,7 @@ class Engine(ABC):
     name: str
     passes: tuple[Pass, ...] = PIPELINE
     crossing_cost: int = 0
+    stays_open: bool = False
     accelerated: bool = False
     device: Any = None
 
@@ -426,6 +432,13 @@ class Engine(ABC):
             build: Has an engine optimize and compile it.
         """
         return build(self)
+
+    def compile_open(self, graph: Graph) -> AtSizes | None:
+        """Make a graph with open dimensions ready for all sizes, as `compile`; None if it cannot.
+
+        Each set of sizes is compiled for then, or the part of the graph that cannot stay open.
+        """
+        return None
 
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:

@@ -17,14 +17,15 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import LOG, said, type_name
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import CannotCompile, Engine, Executable, HostExecutable
+from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
-from webnn_py.engines.segments import Segment, split
+from webnn_py.engines.segments import Part, Segment, parts, segments
 from webnn_py.ir import Array, Graph, Node, Shape, Value, format_graph
 from webnn_py.memory.plan import last_uses
 
 T = TypeVar("T")
+Compile = Callable[[Graph, Mapping[str, int]], "tuple[Listing, Executable]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,68 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
         NotSupportedError: No engine runs some node.
         OperationError: An engine failed.
     """
-    segments = split(
+    found = segments(graph, _parts(graph, engines))
+    return _joined(graph, engines, [_compiled(segment, engines[-1]) for segment in found])
+
+
+def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Compile | None:
+    """Compile a graph with open dimensions, each part that can stay open for all their sizes.
+
+    Args:
+        graph: What to compile.
+        sample: The same, recorded for some sizes: its nodes say which engine runs what.
+        engines: As `compile_on` takes them.
+
+    Returns:
+        What compiles the rest of it, recorded for sizes, as `compile_on`; None where no part can
+        stay open.
+
+    Raises:
+        NotSupportedError: No engine runs some node.
+    """
+    found = _parts(sample, engines)
+    opened = [_opened(segment) for segment in segments(graph, found)]
+    if not any(opened):
+        return None
+
+    def compile(fixed: Graph, sizes: Mapping[str, int]) -> tuple[Listing, Executable]:
+        compiled = [
+            _compiled_for_sizes(segment, engines[-1])
+            if at is None
+            else (segment, at(segment.graph, sizes))
+            for segment, at in zip(segments(fixed, found), opened, strict=True)
+        ]
+        return _joined(fixed, engines, compiled)
+
+    return compile
+
+
+def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
+    return parts(
         graph,
         engines,
         lambda engine, node: engine.supports(node),
         lambda engine: engine.crossing_cost,
     )
-    compiled = [_compiled(segment, engines[-1]) for segment in segments]
+
+
+def _opened(segment: Segment[Engine]) -> AtSizes | None:
+    """A segment for all sizes; what fails is left to the compilation for some, which says why."""
+    if not segment.graph.open_sizes:
+        return None
+    try:
+        return segment.engine.compile_open(segment.graph)
+    except Exception as error:  # whatever an engine raises
+        LOG.info("engine %s compiles for each set of sizes: %s", segment.engine.name, said(error))
+        return None
+
+
+def _joined(
+    graph: Graph,
+    engines: Sequence[Engine],
+    compiled: Sequence[tuple[Segment[Engine], Executable]],
+) -> tuple[Listing, Executable]:
+    """What runs the segments of a graph one after the other."""
     segments = [segment for segment, _ in compiled]
     executables = [executable for _, executable in compiled]
     listing = _listing(graph, segments) if len(engines) > 1 else Listing(graph, {})
@@ -96,6 +152,15 @@ def _compiled(segment: Segment[Engine], last: Engine) -> tuple[Segment[Engine], 
             f"engine {engine.name!r}: `compile` gave {type_name(made)}, expected a HostExecutable"
         )
     return segment, made
+
+
+def _compiled_for_sizes(
+    segment: Segment[Engine], last: Engine
+) -> tuple[Segment[Engine], Executable]:
+    """The same of a segment that was chosen for other sizes."""
+    if not all(map(segment.engine.supports, segment.graph.nodes)):
+        segment = replace(segment, engine=last)
+    return _compiled(segment, last)
 
 
 def _listing(graph: Graph, segments: Sequence[Segment[Engine]]) -> Listing:

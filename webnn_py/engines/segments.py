@@ -31,12 +31,35 @@ class Segment(Generic[E]):
     graph: Graph
 
 
+@dataclass(frozen=True, slots=True)
+class Part(Generic[E]):
+    """The nodes of a segment, by their places in the graph.
+
+    Attributes:
+        engine: What runs it.
+        places: In order.
+    """
+
+    engine: E
+    places: Sequence[int]
+
+
 def split(
     graph: Graph,
     engines: Sequence[E],
     supports: Callable[[E, Node], bool],
     crossing_cost: Callable[[E], int],
 ) -> list[Segment[E]]:
+    """The segments of a graph: those of its `parts`."""
+    return segments(graph, parts(graph, engines, supports, crossing_cost))
+
+
+def parts(
+    graph: Graph,
+    engines: Sequence[E],
+    supports: Callable[[E, Node], bool],
+    crossing_cost: Callable[[E], int],
+) -> list[Part[E]]:
     """The parts of a graph, in the order in which they run.
 
     Each node goes to the first engine that supports it. A part that handles fewer elements than
@@ -58,15 +81,15 @@ def split(
     sizes = [_elements(node) for node in graph.nodes] if any(costs) else []
     while True:
         chosen = [choice[0] for choice in choices]
-        parts = order.parts(chosen)
+        found = order.parts(chosen)
         small: dict[int, list[int]] = {}
-        for part in parts if any(costs) and len(parts) > 1 else ():
+        for part in found if any(costs) and len(found) > 1 else ():
             engine = chosen[part[0]]
             movable = all(len(choices[place]) > 1 for place in part)
             if movable and sum(sizes[place] for place in part) < costs[engine]:
                 small.setdefault(engine, []).extend(part)
         if not small:
-            return _segments(graph, parts, [engines[number] for number in chosen])
+            return [Part(engines[chosen[part[0]]], part) for part in found]
         # One engine at a time: what comes from it may make parts of the others large enough.
         for place in small[min(small)]:
             choices[place] = choices[place][1:]
@@ -143,30 +166,29 @@ class _Order:
         return changes
 
 
-def _segments(
-    graph: Graph, parts: Sequence[Sequence[int]], engines: Sequence[E]
-) -> list[Segment[E]]:
+def segments(graph: Graph, parts: Sequence[Part[E]]) -> list[Segment[E]]:
+    """The parts of a graph as graphs; of one that has its nodes at the same places, too."""
     if len(parts) == 1:
-        return [Segment(engines[parts[0][0]], graph)]
+        return [Segment(parts[0].engine, graph)]
     read_in = _reading_parts(graph, parts)
-    segments = []
+    made_of = []
     for number, part in enumerate(parts):
-        nodes = [graph.nodes[place] for place in part]
+        nodes = [graph.nodes[place] for place in part.places]
         made = dict.fromkeys(value for node in nodes for value in node.outputs)
         read = dict.fromkeys(value for node in nodes for value in node.operands)
         inputs = [v for v in read if v not in graph.constants and v not in made]
         constants = {v: graph.constants[v] for v in read if v in graph.constants}
         outputs = [v for v in made if v in graph.results or read_in.get(v, number) != number]
         named = [(str(place), value) for place, value in enumerate(outputs)]
-        segments.append(Segment(engines[part[0]], make_graph(inputs, constants, nodes, named)))
-    return segments
+        made_of.append(Segment(part.engine, make_graph(inputs, constants, nodes, named)))
+    return made_of
 
 
-def _reading_parts(graph: Graph, parts: Sequence[Sequence[int]]) -> Mapping[Value, int]:
+def _reading_parts(graph: Graph, parts: Sequence[Part[E]]) -> Mapping[Value, int]:
     """The number of the last part that reads each value."""
     return {
         value: number
         for number, part in enumerate(parts)
-        for place in part
+        for place in part.places
         for value in graph.nodes[place].operands
     }

@@ -8,11 +8,13 @@ that makes fewer transposes, and no more elements to transpose.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import least
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
@@ -57,7 +59,7 @@ class Region:
         inner = set(made)
         read = dict.fromkeys(value for node in nodes for value in node.operands)
         self._entering = [
-            v for v in read if v not in inner and v not in graph.constants and v.size > 1
+            v for v in read if v not in inner and v not in graph.constants and v.size != 1
         ]
         self._leaving = [value for value in made if self._stays(value)]
 
@@ -97,21 +99,26 @@ class Region:
         for value in self._entering:
             node = _transpose_of(self._graph, value)
             if node is None:
-                yield -value.size
+                yield -_elements(value)
             elif node.attrs["permutation"] == order:
                 if not self._stays(value):
-                    yield value.size
+                    yield _elements(value)
             elif self._stays(value):
-                yield -value.size
+                yield -_elements(value)
 
     def _saved_behind(self, order: Order) -> Iterator[int]:
         for value in self._leaving:
             outside = [node for node in self._readers(value) if node not in self._inside]
             for node in outside:
                 if node.op == "transpose" and inverse(node.attrs["permutation"]) == order:
-                    yield value.size
+                    yield _elements(value)
             if value in self._graph.results or any(node.op != "transpose" for node in outside):
-                yield -value.size
+                yield -_elements(value)
+
+
+def _elements(value: Value) -> int:
+    """How many there are, at least."""
+    return math.prod(least(value.shape))
 
 
 def _find_moves(graph: Graph) -> dict[Node, Order]:

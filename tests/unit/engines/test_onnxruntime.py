@@ -94,7 +94,7 @@ def test_the_session_computes_with_the_weights_themselves(context: MLContext) ->
     x = builder.input("x", "float32", [1, 64])
     graph = builder.build_sync({"y": builder.matmul(x, builder.constant(np.eye(64, dtype="f4")))})
     executable = executable_of(graph)
-    (weight,) = executable._weights
+    (weight,) = executable._model.weights
     (array,) = graph._compiled.recipe.constants.values()
     assert weight.data_ptr() == array.ctypes.data
 

@@ -66,20 +66,23 @@ class Emitter:
     Args:
         taken: Names that belong to inputs, outputs and constants of the graph.
         instead: Lowerings of some operators for those that are registered.
-        sources: Inputs that have the open sizes, and the axes.
+        sources: Inputs that have the open sizes, and the axes; None where what follows from open
+            sizes is given to the model, whose `given` says what.
 
     Attributes:
         nodes: What was written.
         types: For each node the data types of its inputs ("" for one that is left out) and outputs.
         initializers: Constants that lowerings added, by name.
+        given: What follows from open sizes and is given, by name.
     """
 
     taken: set[str] = field(default_factory=set)
     instead: Mapping[str, Lowering] = field(default_factory=dict)
-    sources: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, int]] | None = None
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
+    given: dict[str, sizes.Given] = field(default_factory=dict)
     _titles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
     _count: int = 0
@@ -166,6 +169,9 @@ class Emitter:
     def _measured(self, values: Any, data_type: str) -> Tensor:
         """A number, or a list of them, some of which follow from open sizes."""
         key = (data_type, np.shape(values), str(sizes.flat(values)).encode())
+        if key not in self._known and self.sources is None:
+            self._known[key] = Tensor(self.name("sizes"), data_type)
+            self.given[self._known[key].name] = sizes.Given(values, data_type)
         if key not in self._known:
             parts = [self._element(size) for size in sizes.flat(values)]
             whole = self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
@@ -177,6 +183,7 @@ class Emitter:
         if not is_dimension(size):
             return self.constant([size])
         known: dict[str, sizes.Measured] = {}
+        assert self.sources is not None
         for name in size.names:
             if name not in self.sources:
                 raise NotLowered(f"no input has a dimension that is just {name}")
@@ -224,9 +231,13 @@ class Emitter:
             return self.where(self.op("Less", b, a, to="bool"), b, a)
         return self.op("Min", a, b)
 
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """Another shape."""
-        return self.op("Reshape", x, self.constant(list(shape)))
+    def reshape(self, x: Tensor, shape: Sequence[int], old: Sequence[int] = ()) -> Tensor:
+        """Another shape; what an open dimension is follows from the `old` one where it can."""
+        wanted = [0 if is_dimension(a) and a == b else a for a, b in zip(shape, old, strict=False)]
+        wanted += shape[len(wanted) :]
+        if sum(map(is_dimension, wanted)) == 1:
+            wanted = [-1 if is_dimension(size) else size for size in wanted]
+        return self.op("Reshape", x, self.constant(wanted))
 
     def transpose(self, x: Tensor, permutation: Sequence[int]) -> Tensor:
         """Dimensions permuted; the tensor itself where they stay in order."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
 from webnn_py.core.errors import ValidationError
 from webnn_py.engines.onnx_lowering import sizes
@@ -63,10 +63,12 @@ class Lowered:
     Attributes:
         model: The model.
         external: Arrays of initializers that it only names.
+        sizes: Inputs that follow from open sizes, by name.
     """
 
     model: ModelProto
     external: Mapping[str, Array]
+    sizes: Mapping[str, sizes.Given]
 
 
 def why_not_lowered(node: Node) -> str | None:
@@ -84,15 +86,17 @@ def lower_alone(node: Node, instead: Mapping[str, Lowering] = NONE) -> Emitter:
     Raises:
         NotLowered: ONNX has no operators that compute it.
     """
-    shapes = [value.shape for value in (*node.operands, *node.outputs)]
-    names = symbols_of([*node.attrs.values(), *shapes])
-    e = Emitter(instead=instead, sources=dict.fromkeys(names, ("x", 0)))
+    e = Emitter(instead=instead)
     lower(e, node, [None if v is None else Tensor(e.name("x"), v.data_type) for v in node.inputs])
     return e
 
 
 def lower_graph(
-    graph: Graph, names: Names, external: bool = False, instead: Mapping[str, Lowering] = NONE
+    graph: Graph,
+    names: Names,
+    external: bool = False,
+    instead: Mapping[str, Lowering] = NONE,
+    given_sizes: bool = False,
 ) -> Lowered:
     """A graph whose nodes can all be lowered.
 
@@ -102,8 +106,14 @@ def lower_graph(
         external: Keep large constants out of the model.
         instead: Lowerings of some operators, for an engine that does not compute those of ONNX
             well enough.
+        given_sizes: What follows from open sizes is given to the model, which calculates it
+            otherwise.
+
+    Raises:
+        NotLowered: ONNX has no operators that compute a node for all open sizes.
     """
-    where = sizes.sources(zip(names.inputs, graph.inputs, strict=True))
+    inputs = zip(names.inputs, graph.inputs, strict=True)
+    where = None if given_sizes else sizes.sources(inputs)
     e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, where)
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
@@ -130,7 +140,13 @@ def lower_graph(
         helper.make_graph(
             e.nodes,
             "graph",
-            [_info(name, v) for name, v in zip(names.inputs, graph.inputs, strict=True)],
+            [
+                *(_info(name, v) for name, v in zip(names.inputs, graph.inputs, strict=True)),
+                *(
+                    helper.make_tensor_value_info(name, CODES[x.data_type], np.shape(x.values))
+                    for name, x in e.given.items()
+                ),
+            ],
             [_info(name, v) for name, (_, v) in zip(names.outputs, graph.outputs, strict=True)],
             initializers,
         ),
@@ -138,7 +154,7 @@ def lower_graph(
         ir_version=IR_VERSION,
         producer_name="webnn_py",
     )
-    return Lowered(model, outside)
+    return Lowered(model, outside, e.given)
 
 
 def _name_outputs(e: Emitter, outputs: list[tuple[str, Tensor]]) -> None:

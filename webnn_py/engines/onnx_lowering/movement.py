@@ -40,7 +40,8 @@ def pad(e: Emitter, node: Node, x: Tensor) -> Tensor:
 @lowering
 def reshape(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """To a shape."""
-    return e.reshape(x, node.attrs["new_shape"])
+    (old,) = node.operands
+    return e.reshape(x, node.attrs["new_shape"], old.shape)
 
 
 @lowering

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbol_of
-from webnn_py.ir import Value
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.ir import Array, Value
 
 Emit = Callable[..., Any]
 """Writes a node of int64: its operator, operands that are tensors or numbers, attributes."""
@@ -33,6 +36,23 @@ def flat(values: Any) -> list[Any]:
     if isinstance(values, (list, tuple, range)):
         return [element for value in values for element in flat(value)]
     return [values] if not hasattr(values, "flat") else list(values.flat)
+
+
+class Given(NamedTuple):
+    """What follows from open sizes, as an input of a model.
+
+    Attributes:
+        values: A number, or nested lists of them; numbers or open dimensions.
+        data_type: Of the input.
+    """
+
+    values: Any
+    data_type: str
+
+    def array(self, sizes: Mapping[str, int]) -> Array:
+        """What it is for some sizes."""
+        known = [x.evaluate(sizes) if is_dimension(x) else x for x in flat(self.values)]
+        return np.array(known, DTYPES[self.data_type].numpy).reshape(np.shape(self.values))
 
 
 class Measured:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import onnxruntime
 from webnn_py.core import dtypes, forks
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
-from webnn_py.engines.base import HostExecutable
+from webnn_py.core.recently_used import Held
+from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
@@ -36,45 +38,75 @@ SMALL = 1 << 14
 """Bytes of all inputs and results up to which these are copied."""
 
 
-class OnnxRuntimeExecutable(HostExecutable):
-    """A session, and for each thread what binds arrays to it.
+class LoadedModel:
+    """A session, and what it is given.
 
     Args:
         graph: What to run.
         threads: That compute, the calling one included; as many as there are cores if None.
+
+    Attributes:
+        session: ONNX Runtime's.
+        names: The model's inputs, then its outputs.
+        sizes: Inputs that follow from open sizes: see `Lowered`.
+
+    Raises:
+        NotLowered: ONNX does not compute it for all open sizes.
     """
 
     def __init__(self, graph: Graph, threads: int | None) -> None:
         names = numbered(graph)
-        lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
+        lowered = lower_graph(graph, names, external=True, instead=INSTEAD, given_sizes=True)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
         options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
         if threads is not None:
             options.intra_op_num_threads = threads
         # The session computes with the arrays themselves.
-        self._weights = [
+        self.weights = [
             onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in lowered.external.values()
         ]
-        options.add_external_initializers(list(lowered.external), self._weights)
-        self._session = onnxruntime.InferenceSession(
+        options.add_external_initializers(list(lowered.external), self.weights)
+        self.session = onnxruntime.InferenceSession(
             lowered.model.SerializeToString(),
             options,
             providers=PROVIDERS,
             disabled_optimizers=BROKEN_OPTIMIZERS,
         )
-        forks.leave_in_child(self._session)
+        forks.leave_in_child(self.session)
         give_back(lowered.external.values())
+        self.names = (*names.inputs, *names.outputs)
+        self.sizes = lowered.sizes
+        arrays = graph.constants.values()
+        self._held: dict[Hashable, int] = {id(array): array.nbytes for array in arrays}
+        self._held[id(self)] = sum(self._held.values())
+
+    def held(self) -> Held:
+        """The weights, and what the session may have for itself: no more than these."""
+        return self._held
+
+
+class OnnxRuntimeExecutable(HostExecutable):
+    """A model at some sizes, and for each thread what binds arrays to it.
+
+    Args:
+        model: What to run.
+        graph: What it computes, without open dimensions.
+        sizes: Those of the model's graph.
+    """
+
+    def __init__(self, model: LoadedModel, graph: Graph, sizes: Mapping[str, int]) -> None:
+        self._model, self._session = model, model.session
+        self._sizes = {name: given.array(sizes) for name, given in model.sizes.items()}
         values = [*graph.inputs, *(value for _, value in graph.outputs)]
         self._ends = [
             (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
-            for name, value in zip((*names.inputs, *names.outputs), values, strict=True)
+            for name, value in zip(model.names, values, strict=True)
         ]
         self._input_count = len(graph.inputs)
         self.any_memory = sum(value.byte_length for value in values) <= SMALL
         self._local = threading.local()
-        self._listing = str(graph)
-        self._nodes = graph.nodes
+        self._graph = graph
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
@@ -86,7 +118,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             return
         local: Any = self._local
         if not hasattr(local, "binding"):
-            local.binding = self._session.io_binding()
+            local.binding = self._new_binding()
             local.places = [None] * len(self._ends)
         for i, array in enumerate((*inputs, *outputs)):
             place = array.__array_interface__["data"][0]
@@ -113,10 +145,17 @@ class OnnxRuntimeExecutable(HostExecutable):
     def _new_copies(self) -> tuple[Any, list[Array], list[Array]]:
         """Arrays of this thread's own, and what binds them."""
         arrays = [np.empty(shape, dtype) for _, dtype, shape in self._ends]
-        binding = self._session.io_binding()
+        binding = self._new_binding()
         for i, array in enumerate(arrays):
             self._bind(binding, i, array.ctypes.data)
         return binding, arrays[: self._input_count], arrays[self._input_count :]
+
+    def _new_binding(self) -> Any:
+        """What has no arrays bound to it yet but the sizes."""
+        binding = self._session.io_binding()
+        for name, array in self._sizes.items():
+            binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        return binding
 
     def _bind(self, binding: Any, number: int, place: int) -> None:
         name, dtype, shape = self._ends[number]
@@ -126,11 +165,15 @@ class OnnxRuntimeExecutable(HostExecutable):
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
         """All as one step."""
         seconds = timed(lambda: self.run(inputs, outputs))
-        return RunTime((step_of("onnxruntime", self._nodes, seconds),), seconds, "host")
+        return RunTime((step_of("onnxruntime", self._graph.nodes, seconds),), seconds, "host")
+
+    def held(self) -> Held:
+        """What the model has, which all sizes share."""
+        return self._model.held()
 
     def describe(self) -> str:
         """The graph's listing."""
-        return self._listing
+        return str(self._graph)
 
 
 class OnnxRuntimeEngine(HostEngine):
@@ -146,6 +189,7 @@ class OnnxRuntimeEngine(HostEngine):
 
     name = "onnxruntime"
     passes = PRODUCTS
+    stays_open = True
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)
@@ -163,4 +207,12 @@ class OnnxRuntimeEngine(HostEngine):
 
     def compile(self, graph: Graph) -> HostExecutable:
         """Make a session."""
-        return OnnxRuntimeExecutable(graph, self._threads)
+        return OnnxRuntimeExecutable(LoadedModel(graph, self._threads), graph, {})
+
+    def compile_open(self, graph: Graph) -> AtSizes:
+        """Make a session for all sizes.
+
+        Raises:
+            NotLowered: ONNX does not compute it for all sizes.
+        """
+        return functools.partial(OnnxRuntimeExecutable, LoadedModel(graph, self._threads))
