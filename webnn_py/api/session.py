@@ -17,8 +17,9 @@ from webnn_py.core.messages import LOG, shown
 from webnn_py.core.recently_used import Room
 from webnn_py.core.sizes import typical_sizes
 from webnn_py.core.workers import Workers
-from webnn_py.engines.base import Engine, EngineLimits, Executable
+from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import Listing, compile_on, compile_open
+from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.ops.registry import Operator, TypesByOperand

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.recently_used import Held
-from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
+from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.overlap import Region, Target, region_of
@@ -21,19 +21,6 @@ from webnn_py.ordering.schedule import Schedule
 from webnn_py.passes import PIPELINE, Pass
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class EngineLimits:
-    """What bounds every operator of an engine.
-
-    Attributes:
-        max_rank: Highest rank of a tensor.
-        max_tensor_bytes: Largest tensor in bytes.
-    """
-
-    max_rank: int = MAX_RANK
-    max_tensor_bytes: int = MAX_BYTE_LENGTH
 
 
 @dataclass(frozen=True, slots=True)

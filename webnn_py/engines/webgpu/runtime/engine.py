@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
-from webnn_py.engines.base import EngineLimits, Queue
+from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, DeviceEngine
+from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import resources, textures
