@@ -20,7 +20,7 @@ from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
-from webnn_py.engines.segments import Part, Segment, parts, segments
+from webnn_py.engines.segments import Part, Segment, segments, split
 from webnn_py.ir import Array, Graph, Node, Shape, Value, format_graph
 from webnn_py.memory.plan import last_uses
 
@@ -92,7 +92,7 @@ def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Comp
 
 
 def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
-    return parts(
+    return split(
         graph,
         engines,
         lambda engine, node: engine.supports(node),

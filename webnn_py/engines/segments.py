@@ -49,16 +49,6 @@ def split(
     engines: Sequence[E],
     supports: Callable[[E, Node], bool],
     crossing_cost: Callable[[E], int],
-) -> list[Segment[E]]:
-    """The segments of a graph: those of its `parts`."""
-    return segments(graph, parts(graph, engines, supports, crossing_cost))
-
-
-def parts(
-    graph: Graph,
-    engines: Sequence[E],
-    supports: Callable[[E, Node], bool],
-    crossing_cost: Callable[[E], int],
 ) -> list[Part[E]]:
     """The parts of a graph, in the order in which they run.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from webnn_py import NotSupportedError
-from webnn_py.engines.segments import split
+from webnn_py.engines.segments import segments, split
 from webnn_py.ir import Graph, Node, Value, make_graph
 
 
@@ -31,10 +31,10 @@ def graph_of(edges: str, size: int = 10) -> Graph:
 
 def parts(graph: Graph, **costs: int) -> list[str]:
     """The labels of each part; a node runs on the engines whose letters are in its label."""
-    segments = split(graph, list("abc"), lambda e, node: e in node.label, lambda e: costs.get(e, 0))
+    found = split(graph, list("abc"), lambda e, node: e in node.label, lambda e: costs.get(e, 0))
     return [
         f"{segment.engine}: {' '.join(node.label for node in segment.graph.nodes)}"
-        for segment in segments
+        for segment in segments(graph, found)
     ]
 
 
@@ -55,7 +55,8 @@ def test_parts(edges: str, expected: list[str]) -> None:
 
 def test_a_whole_graph_is_given_as_it_is() -> None:
     graph = graph_of("a1, a2 < a1")
-    (segment,) = split(graph, ["a"], lambda engine, node: True, lambda engine: 99)
+    found = split(graph, ["a"], lambda engine, node: True, lambda engine: 99)
+    (segment,) = segments(graph, found)
     assert segment.graph is graph
 
 
