@@ -115,11 +115,15 @@ def kernel(size: Size, dtype: str, limits: Limits, device: str) -> tuple[str, Ti
         a4=(lambda *at: f"a_vectors[{at_a(*at) // 4}]") if k % 4 == 0 else None,
         b4=(lambda *at: f"b_vectors[{at_b(*at) // 4}]") if along_b % 4 == 0 else None,
         store=lambda batch, row, col, value: (
-            f"c[{at_c(batch, row, col)}] = {value};"
+            f"c[{at_c(batch, row, col)}] = {dtype}({value});"
             if not vec_c
-            else f"c[{at_c(batch, row, col) // 4}][{at_c(batch, row, col) % 4}] = {value};"
+            else f"c[{at_c(batch, row, col) // 4}][{at_c(batch, row, col) % 4}] = {dtype}({value});"
         ),
-        store4=(lambda batch, row, col, value: f"c[{at_c(batch, row, col) // 4}] = {value};")
+        store4=(
+            lambda batch, row, col, value: (
+                f"c[{at_c(batch, row, col) // 4}] = vec4<{dtype}>({value});"
+            )
+        )
         if vec_c
         else None,
         b_major="k" if size.transposed else "n",

@@ -52,6 +52,12 @@ def products() -> Iterator[Case]:
             settings,
         )
     yield Case(
+        "matmul of odd halves",
+        _product,
+        {"a": numbers("a", (20, 33), "float16"), "b": numbers("b", (33, 15), "float16")},
+        ("gpu", "cpu"),
+    )
+    yield Case(
         "matmul of batches",
         _product,
         {"a": numbers("a", (2, 1, 9, 8)), "b": numbers("b", (3, 8, 7))},
@@ -197,6 +203,7 @@ def convolutions() -> Iterator[Case]:
     yield _convolution(
         "halves", (1, 4, 8, 8), (8, 4, 3, 3), ("gpu", "gpu, plain", "cpu"), "float16"
     )
+    yield _convolution("wide halves", (1, 4, 1, 40), (8, 4, 1, 20), ("gpu", "cpu"), "float16")
     yield _convolution("half points", (1, 4, 8, 8), (8, 4, 1, 1), data_type="float16")
     for side in (1, 3):
         sizes = (1, 8, 16, 16), (4, 8, side, side)

@@ -91,11 +91,15 @@ class Case:
             if self.wide and along_b % 4 == 0
             else None,
             store=lambda batch, row, col, value: (
-                f"c[{at_c(batch, row, col)} / 4u][{col} % 4u] = {value};"
+                f"c[{at_c(batch, row, col)} / 4u][{col} % 4u] = {self.compute}({value});"
                 if vectors
-                else f"c[{at_c(batch, row, col)}] = {value};"
+                else f"c[{at_c(batch, row, col)}] = {self.compute}({value});"
             ),
-            store4=(lambda batch, row, col, value: f"c[{at_c(batch, row, col)} / 4u] = {value};")
+            store4=(
+                lambda batch, row, col, value: (
+                    f"c[{at_c(batch, row, col)} / 4u] = vec4<{self.compute}>({value});"
+                )
+            )
             if vectors
             else None,
             a_major=self.a_major,
@@ -331,3 +335,18 @@ fn window(k: u32, place: u32) -> f32 {{
             expected += np.einsum("oc,chw->ohw", weights[:, :, y, x], part)
     expected += np.arange(outs)[:, None, None] * 0.5
     np.testing.assert_allclose(actual, np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("slices", [1, 4])
+def test_long_sums_of_halves_keep_their_digits(device: Any, slices: int) -> None:
+    """As float16 alone, a sum would not grow where what is added is less than half a unit of it."""
+    if "shader-f16" not in device.features:
+        pytest.skip("the adapter has no shader-f16")
+    case = Case(16, 16, 8192, compute="f16")
+    rng = np.random.default_rng(1)
+    a, b = (rng.uniform(0.25, 0.5, shape).astype(np.float16) for shape in ((16, 8192), (8192, 16)))
+    kernel = emit_tiled(case.problem(), SharedTile(16, 16, 16, 4, 4, slices), Limits())
+    out = np.zeros((16, 16), np.float16)
+    actual = run(device, bindings(case), kernel, a, b, out)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(actual, expected, rtol=2e-3)

@@ -101,5 +101,10 @@ def batch_normalization(
     x = wide(g, input)
     spread = g.sqrt(g.add(wide(g, variance), g.constant_of(epsilon, x)))
     centered = g.sub(x, _along(g, wide(g, mean), [axis], x.rank))
+    if scale is not None and input.data_type == "float16":
+        # One factor a channel, and no division an element: float32 has the digits to spare.
+        factor = g.div(wide(g, scale), spread)
+        scaled = g.mul(centered, _along(g, factor, [axis], x.rank))
+        return narrow(g, _affine(g, scaled, None, bias, [axis]), input.data_type)
     normal = g.div(centered, _along(g, spread, [axis], x.rank))
     return narrow(g, _affine(g, normal, scale, bias, [axis]), input.data_type)

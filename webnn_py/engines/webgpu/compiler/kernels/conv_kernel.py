@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, Kernel
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, emit_gemm
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits, product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
@@ -44,6 +44,7 @@ class Convolution:
         self.area: int = self.height * self.width
         self.batch = node.output.shape[0]
         self.k = self.ins * self.kh * self.kw
+        self.compute = product_type(builder, data, filter_)
 
     def tap(self, k: Index) -> dict[str, Index]:
         """Channel, row and column of the filter for an index k."""
@@ -64,8 +65,11 @@ class Convolution:
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         element = body.load(self.data, flat(self.layout, self.data, places))
-        body.line(f"return {element};")
-        self.builder.function("window", "batch: u32, k: u32, p: u32", "f32", body)
+        self._return(body, element)
+        self.builder.function("window", "batch: u32, k: u32, p: u32", self.compute, body)
+
+    def _return(self, body: Body, element: str) -> None:
+        body.line(f"return {element if self.compute == 'f32' else f'{self.compute}({element})'};")
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Image and group of a batch index."""
@@ -80,8 +84,8 @@ class Convolution:
             **self.tap(symbol("k")),
         }
         element = body.load(self.filter, flat(self.filter_layout, self.filter, places))
-        body.line(f"return {element};")
-        self.builder.function("weight", "batch: u32, o: u32, k: u32", "f32", body)
+        self._return(body, element)
+        self.builder.function("weight", "batch: u32, o: u32, k: u32", self.compute, body)
 
     def store(
         self, function: str, batch: Index, channel: Index, position: Index, value: str
@@ -146,6 +150,7 @@ def _planar(conv: Convolution) -> GemmProblem:
         n=conv.area,
         k=conv.k,
         batch=conv.batch * conv.groups,
+        compute=conv.compute,
         a=lambda batch, row, k: f"weight({batch}, {row}, {k})",
         b=lambda batch, k, col: f"window({batch}, {k}, {col})",
         a4=_weight_vectors(conv),
@@ -158,14 +163,14 @@ def _planar(conv: Convolution) -> GemmProblem:
 
 
 def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
-    """Loads of four consecutive elements of a stored operand, as vec4<f32>."""
+    """Loads of four consecutive elements of a stored operand."""
     builder = conv.builder
     if value in builder.producers and not builder.is_stored(value):
         return None
     at = builder.vector(value)
     if at is None:
         return None
-    if builder.storage(value).element == "f32":
+    if builder.storage(value).element == conv.compute:
         return lambda index: at(f"{index.enclosed} >> 2u")
     return lambda index: f"vec4<f32>({at(f'{index.enclosed} >> 2u')})"
 
@@ -212,6 +217,7 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         n=conv.per_group,
         k=conv.k,
         batch=conv.batch * conv.groups,
+        compute=conv.compute,
         a=lambda batch, row, k: f"window({batch}, {k}, {row})",
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),

@@ -101,7 +101,7 @@ class _Plan:
     def product(self) -> list[str]:
         """Accumulators and the loop over k."""
         problem, rows, groups = self.problem, self.tile.rows, self.tile.cols // self.width
-        type_ = problem.vec4 if self.width == 4 else problem.compute
+        type_ = problem.total4 if self.width == 4 else problem.total
         lines = [f"var acc{i}_{j} = {type_}();" for i in range(rows) for j in range(groups)]
         # Written out more than once where the loop would make too many rounds.
         rounds = problem.k // self.step

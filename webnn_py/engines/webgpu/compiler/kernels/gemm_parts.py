@@ -160,9 +160,9 @@ class _Operand:
 def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
     """The function `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, unguarded."""
     if wide and problem.store4 is not None:
-        function, hook, type_ = "gemm_store4", problem.store4, problem.vec4
+        function, hook, type_ = "gemm_store4", problem.store4, problem.total4
     else:
-        function, hook, type_ = "gemm_store", problem.store, problem.compute
+        function, hook, type_ = "gemm_store", problem.store, problem.total
     indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
     return [
         f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
@@ -187,9 +187,18 @@ def store_values(
     return lines
 
 
+def add_product(problem: GemmProblem, target: str, left: str, right: str, width: int) -> str:
+    """The statement `target += left * right`, all of `width` elements, where floats are fused."""
+    if not problem.is_float:
+        return f"{target} += {left} * {right};"
+    if problem.total != problem.compute:
+        type_ = problem.total4 if width == 4 else problem.total
+        left, right = f"{type_}({left})", f"{type_}({right})"
+    return f"{target} = fma({left}, {right}, {target});"
+
+
 def multiply_add(problem: GemmProblem, target: str, scalar: str, vector: str, width: int) -> str:
     """The statement `target += scalar * vector` for a target of `width` elements."""
-    if not problem.is_float:
-        return f"{target} += {scalar} * {vector};"
-    factor = f"{problem.vec4}({scalar})" if width == 4 else scalar
-    return f"{target} = fma({factor}, {vector}, {target});"
+    splat = width == 4 and problem.is_float
+    factor = f"{problem.vec4}({scalar})" if splat else scalar
+    return add_product(problem, target, factor, vector, width)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
+    add_product,
     entry_point,
     fold_grid,
     load_functions,
@@ -54,8 +55,8 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     place.append(f"let col = {col};")
     a_wide = along_k and problem.a_major == "k" and problem.a4 is not None
     sums = _sums(problem, tile, wide=wide, along_k=along_k, a_wide=a_wide)
-    result = problem.vec4 if wide else problem.compute
-    fits = limits.max_workgroup_storage // (tile.columns * tile.slices * problem.element_bytes)
+    result = problem.total4 if wide else problem.total
+    fits = limits.max_workgroup_storage // (tile.columns * tile.slices * problem.total_bytes)
     rows_at_once = max(1, min(problem.m, fits // width))
     lines = [
         f"var<workgroup> gemm_partial: array<array<{result}, {tile.columns * tile.slices}>, "
@@ -91,7 +92,7 @@ def _sums(
 ) -> list[str]:
     """One invocation's share of each row, in `acc0`, `acc1` and so on."""
     step = 4 if along_k else 1
-    type_ = problem.vec4 if wide or along_k else problem.compute
+    type_ = problem.total4 if wide or along_k else problem.total
     suffix = "4" if wide or along_k else ""
     chunk = tile.slices * step * tile.unroll
     lines = [f"var acc{i} = {type_}();" for i in range(problem.m)]
@@ -113,11 +114,7 @@ def _sums(
             else:
                 parts = ", ".join(f"gemm_a(batch, {row}, {symbol(f'k{u}') + s})" for s in range(4))
                 value = f"{problem.vec4}({parts})"
-            lines.append(
-                f"  {acc} = fma({value}, b{u}, {acc});"
-                if problem.is_float
-                else f"  {acc} += {value} * b{u};"
-            )
+            lines.append("  " + add_product(problem, acc, value, f"b{u}", 4))
     lines.append("}")
     if along_k:
         lines += [

@@ -5,6 +5,9 @@ again along k. Both tiles lie in shared memory with k as the outer index; an inv
 of both and adds their outer product to its block of C in registers. Everything is unrolled into
 named vec4s: arrays in registers that are indexed in loops spill.
 
+Halves are multiplied in pairs, at twice the rate of float32, and added so for `RUN` steps of k at
+most; float32 adds up these sums, so that a long product loses no more than a short one.
+
 Shared arrays are nested, with constant outer indices, so that the bounds checks a WebGPU
 implementation adds to the one variable index are the same for every read, and fold into one.
 """
@@ -31,6 +34,9 @@ LANES = 8
 
 So they read the fewest different vec4s, and each read is one access to shared memory.
 """
+
+RUN = 32
+"""How many products of halves are added up as halves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +84,10 @@ class SharedTile:
     def storage(self, problem: GemmProblem) -> int:
         """Bytes of shared memory."""
         copies = _copies(problem)
-        elements = (self.rows * copies + self.cols) * self.depth
+        shared = (self.rows * copies + self.cols) * self.depth * problem.element_bytes
         if self.slices > 1:
-            elements += self.rows * self.cols * self.merge
-        return elements * problem.element_bytes
+            shared += self.rows * self.cols * self.merge * problem.total_bytes
+        return shared
 
 
 def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
@@ -175,6 +181,8 @@ class _TileWriter:
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
         copies = _copies(problem)
         wide = min(16 // problem.element_bytes, tile.block_cols)
+        own = tile.depth // tile.slices
+        self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
         self.sides = (
             _Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
             _Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1]),
@@ -190,7 +198,7 @@ class _TileWriter:
             lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
         if tile.slices > 1:
             block = tile.block_rows * tile.block_cols // 4
-            partial = f"array<array<{vec4}, {tile.team * tile.merge}>, {block}>"
+            partial = f"array<array<{self.problem.total4}, {tile.team * tile.merge}>, {block}>"
             lines.append(f"var<workgroup> gemm_partial: {partial};")
         return lines
 
@@ -320,17 +328,21 @@ class _TileWriter:
     # Multiplying
 
     def accumulators(self) -> list[str]:
-        """The block of C and the registers for loading, all zero."""
+        """The block of C, that of a run if there are any, and the registers for loading."""
         vec4 = self.problem.vec4
         names = {n: None for side in self.sides for task in self._registers(side) for n in task}
+        runs = self._block("run") if self.steps_of_run else []
         return [
-            *(f"var {name} = {vec4}();" for name in self._block()),
+            *(f"var {name} = {self.problem.total4}();" for name in self._block()),
+            *(f"var {name} = {vec4}();" for name in runs),
             *(f"var {name}: {vec4};" for name in names),
         ]
 
-    def _block(self) -> list[str]:
+    def _block(self, name: str = "acc") -> list[str]:
         tile = self.tile
-        return [f"acc{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)]
+        return [
+            f"{name}{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)
+        ]
 
     def multiply(self) -> list[str]:
         """Statements that add this slice's part of the shared tiles' product."""
@@ -363,7 +375,13 @@ class _TileWriter:
         if a.copies == 1:
             return multiply_add(self.problem, f"acc{i}_{j}", left, right, 4)
         pair = "xyxy" if first == 0 else "zwzw"
-        return f"acc{i}_{j} = fma({left[:-1]}{pair}, {right}, acc{i}_{j});"
+        return f"run{i}_{j} = fma({left[:-1]}{pair}, {right}, run{i}_{j});"
+
+    def _add_run(self) -> list[str]:
+        """Adds the sums of halves to C and begins them anew."""
+        pairs = list(zip(self._block(), self._block("run"), strict=True))
+        added = [f"{total} += {self.problem.total4}({run});" for total, run in pairs]
+        return [*added, *(f"{run} = {self.problem.vec4}();" for _, run in pairs)]
 
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
@@ -373,7 +391,16 @@ class _TileWriter:
         lines += [*self.share(), "workgroupBarrier();"]
         if k > depth:
             lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
-        return [*lines, *self.multiply(), "workgroupBarrier();", "}"]
+        lines += self.multiply()
+        every = self.steps_of_run * depth
+        if every == depth:
+            lines += self._add_run()
+        elif every and k > every - depth:
+            lines += [f"if (k0 % {every}u == {every - depth}u) {{", *self._add_run(), "}"]
+        lines += ["workgroupBarrier();", "}"]
+        if every and -(-k // depth) * depth % every:
+            lines += self._add_run()
+        return lines
 
     # Finishing
 

@@ -52,7 +52,7 @@ class TileKernel:
 class GemmProblem:
     """C[batch, m, n] = A[batch, m, k] · B[batch, k, n], seen through hooks.
 
-    Each hook receives indices and, for `value`, the name of a `compute` variable; it returns WGSL.
+    Each hook receives indices and, for `value`, the name of a `total` variable; it returns WGSL.
     Indices are in range whenever a hook is called; the template pads with zeros outside.
 
     Attributes:
@@ -60,7 +60,7 @@ class GemmProblem:
         n: Columns of B and C.
         k: Columns of A, rows of B.
         batch: Number of independent products.
-        compute: WGSL type of the accumulators and of what the load hooks return.
+        compute: WGSL type of what the load hooks return. Sums are of the same type, but for f16.
         a: `a(batch, row, k)`: an expression for one element of A.
         b: `b(batch, k, col)`: an expression for one element of B.
         a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent
@@ -110,6 +110,21 @@ class GemmProblem:
     def element_bytes(self) -> int:
         """Bytes of one element of the compute type."""
         return _SIZES[self.compute]
+
+    @property
+    def total(self) -> str:
+        """The WGSL type of the elements of C: sums of halves are float32."""
+        return "f32" if self.compute == "f16" else self.compute
+
+    @property
+    def total4(self) -> str:
+        """The WGSL type of four elements of C."""
+        return f"vec4<{self.total}>"
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of one element of C."""
+        return _SIZES[self.total]
 
     @property
     def is_float(self) -> bool:

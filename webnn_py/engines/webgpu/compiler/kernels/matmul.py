@@ -51,8 +51,8 @@ _TILES = (
     _Choice(SharedTile(16, 16, 64, 4, 4, slices=16, merge=8), 15, 128),
 )
 _HALF_TILES = (
-    _Choice(SharedTile(128, 256, 16, 8, 16), 71, 250),
-    _Choice(SharedTile(128, 128, 16, 8, 16), 67, 250),
+    _Choice(SharedTile(128, 128, 32, 8, 8), 58, 250),
+    _Choice(SharedTile(128, 128, 16, 8, 8), 53, 250),
     _Choice(SharedTile(64, 64, 16, 8, 8), 45, 190),
     *_TILES[2:],
 )

@@ -23,6 +23,12 @@ def gemm_limits(builder: KernelBuilder) -> Limits:
     return Limits(features.workgroup_bytes, features.invocations, features.grid)
 
 
+def product_type(builder: KernelBuilder, *operands: Value) -> Literal["f32", "f16"]:
+    """What elements are multiplied as: graphics hardware takes halves at twice the rate."""
+    halves = all(builder.storage(value).element == "f16" for value in (builder.root, *operands))
+    return "f16" if halves and builder.features.kind != "cpu" else "f32"
+
+
 class Operand:
     """A matrix operand [..., rows, columns] and its hooks.
 
@@ -31,15 +37,22 @@ class Operand:
         value: The operand.
         name: Of the loader function, where the operand is no strided memory.
         batch: The product's batch dimensions.
+        compute: WGSL type of what is loaded.
     """
 
     def __init__(
-        self, builder: KernelBuilder, value: Value, name: str, batch: tuple[int, ...]
+        self,
+        builder: KernelBuilder,
+        value: Value,
+        name: str,
+        batch: tuple[int, ...],
+        compute: str = "f32",
     ) -> None:
         self._builder = builder
         self._value = value
         self._name = name
         self._batch = batch
+        self._compute = compute
         self._strided = resolve(builder, value)
         self._row_step: int | None = None
         if self._strided is None:
@@ -83,9 +96,13 @@ class Operand:
         """One element."""
         place = self.index(batch, row, column)
         if self._strided is None:
-            return f"{self._name}({place})"
+            loaded = f"{self._name}({place})"
+            return loaded if self._compute == "f32" else f"{self._compute}({loaded})"
         stored = self._strided.stored
-        return self._builder.storage(stored).load(self._builder.element(stored), place)
+        element = self._builder.element(stored)
+        if self._compute == "f16":
+            return element(str(place))
+        return self._builder.storage(stored).load(element, place)
 
     def vectors(self) -> tuple[LoadHook, Literal["row", "column"]] | None:
         """Loads of four elements along the contiguous dimension, if memory and sizes allow."""
@@ -104,7 +121,7 @@ class Operand:
         at = self._builder.vector(strided.stored)
         if at is None:
             return None
-        wide = self._builder.storage(strided.stored).element == "f32"
+        wide = self._builder.storage(strided.stored).element == self._compute
 
         def load(batch: Index, row: Index, column: Index) -> str:
             element = at(f"{self.index(batch, row, column).enclosed} >> 2u")
@@ -121,8 +138,9 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     a_value, b_value = node.operands
     batch = node.output.shape[:-2]
     m, n = node.output.shape[-2:]
-    a = Operand(builder, a_value, "load_a", batch)
-    b = Operand(builder, b_value, "load_b", batch)
+    compute = product_type(builder, a_value, b_value)
+    a = Operand(builder, a_value, "load_a", batch, compute)
+    b = Operand(builder, b_value, "load_b", batch, compute)
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
         m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(), b.vectors()
@@ -137,7 +155,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         n=n,
         k=a_value.shape[-1],
         batch=math.prod(batch),
-        compute="f32",
+        compute=compute,
         a=a.load,
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,
