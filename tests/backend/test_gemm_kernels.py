@@ -14,13 +14,14 @@ from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
-from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import SharedTile, emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,
     TileKernel,
     emit_gemm,
 )
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 wgpu = pytest.importorskip("wgpu")
 

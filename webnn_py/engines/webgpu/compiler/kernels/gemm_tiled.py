@@ -28,6 +28,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile, copies_of
 
 LANES = 8
 """How many of 32 consecutive invocations lie side by side; the other 4 rows of them lie below.
@@ -37,57 +38,6 @@ So they read the fewest different vec4s, and each read is one access to shared m
 
 RUN = 32
 """How many products of halves are added up as halves."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedTile:
-    """The shape of a tiled kernel.
-
-    Attributes:
-        rows: Rows of C a workgroup computes.
-        cols: Columns of C a workgroup computes.
-        depth: Extent of the shared tiles along k, a multiple of 4.
-        block_rows: Rows of C an invocation computes, a multiple of 4.
-        block_cols: Columns of C an invocation computes, a multiple of 4.
-        slices: Groups of invocations that share the tile and split its depth between them.
-        merge: Slices added at a time in the end, each of which takes shared memory.
-    """
-
-    rows: int
-    cols: int
-    depth: int
-    block_rows: int = 8
-    block_cols: int = 8
-    slices: int = 1
-    merge: int = 1
-
-    @property
-    def across(self) -> int:
-        """Invocations side by side along the columns."""
-        return self.cols // self.block_cols
-
-    @property
-    def down(self) -> int:
-        """Invocations below one another along the rows."""
-        return self.rows // self.block_rows
-
-    @property
-    def team(self) -> int:
-        """Invocations of one slice."""
-        return self.across * self.down
-
-    @property
-    def invocations(self) -> int:
-        """Invocations of a workgroup."""
-        return self.team * self.slices
-
-    def storage(self, problem: GemmProblem) -> int:
-        """Bytes of shared memory."""
-        copies = _copies(problem)
-        shared = (self.rows * copies + self.cols) * self.depth * problem.element_bytes
-        if self.slices > 1:
-            shared += self.rows * self.cols * self.merge * problem.total_bytes
-        return shared
 
 
 def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
@@ -114,15 +64,6 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     ]
     lines += entry_point(tile.invocations, body)
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)
-
-
-def _copies(problem: GemmProblem) -> int:
-    """How often each element of A lies in its shared tile.
-
-    Halves are multiplied in pairs. Repeating one element in both halves of a register takes as
-    long as a multiplication, unless it comes so from memory.
-    """
-    return 2 if problem.compute == "f16" else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +120,7 @@ class _TileWriter:
         shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
         self.split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
-        copies = _copies(problem)
+        copies = copies_of(problem)
         wide = min(16 // problem.element_bytes, tile.block_cols)
         own = tile.depth // tile.slices
         self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0

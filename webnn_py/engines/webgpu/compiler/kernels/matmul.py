@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
-from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import SharedTile, emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 __all__ = ["GemmProblem", "Limits", "TileKernel", "emit_gemm"]
 
