@@ -295,3 +295,16 @@ def test_costs_follow_what_was_measured(gpu: MLContext) -> None:
     assert costs.of(1) == pytest.approx(0.004, rel=1e-3)
     costs.correct([(0, 1)], 1e6)  # noise
     assert costs.of(0) == pytest.approx(0.002, rel=1e-3)
+
+
+@pytest.mark.parametrize("hardware", [False, True])
+def test_dispatches_of_no_time_are_not_believed_of_software(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch, hardware: bool
+) -> None:
+    loaded = executable_of(network(gpu)).loaded
+    monkeypatch.setattr(loaded.gpu, "hardware", hardware)
+    costs = Costs(loaded)
+    expected = costs.of(0)
+    costs.learn([(0, 1)], [expected / 1000])
+    assert costs.of(0) == (expected / 1000 if hardware else expected)
+    assert costs.known([(0, 1)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from samples import background_blur, segmentation
+from samples import background_blur, frame_budget, photo_classifier, segmentation
 from webnn_py import MLContext
 
 
@@ -39,3 +39,21 @@ def test_the_call_is_shown_in_a_window(gpu: MLContext, monkeypatch: pytest.Monke
     background_blur.show(canvas, SimpleNamespace(run=lambda: drawn.append(canvas.draw())))
     assert np.asarray(drawn[0]).shape == (size[1], size[0], 4)
     assert np.asarray(drawn[0]).std() > 20
+
+
+def test_slices_take_less_of_a_frame_and_see_the_same(
+    gpu: MLContext,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(photo_classifier, "OUT", tmp_path)
+    monkeypatch.setattr(photo_classifier, "MODEL", tmp_path / "model.onnx")
+    monkeypatch.setattr(photo_classifier, "LABELS", tmp_path / "labels.txt")
+    picture = tmp_path / "new" / "frames.png"
+    rows = frame_budget.main(picture, budget=0.01, frames=5)
+    assert [len(taken) for taken in rows.values()] == [5, 5, 5]
+    assert (pixels(picture) < 250).any()
+    printed = capsys.readouterr().out
+    assert "slices a run, the same scores: palace; picture" in printed
+    assert int(printed.split(" slices a run")[0].split()[-1]) > 1

@@ -23,7 +23,11 @@ LAUNCH = 5e-6
 SMOOTHING = 0.25
 """How much the latest slice counts in the ratio of what slices took to what was expected."""
 TRUSTED = (0.05, 20.0)
-"""A slice that took more or less than so many times what was expected says nothing."""
+"""A slice that took more or less than so many times what was expected says nothing.
+
+Nor does a dispatch that took less than is expected of a slow device, if that is software: lavapipe
+writes the timestamps of a queue that has rendered when it likes to.
+"""
 
 Part = tuple[int, int]
 """The number of a dispatch, and how many times it is made."""
@@ -73,7 +77,9 @@ class Costs:
         """Take in what each of some dispatches took."""
         with self._lock:
             for (number, times), taken in zip(parts, seconds, strict=True):
-                self._seconds[number] = taken / times
+                least = 0.0 if self._gpu.hardware else TRUSTED[0] * self._seconds[number]
+                if taken / times >= least:
+                    self._seconds[number] = taken / times
                 self._measured[number] = True
 
     def correct(self, parts: Sequence[Part], seconds: float) -> None:
