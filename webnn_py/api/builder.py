@@ -21,6 +21,7 @@ from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.sizes import OpenSizes
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory import host
+from webnn_py.memory.aside import Aside
 from webnn_py.ops.all import Operators
 from webnn_py.ops.operand import MLOperand, NodeBuilder
 
@@ -46,6 +47,8 @@ class MLGraphBuilder(Suggesting, Operators):
         dimensions: Mapping[str, int | tuple[int, int | None]] | None = None,
     ) -> None:
         self._nodes = SessionNodes(session_of(context), OpenSizes(dimensions))
+        aside = self._nodes.session.engine.has_own_weights
+        self._copy = Aside().copy if aside else host.plain_copy
 
     @property
     def _node_builder(self) -> NodeBuilder:
@@ -140,7 +143,7 @@ class MLGraphBuilder(Suggesting, Operators):
             return contents, value.data_type
         if isinstance(data_type, MLOperandDescriptor):
             shape, data_type = data_type.shape, data_type.data_type
-        return host.constant_array(value, data_type, shape)
+        return host.constant_array(value, data_type, shape, self._copy)
 
     def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
         """Compile the graph up to `outputs`; blocks until the engine is ready.

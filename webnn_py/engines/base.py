@@ -344,6 +344,7 @@ class Engine(ABC):
             over to the engine and back takes. It is not given less than that, where another engine
             runs it, too.
         stays_open: Whether `compile_open` makes anything.
+        has_own_weights: Whether it lays out most weights anew; what it was given is seldom read.
         accelerated: Whether a hardware GPU does the work.
         device: The device whose resources it takes, if it has one.
     """
@@ -352,6 +353,7 @@ class Engine(ABC):
     passes: tuple[Pass, ...] = PIPELINE
     crossing_cost: int = 0
     stays_open: bool = False
+    has_own_weights: bool = False
     accelerated: bool = False
     device: Any = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -250,10 +250,24 @@ def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
 
 
 @telling_of_memory
+def plain_copy(array: Array) -> Array:
+    """A copy in C order."""
+    return np.array(array, order="C", copy=True)
+
+
 def constant_array(
-    value: Any, data_type: str | None, shape: Sequence[int] | None
+    value: Any,
+    data_type: str | None,
+    shape: Sequence[int] | None,
+    copy: Callable[[Array], Array] = plain_copy,
 ) -> tuple[Array, MLOperandDataType]:
     """A private copy of a constant's contents, and its data type.
+
+    Args:
+        value: The contents, as the builder takes them.
+        data_type: Its own if not given.
+        shape: The same.
+        copy: Makes the copy, in C order.
 
     Raises:
         ValidationError: The contents do not fit data type and shape.
@@ -288,7 +302,7 @@ def constant_array(
         raise ValidationError(
             f"{flat.size} elements, expected {descriptor.size} for shape {list(sizes)}"
         )
-    return np.array(flat.reshape(sizes), order="C", copy=True), name
+    return copy(flat.reshape(sizes)), name
 
 
 def _is_number(value: object, data_type: str | None) -> bool:

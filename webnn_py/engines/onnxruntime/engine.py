@@ -190,6 +190,7 @@ class OnnxRuntimeEngine(HostEngine):
     name = "onnxruntime"
     passes = PRODUCTS
     stays_open = True
+    has_own_weights = True
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)

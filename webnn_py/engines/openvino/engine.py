@@ -144,6 +144,7 @@ class OpenVinoEngine(HostEngine):
 
     name = "openvino"
     passes = PRODUCTS
+    has_own_weights = True
 
     def __init__(self, *, threads: int | None = None) -> None:
         self._threads = checked_threads(threads)

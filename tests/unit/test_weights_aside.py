@@ -1,0 +1,111 @@
+"""Weights that lie in files without names: what they hold, where there is no file, what is held."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.internals import recipe_of
+from tests.processes import run_alone
+from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
+from webnn_py.memory import aside, heap
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="takes files of Linux")
+
+
+def weights(count: int) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(count)
+    return [rng.normal(size=(512, 512 + i)).astype(np.float32) for i in range(count)]
+
+
+def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
+    copies, given = aside.Aside(), weights(9)
+    made = [copies.copy(array) for array in given]
+    files = {id(heap._mapping(array)) for array in made}
+    assert id(None) not in files
+    assert len(files) <= 5
+    heap._forget_pages(made)
+    for array, wanted in zip(made, given, strict=True):
+        np.testing.assert_array_equal(array, wanted)
+        assert not array.flags.writeable
+        assert array.ctypes.data % aside.ALIGNMENT == 0
+
+
+def test_small_ones_lie_in_plain_memory() -> None:
+    given = np.ones(7, np.float32)
+    made = aside.Aside().copy(given)
+    assert heap._mapping(made) is None
+    assert not np.shares_memory(made, given)
+
+
+def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    (given,) = weights(1)
+    made = aside.Aside().copy(given)
+    assert heap._mapping(made) is None
+    np.testing.assert_array_equal(made, given)
+
+
+@pytest.mark.parametrize(("engine", "apart"), [("onnxruntime", True), ("reference", False)])
+def test_weights_that_engines_lay_out_anew_can_be_given_back(
+    tmp_path: Path, engine: str, apart: bool
+) -> None:
+    if engine == "onnxruntime":
+        pytest.importorskip(engine)
+    with ml.create_context_sync(engine=engine) as context:
+        builder = MLGraphBuilder(context)
+        x, (given,) = builder.input("x", "float32", [2, 512]), weights(1)
+        graph = builder.build_sync({"y": builder.matmul(x, builder.constant(given))})
+        (held,) = recipe_of(graph).constants.values()
+        assert (heap._mapping(held) is not None) == apart
+        heap._forget_pages([held])
+        graph.save(tmp_path / "graph")
+        rows = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)
+        for again in (graph, context.load_graph_sync(tmp_path / "graph"), pickled(graph, context)):
+            made = MLExecution(context).compute(again, {"x": rows})["y"]
+            np.testing.assert_allclose(made, rows @ given, rtol=1e-4, atol=1e-4)
+
+
+def pickled(graph: MLGraph, context: MLContext) -> MLGraph:
+    ml.default_context = context
+    try:
+        made: MLGraph = pickle.loads(pickle.dumps(graph))
+    finally:
+        ml.default_context = None
+    return made
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def hold_weights_once() -> None:
+    def build(count: int) -> MLGraph:
+        builder = MLGraphBuilder(context)
+        x, rng = builder.input("x", "float32", [1, 512]), np.random.default_rng(0)
+        for _ in range(count):
+            array = rng.standard_normal((512, 512), np.float32)
+            x = builder.matmul(x, builder.constant(array))
+        return builder.build_sync({"y": x})
+
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        build(1)
+        before, megabytes = resident(), 48
+        graph = build(megabytes)
+        MLExecution(context).compute(graph, {"x": np.ones((1, 512), np.float32)})
+        assert resident() - before <= 1.6 * (megabytes << 20)
+
+
+def test_weights_are_held_once() -> None:
+    pytest.importorskip("onnxruntime")
+    run_alone(hold_weights_once)
