@@ -249,12 +249,12 @@ def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
     return array.reshape(-1).view(np.uint8)[:whole].view(wanted)
 
 
-@telling_of_memory
 def plain_copy(array: Array) -> Array:
     """A copy in C order."""
     return np.array(array, order="C", copy=True)
 
 
+@telling_of_memory
 def constant_array(
     value: Any,
     data_type: str | None,
