@@ -64,12 +64,16 @@ async def show_progress(done: list[Array], total: int) -> None:
 
 
 async def serve(device: Device, pictures: Array) -> Figures:
-    """Build the network and answer all requests at once, with a ticker beside."""
+    """Build the network and answer all requests at once, with a ticker beside.
+
+    The context is made before the loop has anything else to do: to import an engine's library,
+    once in a process, takes the interpreter for some 20 ms, whatever thread does so.
+    """
     stalls: list[float] = []
     done: list[Array] = []
-    ticker = asyncio.create_task(tick(stalls))
-    progress = asyncio.create_task(show_progress(done, len(pictures)))
     with await ml.create_context_async(device_type=device) as context:
+        ticker = asyncio.create_task(tick(stalls))
+        progress = asyncio.create_task(show_progress(done, len(pictures)))
         builder = MLGraphBuilder(context)
         graph = await builder.build_async({"answer": network(builder)})
         await graph.prepare_async({"batch": 32})

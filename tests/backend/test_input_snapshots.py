@@ -16,7 +16,8 @@ from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, doubling
 from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, under_asyncio
-from webnn_py import DataError, MLAwaitedExecution, MLContext, Timeline
+from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, Timeline
+from webnn_py.memory.host import HUGE
 
 MANY = 40
 """More than run on a GPU context at once."""
@@ -82,6 +83,20 @@ def test_inputs_changed_after_the_call(context: MLContext, kind: str) -> None:
 
     results = asyncio.run(main())
     assert [result["y"][0, 0] for result in results] == [2 * i for i in range(MANY)]
+
+
+def test_large_inputs_changed_after_the_call(context: MLContext) -> None:
+    memory = np.ones(HUGE // 4, np.float32)
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", memory.shape)
+    graph = builder.build_sync({"y": builder.add(x, x)})
+
+    async def main() -> Any:
+        call = MLAwaitedExecution(context).compute(graph, {"x": memory})
+        memory[:] = 5
+        return await call
+
+    np.testing.assert_array_equal(asyncio.run(main())["y"], np.full(memory.shape, 2, np.float32))
 
 
 @pytest.mark.parametrize("waiting", [False, True])

@@ -209,6 +209,16 @@ def test_contexts_are_made_without_a_loop_s_help(run: Run) -> None:
     run(main)
 
 
+def test_contexts_that_are_awaited_have_their_threads(run: Run) -> None:
+    async def main() -> None:
+        before = set(threading.enumerate())
+        with await ml.create_context_async(device_type="cpu"):
+            begun = {thread.name for thread in set(threading.enumerate()) - before}
+            assert begun >= {"webnn-cpu_0", "webnn-cpu-build_0"}
+
+    run(main)
+
+
 # Lost contexts
 
 

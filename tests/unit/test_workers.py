@@ -28,6 +28,18 @@ def test_one_thread_runs_work_in_order() -> None:
     assert seen == list(range(100))
 
 
+def test_a_thread_can_begin_before_there_is_work() -> None:
+    workers, before = Workers("test"), set(threading.enumerate())
+    workers.begin()
+    workers.begin()
+    (begun,) = set(threading.enumerate()) - before
+    assert workers.run(threading.current_thread).wait(LONG) is begun
+    workers.close()
+    workers.begin()
+    workers.join()
+    assert not begun.is_alive()
+
+
 def test_several_threads_run_at_once() -> None:
     workers, meeting = Workers("test", 3), threading.Barrier(3)
     done = [workers.run(lambda: meeting.wait(LONG)) for _ in range(3)]

@@ -146,7 +146,7 @@ class ML(Suggesting):
 
         Source: WebNN 2026, "createContext()".
         """
-        work = functools.partial(
+        create = functools.partial(
             self.create_context_sync,
             device,
             device_type=device_type,
@@ -158,6 +158,12 @@ class ML(Suggesting):
             max_prepared_sizes=max_prepared_sizes,
             max_prepared_bytes=max_prepared_bytes,
         )
+
+        def work() -> MLContext:
+            context = create()
+            session_of(context).begin_threads()
+            return context
+
         executor = ThreadPoolExecutor(1, thread_name_prefix="webnn-create")
         completion = Completion.of(executor.submit(work))
         executor.shutdown(wait=False)  # the thread ends with its work; nobody waits for it

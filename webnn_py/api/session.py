@@ -92,6 +92,11 @@ class Session:
         """The device whose resources it takes, or None."""
         return self.engine.device
 
+    def begin_threads(self) -> None:
+        """Begin those that an event loop will give work to; see `Workers.begin`."""
+        for threads in (self._worker, self._builder):
+            threads.begin()
+
     def lose(self, message: str) -> None:
         """What is not done fails, nothing new is accepted. Harmless twice."""
         if self._forked:

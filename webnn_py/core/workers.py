@@ -71,6 +71,15 @@ class Workers:
             self._progress.given += 1
             self._items.put((work, fail))
 
+    def begin(self) -> None:
+        """Begin a thread before there is work: who gives that first may be an event loop's thread.
+
+        It would wait until the new thread runs, which takes a busy machine milliseconds.
+        """
+        with self._lock:
+            if not (self._closed or self._threads):
+                self._begin_thread()
+
     def run(self, work: Callable[[], T]) -> Completion[T]:
         """As `submit`, for work that has a result."""
         done: Completion[T] = Completion()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.ir import Graph, Node, Value, make_graph, titled
 
@@ -65,7 +66,7 @@ def split(
     Raises:
         NotSupportedError: No engine runs some node.
     """
-    choices = [_supporting(node, engines, supports) for node in graph.nodes]
+    choices = [_supporting(node, engines, supports) for node in checkpoints(graph.nodes)]
     costs = [crossing_cost(engine) for engine in engines]
     order = _Order(graph)
     sizes = [_elements(node) for node in graph.nodes] if any(costs) else []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from webnn_py import NotSupportedError
+from webnn_py.core import cooperation
 from webnn_py.engines.segments import segments, split
 from webnn_py.ir import Graph, Node, Value, make_graph
 
@@ -51,6 +52,13 @@ def parts(graph: Graph, **costs: int) -> list[str]:
 )
 def test_parts(edges: str, expected: list[str]) -> None:
     assert parts(graph_of(edges)) == expected
+
+
+def test_the_interpreter_is_offered_before_each_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    offers: list[None] = []
+    monkeypatch.setattr(cooperation, "checkpoint", lambda: offers.append(None))
+    parts(graph_of("a1, a2 < a1, b1 < a2"))
+    assert len(offers) == 3
 
 
 def test_a_whole_graph_is_given_as_it_is() -> None:

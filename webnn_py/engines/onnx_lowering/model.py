@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
 from webnn_py.core.errors import ValidationError
 from webnn_py.engines.onnx_lowering import sizes
@@ -126,7 +127,7 @@ def lower_graph(
             initializers.append(_outside(name, value.data_type, array))
         else:
             initializers.append(_inside(name, value.data_type, array))
-    for node in graph.nodes:
+    for node in checkpoints(graph.nodes):
         first = len(e.nodes)
         operands = [None if value is None else tensors[value] for value in node.inputs]
         tensors.update(zip(node.outputs, lower(e, node, operands), strict=True))
