@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.internals import engine_of, executable_of
+from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 
 pytest.importorskip("openvino")
@@ -112,6 +113,31 @@ def test_convolutions_that_it_mistakes(
         graph = b.build_sync({"y": b.conv2d(y, filter, **options)})
         results.append(run(graph, engine, x=x)["y"])
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def scalars_behind_products() -> None:
+    x = np.arange(3, dtype=np.float32).reshape(1, 3)
+    one = ml.create_context_sync(engine="openvino")
+    for product in ("matmul", "gemm"):
+        for shape in ([], [1]):
+            b = MLGraphBuilder(one)
+            made = getattr(b, product)(b.input("x", "float32", [1, 3]), b.constant(x.T.copy()))
+            scalar = b.reshape(b.reshape(b.abs(made), shape), [])
+            graph = b.build_sync({"y": scalar, "z": b.expand(scalar, [2])})
+            results = run(graph, one, x=x)
+            assert results["y"] == 5
+            assert results["z"].tolist() == [5, 5]
+    b = MLGraphBuilder(one)
+    scale = b.matmul(b.input("x", "float32", [1, 3]), b.constant(x.T.copy()))
+    zero = b.constant(np.zeros((1, 1), np.uint8))
+    q = b.quantize_linear(b.input("y", "float32", [2, 2]), scale, zero)
+    y = np.full((2, 2), 10, np.float32)
+    assert run(b.build_sync({"q": q}), one, x=x, y=y)["q"].tolist() == [[2, 2], [2, 2]]
+
+
+def test_scalars_behind_products() -> None:
+    """OpenVINO would end the process."""
+    run_alone(scalars_behind_products)
 
 
 def test_importing_it_tells_nobody() -> None:

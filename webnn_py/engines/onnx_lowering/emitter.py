@@ -233,6 +233,8 @@ class Emitter:
 
     def reshape(self, x: Tensor, shape: Sequence[int], old: Sequence[int] = ()) -> Tensor:
         """Another shape; what an open dimension is follows from the `old` one where it can."""
+        if not shape:  # OpenVINO ends the process over a product that is reshaped to a scalar
+            return self.op("Squeeze", x)
         wanted = [0 if is_dimension(a) and a == b else a for a, b in zip(shape, old, strict=False)]
         wanted += shape[len(wanted) :]
         if sum(map(is_dimension, wanted)) == 1:
