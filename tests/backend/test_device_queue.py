@@ -28,6 +28,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime.commands import unobserved
 from webnn_py.ordering.timeline import state_of
 
 TRIPLE = """
@@ -320,7 +321,7 @@ def test_a_lost_device_takes_its_context_along(
     graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
     timeline = Timeline()
     own_gpu.read_tensor_sync(x)
-    own_gpu.device.destroy()
+    unobserved(own_gpu.device).destroy()  # as a device is lost: nobody is told
     execution = MLAwaitedExecution(own_gpu)
     uses: dict[str, Callable[[], Any]] = {
         "write": lambda: own_gpu.write_tensor(x, ONES),

@@ -163,7 +163,10 @@ def profile_graph(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int)
         for memory in given.reads:
             check_not_held(memory, "profile: an MLTensor", reading=True)
         executable.profile(given.inputs, given.outputs)
-        measured = [executable.profile(given.inputs, given.outputs) for _ in range(count)]
+        measured = []
+        for _ in range(count):
+            session.check_alive()
+            measured.append(executable.profile(given.inputs, given.outputs))
         roof = session.engine.roof() or Roof(float("inf"), float("inf"))
     return MLProfile(median_run(measured), roof)
 

@@ -81,6 +81,7 @@ class Session:
         self._alive = True  # what `lost` says, at the cost of an attribute
         self._worker = Workers(f"webnn-{device_type}", workers)
         self._builder = Workers(f"webnn-{device_type}-build")
+        self._builds: set[Completion[Any]] = set()
         for threads in (self._worker, self._builder):
             weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
@@ -104,6 +105,7 @@ class Session:
         self.lost.set_result(MLContextLostInfo(message))
         self._alive = False
         self.queue.close(ContextLostError(f"this MLContext is lost: {message}"))
+        self._fail_builds()
         for threads in (self._worker, self._builder):
             threads.close()
         for engine in self._engines:
@@ -163,9 +165,10 @@ class Session:
         Raises:
             OperationError: The engine or device could not compile it.
         """
-        listing, executable = self.engine.pick(
-            recipe, lambda engine: self._compile_on(engine, recipe, derive)
-        )
+        with self.queue.loss():
+            listing, executable = self.engine.pick(
+                recipe, lambda engine: self._compile_on(engine, recipe, derive)
+            )
         report(executable.describe, executable.code)
         return listing, executable
 
@@ -204,9 +207,22 @@ class Session:
         return self._worker.run(work)
 
     def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:
-        """Run `work` on the thread for builds: running graphs do not wait for it."""
+        """Run `work` on the thread for builds: running graphs do not wait for it.
+
+        It fails at once when the context is lost, whatever the thread is at.
+        """
         self.check_alive()
-        return self._builder.run(work)
+        done = self._builder.run(work)
+        self._builds.add(done)
+        done.on_done(lambda: self._builds.discard(done))
+        if self.lost.done:  # by another thread, just now
+            self._fail_builds()
+        return done
+
+    def _fail_builds(self) -> None:
+        error = ContextLostError(f"this MLContext is lost: {self.lost.wait().message}")
+        for done in tuple(self._builds):
+            done.set_exception(error)
 
     def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""

@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
@@ -31,6 +32,7 @@ class Run(AwaitedRun):
     Args:
         gpu: The device.
         submit_recorded: Submits what the context has recorded and not yet submitted.
+        under_way: What the context has begun.
         dispatch: What is recorded before and after, and where everything lies.
         pieces: The commands of the computation, to be submitted piece by piece.
         outputs: For each what was given, or None and what it is.
@@ -40,6 +42,7 @@ class Run(AwaitedRun):
         self,
         gpu: Device,
         submit_recorded: Callable[[], None],
+        under_way: UnderWay,
         dispatch: Dispatch,
         pieces: Callable[[Mapping[Value, Binding]], Sequence[Encodable]],
         outputs: Sequence[tuple[Any, Descriptor]],
@@ -47,6 +50,7 @@ class Run(AwaitedRun):
         super().__init__()
         self._gpu = gpu
         self._submit_recorded = submit_recorded
+        self._under_way = under_way
         self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
         self._pieces = pieces
@@ -70,6 +74,7 @@ class Run(AwaitedRun):
     def begin(self) -> None:
         """Upload, record, submit; then have the outputs read back."""
         self.check_not_cancelled()
+        self._under_way.add_result(self.done, self.cancellation)
         with device_errors("submitting a graph"):
             staging, fence = self._submit()
         gpu = self._gpu

@@ -22,6 +22,7 @@ import wgpu
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
 from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.life import life_of, share_life
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 
 RECORDERS = (
@@ -126,6 +127,7 @@ def observe(device: Any) -> None:
         return
     with _LOCK:
         if not _is_observed(device):
+            share_life(device, device.queue)
             native.specialize(device.queue, _class_like(device.queue, _queue_methods))
             native.specialize(device, _class_like(device, _device_methods))
 
@@ -161,13 +163,24 @@ def _class_like(made: Any, methods: Callable[[Any], dict[str, Any]]) -> Any:
 
 
 def _device_methods(base: Any) -> dict[str, Any]:
-    return {name: _noting(getattr(base, name), own=True) for name in MAKERS}
+    def destroy(self: Any) -> None:
+        life_of(self).end(functools.partial(base.destroy, self))
+
+    def create_buffer_with_data(self: Any, **given: Any) -> Any:
+        with life_of(self):  # it is mapped meanwhile
+            return base.create_buffer_with_data(self, **given)
+
+    own: list[Any] = [destroy, create_buffer_with_data]
+    return {name: _noting(getattr(base, name), own=True) for name in MAKERS} | {
+        method.__name__: functools.wraps(getattr(base, method.__name__))(method) for method in own
+    }
 
 
 def _queue_methods(base: Any) -> dict[str, Any]:
     def submit(self: Any, command_buffers: Any) -> None:
         commands = list(command_buffers)
-        base.submit(self, commands)
+        with life_of(self):
+            base.submit(self, commands)
         for command_buffer in commands:
             uses_of(command_buffer).was_submitted()
 

@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.commands import observe, unobserved
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.forks import check_process
+from webnn_py.engines.webgpu.runtime.life import life_of
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.semaphore import NonBlockingSemaphore
 from webnn_py.engines.webgpu.runtime.staging import Staging
@@ -53,13 +54,14 @@ class Device:
         observe(device)
         self.handle: Any = device
         self.queue: Any = device.queue
+        self.life = life_of(device)
         self.hardware = is_hardware(device.adapter)
         self.features = _features(device, self.hardware)
         self.max_buffer_bytes: int = device.limits["max-buffer-size"]
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
         self.submit_lock = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
-        self.staging = Staging(device)
+        self.staging = Staging(device, self.life)
         self.weights = Weights()
         self.reader = Workers("webnn-readback")
         weakref.finalize(self, self.reader.finish).atexit = False

@@ -21,6 +21,7 @@ from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
+from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
@@ -83,11 +84,13 @@ class Batch:
 class DeviceQueue(Queue):
     """Operations are recorded on the calling thread, in the device queue's order."""
 
-    def __init__(self, gpu: Device, worker: Callable[[Run], None]) -> None:
+    def __init__(self, gpu: Device, worker: Callable[[Run], None], under_way: UnderWay) -> None:
         super().__init__(
             Executor(worker, self._signal, self.submit_recorded, gpu.handle, inline=True)
         )
         self.gpu = gpu
+        self._under_way = under_way
+        gpu.life.tell(self)
         self._batch = Batch(gpu)
         self._in_batch: list[Callable[[BaseException], None]] = []
         self._lock = threading.RLock()
@@ -132,6 +135,7 @@ class DeviceQueue(Queue):
             with self._locked("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
+            self._under_way.add_result(done, cancellation)
             read = functools.partial(self._read, staging, target, done, cancellation)
             self.gpu.reader.submit(read, done.set_exception)
 
@@ -315,6 +319,7 @@ class DeviceQueue(Queue):
             self._submit_batch()
         for timeline, value in operation.signals:
             timeline.promise(value, self.gpu.handle)
+        self._under_way.add(operation, operation.break_promises)
         self.gpu.reader.submit(
             functools.partial(self._complete, fence, operation), operation.break_promises
         )
@@ -327,13 +332,17 @@ class DeviceQueue(Queue):
             operation.break_promises(error)
         else:
             complete(operation)
+        finally:
+            self._under_way.remove(operation)
 
     def close(self, error: BaseException) -> None:
-        """Fail what has not begun; drop what is recorded."""
+        """Fail what is not done; drop what is recorded.
+
+        Without the lock: a thread that submits has it, as long as the device takes for that.
+        """
         super().close(error)
-        with self._lock:
-            self._batch = Batch(self.gpu)
-            self._in_batch.clear()
+        self._under_way.fail(error)
+        self._batch, self._in_batch = Batch(self.gpu), []
 
     def _locked(self, what: str) -> _Locked:
         """Hold the lock, so that nobody else records; turn wgpu's errors into our own."""

@@ -24,6 +24,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
+from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
 
@@ -38,6 +39,7 @@ class WebGPUEngine(DeviceEngine):
         self.device = gpu.handle
         self.accelerated = gpu.hardware
         self._submit_recorded: Run = lambda: None
+        self._under_way = UnderWay()
         self._roof: Roof | None = None
 
     def limits(self) -> EngineLimits:
@@ -72,7 +74,7 @@ class WebGPUEngine(DeviceEngine):
 
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
-        made = DeviceQueue(self.gpu, worker)
+        made = DeviceQueue(self.gpu, worker, self._under_way)
         self._submit_recorded = made.submit_recorded
         return made
 
@@ -85,7 +87,7 @@ class WebGPUEngine(DeviceEngine):
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         compiled = compile_graph(graph, self.gpu.features)
-        return WebGPUExecutable(self.gpu, compiled, self._submit_recorded)
+        return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -94,7 +96,8 @@ class WebGPUEngine(DeviceEngine):
             NotSupportedError: The device lacks what the program needs.
             OperationError: The device refused a kernel, or has no memory left.
         """
-        return ProgramExecutable(LoadedProgram(self.gpu, plan), self._submit_recorded)
+        loaded = LoadedProgram(self.gpu, plan)
+        return ProgramExecutable(loaded, self._submit_recorded, self._under_way)
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:

@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
+from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -31,14 +32,20 @@ class WebGPUExecutable(DeviceExecutable):
         gpu: The device.
         compiled: The graph for devices like it.
         submit_recorded: Submits what the context has recorded and not yet submitted.
+        under_way: What the context has begun.
     """
 
     def __init__(
-        self, gpu: Device, compiled: Compiled, submit_recorded: Callable[[], None]
+        self,
+        gpu: Device,
+        compiled: Compiled,
+        submit_recorded: Callable[[], None],
+        under_way: UnderWay,
     ) -> None:
         self.compiled = compiled
         self.loaded = LoadedGraph(gpu, compiled)
         self._submit_recorded = submit_recorded
+        self._under_way = under_way
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
@@ -48,6 +55,7 @@ class WebGPUExecutable(DeviceExecutable):
         return Run(
             loaded.gpu,
             self._submit_recorded,
+            self._under_way,
             dispatch,
             loaded.pieces,
             list(zip(outputs, made, strict=True)),
@@ -101,11 +109,15 @@ class ProgramExecutable:
     Args:
         program: The program there.
         submit_recorded: Submits what the context has recorded and not yet submitted.
+        under_way: What the context has begun.
     """
 
-    def __init__(self, program: LoadedProgram, submit_recorded: Callable[[], None]) -> None:
+    def __init__(
+        self, program: LoadedProgram, submit_recorded: Callable[[], None], under_way: UnderWay
+    ) -> None:
         self.program = program
         self._submit_recorded = submit_recorded
+        self._under_way = under_way
 
     @property
     def plan(self) -> Plan:
@@ -131,7 +143,14 @@ class ProgramExecutable:
         program = self.program
         dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
         written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
-        return Run(program.gpu, self._submit_recorded, dispatch, program.pieces, written)
+        return Run(
+            program.gpu,
+            self._submit_recorded,
+            self._under_way,
+            dispatch,
+            program.pieces,
+            written,
+        )
 
     def record(
         self, commands: Commands, inputs: Mapping[str, Any], outputs: Mapping[str, Any]

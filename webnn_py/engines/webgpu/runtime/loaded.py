@@ -101,8 +101,8 @@ class LoadedGraph:
     def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
         size = buffer_bytes(value)
         data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
-        buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
-        with device_errors(f"uploading a constant of {size} bytes"):
+        with device_errors(f"uploading a constant of {size} bytes"), self.gpu.life:
+            buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
             buffer.write_mapped(padded_bytes(data, size))
             buffer.unmap()
         return buffer
@@ -127,8 +127,8 @@ class LoadedGraph:
             data += row.ljust(-(-len(row) // PART_ALIGNMENT) * PART_ALIGNMENT, b"\0")
         if not data:
             return places
-        buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
-        with device_errors(f"uploading {len(data)} bytes of numbers"):
+        with device_errors(f"uploading {len(data)} bytes of numbers"), self.gpu.life:
+            buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
             buffer.write_mapped(data)
             buffer.unmap()
         return [place and Binding(buffer, place.offset, place.size) for place in places]

@@ -90,14 +90,15 @@ class LoadedProgram:
     def _buffer(self, planned: BufferPlan) -> Any:
         usage = STORAGE | COPIES if planned.usage == "storage" else wgpu.BufferUsage.UNIFORM
         contents = planned.contents
-        buffer = self.gpu.buffer(planned.size, usage, "of a program", mapped=bool(contents))
-        if contents:
-            with device_errors(f"uploading to a buffer of {planned.size} bytes"):
-                for part in contents:
-                    data = self.plan.tensors[part.tensor]
-                    size = -(-data.nbytes // 4) * 4
-                    buffer.write_mapped(padded_bytes(data, size), part.offset)
-                buffer.unmap()
+        if not contents:
+            return self.gpu.buffer(planned.size, usage, "of a program")
+        with device_errors(f"uploading to a buffer of {planned.size} bytes"), self.gpu.life:
+            buffer = self.gpu.buffer(planned.size, usage, "of a program", mapped=True)
+            for part in contents:
+                data = self.plan.tensors[part.tensor]
+                size = -(-data.nbytes // 4) * 4
+                buffer.write_mapped(padded_bytes(data, size), part.offset)
+            buffer.unmap()
         return buffer
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:

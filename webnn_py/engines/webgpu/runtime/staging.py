@@ -13,6 +13,7 @@ from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.life import Life
 
 KEPT_BYTES = 256 << 20
 """Bytes of staging buffers kept for later."""
@@ -23,10 +24,12 @@ class Staging:
 
     Args:
         device: A GPUDevice.
+        life: Its life.
     """
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, life: Life) -> None:
         self._device = device
+        self._life = life
         self._free: dict[int, list[Any]] = {}
         self._kept = 0
         self._lock = threading.Lock()
@@ -43,7 +46,7 @@ class Staging:
         """Wait for the copies, write them into their targets as one section."""
         for buffer, _ in copies:
             self.map(buffer)
-        with cancellation.section() as wanted:
+        with self._life, cancellation.section() as wanted:
             for buffer, target in copies:
                 if wanted:
                     self._write_out(buffer, target)
