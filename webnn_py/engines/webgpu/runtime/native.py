@@ -22,6 +22,7 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
+from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
 from webnn_py.engines.webgpu.runtime.pieces import pieces_of
 
 NO_PAUSE = 1e-4
@@ -157,9 +158,10 @@ def find_internals() -> Internals | str:
     """The private modules, or why they are not found."""
     package = "wgpu.backends.wgpu_native"
     try:
-        api, helpers, c = (
-            importlib.import_module(f"{package}.{name}") for name in ("_api", "_helpers", "_ffi")
-        )
+        c = importlib.import_module(f"{package}._ffi")
+        if os.environ.get("WEBNN_NATIVE") != "0":
+            find_types_fast(c.ffi)
+        api, helpers = (importlib.import_module(f"{package}.{n}") for n in ("_api", "_helpers"))
         return Internals(api, helpers, c.ffi, c.lib)
     except (ImportError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
