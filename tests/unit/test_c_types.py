@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import cffi
 import pytest
 
 from webnn_py.engines.webgpu.runtime.c_types import FoundTypes, find_types_fast
+
+cffi = pytest.importorskip("cffi", reason="wgpu brings cffi, and is not installed")
 
 HEADER = """
 typedef struct Opaque *Handle;

@@ -29,7 +29,7 @@ from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.reference import evaluate
-from webnn_py.engines.webgpu.program.file import read_program, write_program
+from webnn_py.engines.webgpu.program.file import reading_program, write_program
 from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES, Argument
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host
@@ -390,7 +390,8 @@ def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram
     """A program of a context, from a file; see `MLContext.load_program_sync`."""
     program = MLProgram(owner)
     program._recorder = None
-    program._executable = _engine_of(program._session).load_program(read_program(path))
+    with reading_program(path) as plan:
+        program._executable = _engine_of(program._session).load_program(plan)
     return program
 
 

@@ -9,7 +9,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -180,6 +179,8 @@ def _machine() -> str:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # imported late: 15 ms
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from webnn_py.onnx.tensor import Array
 
@@ -82,6 +81,8 @@ def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -
     }
     bare = onnx.NodeProto()
     bare.CopyFrom(node)
+    from onnx.reference import ReferenceEvaluator  # imported late: 20 ms
+
     graph = onnx.helper.make_graph(
         [bare],
         "folded",

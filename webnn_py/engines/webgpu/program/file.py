@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+from webnn_py.core import cooperation
 from webnn_py.engines.webgpu.program.document import document_of, plan_of
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.storage.archive import Archive, replacing, write_archive
@@ -31,8 +35,17 @@ def read_program(path: str | os.PathLike[str]) -> Plan:
         OSError: The file cannot be opened.
         DataError: It is damaged, or none of the kind.
     """
+    with reading_program(path) as plan:
+        return plan
+
+
+@contextlib.contextmanager
+def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
+    """As `read_program`; the tensors' checksum is compared until the block ends, meanwhile."""
     archive = Archive.open(path)
     archive.check_names((PROGRAM, WEIGHTS))
-    archive.verify(WEIGHTS)
-    tensors = read_safetensors(archive.view(WEIGHTS), archive.where(WEIGHTS))
-    return plan_of(parse(archive.read(PROGRAM), archive.where(PROGRAM)), tensors)
+    with ThreadPoolExecutor(1, "webnn-checksum", cooperation.enable) as thread:
+        compared = thread.submit(archive.verify, WEIGHTS)
+        tensors = read_safetensors(archive.view(WEIGHTS), archive.where(WEIGHTS))
+        yield plan_of(parse(archive.read(PROGRAM), archive.where(PROGRAM)), tensors)
+        compared.result()

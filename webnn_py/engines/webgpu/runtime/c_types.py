@@ -8,6 +8,7 @@ until the first result. Most texts are just a name with a star or brackets behin
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 _SIMPLE = re.compile(r"(\w+) ?(\*|\[\])? ?")
@@ -25,11 +26,11 @@ class FoundTypes(dict[str, tuple[Any, bool]]):
         self._ffi = ffi
         self._declarations = ffi._parser._declarations
         self._find = ffi._get_cached_btype
+        self._model = sys.modules[type(ffi._parser).__module__].model
 
     def __missing__(self, text: str) -> tuple[Any, bool]:
         """The type of a text, and that it is no function; a KeyError has cffi parse the text."""
-        from cffi import model
-
+        model = self._model
         simple = _SIMPLE.fullmatch(text)
         if simple is None:
             raise KeyError(text)
