@@ -69,6 +69,15 @@ def test_every_value_to_place_fits_its_slot(program: tuple[Steps, dict[int, int]
 
 
 @given(programs())
+def test_no_plan_takes_less_than_what_lives_at_once(program: tuple[Steps, dict[int, int]]) -> None:
+    steps, sizes = program
+    made, live = plan_buffers(steps, sizes), lifetimes(steps)
+    at_once = [sum(sizes[v] for v in sizes if step in live[v]) for step in range(len(steps))]
+    assert made.bound == max(at_once)
+    assert made.total >= made.bound
+
+
+@given(programs())
 def test_last_uses(program: tuple[Steps, dict[int, int]]) -> None:
     steps, _ = program
     assert last_uses(steps) == {value: at[-1] for value, at in lifetimes(steps).items()}
@@ -83,5 +92,32 @@ def test_the_tightest_free_buffer_is_taken_and_the_largest_grown() -> None:
     # 0 and 1 are free when 2 is written; so are they, 2 being dead, when 3 is.
     steps: Steps = [([], [0, 1]), ([0, 1], []), ([], [2]), ([], [3])]
     made = plan_buffers(steps, {0: 100, 1: 10, 2: 8, 3: 200})
-    assert made == Plan(made.slots, (200, 10), {0: 1, 1: 1, 2: 2, 3: 3})
+    assert made == Plan(made.slots, (200, 10), {0: 1, 1: 1, 2: 2, 3: 3}, 200)
     assert made.slots == {0: 0, 1: 1, 2: 1, 3: 0}
+
+
+def test_a_large_value_is_not_put_beside_small_ones_that_died_before_it() -> None:
+    """In their order the values would grow a buffer that is too small for the largest one."""
+    steps: Steps = [([], [0]), ([0], [1]), ([1], [2]), ([2], [3]), ([3], [4]), ([4], [5])]
+    sizes = {0: 10, 1: 20, 2: 30, 3: 40, 4: 50, 5: 60}
+    made = plan_buffers(steps, sizes)
+    assert (made.bound, made.total) == (110, 110)
+
+
+def test_steps_may_outnumber_values() -> None:
+    steps: Steps = [([], [0]), ([], [1]), ([], [2]), ([], [3]), ([], [4, 5])]
+    assert len(set(plan_buffers(steps, {0: 2, 4: 1, 5: 1}).slots.values())) > 1
+
+
+def test_skipped_blocks_take_little_more_than_lives_at_once() -> None:
+    """As of networks whose blocks narrow what comes in and widen it again, growing on the way."""
+    steps: Steps = [([], [0])]
+    sizes = {0: 64}
+    for block in range(12):
+        given = 3 * block
+        steps += [([given], [given + 1]), ([given + 1], [given + 2])]
+        steps.append(([given, given + 2], [given + 3]))
+        size = 64 * (1 + block % 4)
+        sizes |= {given + 1: size // 4, given + 2: size, given + 3: size + 16}
+    made = plan_buffers(steps, sizes)
+    assert made.total <= 1.25 * made.bound

@@ -12,7 +12,7 @@ from webnn_py.cli.printing import as_text, in_bytes
 from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Step, Steps
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.memory.plan import plan_buffers
+from webnn_py.memory.plan import Plan, plan_buffers
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class Facts:
         parameters: Elements of its constants.
         constant_bytes: Their bytes.
         intermediate_bytes: Memory between its steps; None where sizes are open.
+        live_bytes: As much of it as is in use at once, at most; None where sizes are open.
         operators: How many nodes there are of each, the most first.
         nodes: In the order in which they run.
         steps: In the order in which they run; none where the engine does not tell, or sizes are
@@ -103,6 +104,7 @@ class Facts:
     parameters: int
     constant_bytes: int
     intermediate_bytes: int | None
+    live_bytes: int | None
     operators: Mapping[str, int]
     nodes: tuple[NodeFacts, ...]
     steps: tuple[StepFacts, ...]
@@ -113,14 +115,17 @@ class Facts:
 
     def summary(self) -> dict[str, object]:
         """The graph in a few lines."""
-        between = self.intermediate_bytes
+        between, live = self.intermediate_bytes, self.live_bytes
+        memory = "depends on sizes"
+        if between is not None and live is not None:
+            memory = f"{in_bytes(between)}, up to {in_bytes(live)} in use at once"
         made: dict[str, object] = {"device": self.device, "engine": self.engine}
         made |= {f"input {tensor.name}": str(tensor) for tensor in self.inputs}
         made |= {f"output {tensor.name}": str(tensor) for tensor, _ in self.outputs}
         made |= {
             "parameters": self.parameters,
             "memory of constants": in_bytes(self.constant_bytes),
-            "memory between nodes": "depends on sizes" if between is None else in_bytes(between),
+            "memory between nodes": memory,
             "nodes": len(self.nodes),
         }
         return made | ({"kernels": len(self.steps)} if self.steps else {})
@@ -170,6 +175,7 @@ class _Description:
         """All of it."""
         graph = self._graph
         makers = {value: self._places[node] for value, node in graph.producers.items()}
+        plan = self._plan()
         return Facts(
             device=device,
             engine=self._engine,
@@ -179,7 +185,8 @@ class _Description:
             ),
             parameters=sum(value.size for value in graph.constants),
             constant_bytes=sum(value.byte_length for value in graph.constants),
-            intermediate_bytes=self._intermediate_bytes(),
+            intermediate_bytes=None if plan is None else plan.total,
+            live_bytes=None if plan is None else plan.bound,
             operators=dict(Counter(node.op for node in graph.nodes).most_common()),
             nodes=self._nodes(),
             steps=tuple(map(self._step, self._steps)),
@@ -228,8 +235,8 @@ class _Description:
             writes=step.writes.byte_length,
         )
 
-    def _intermediate_bytes(self) -> int | None:
-        """What a plan of buffers takes: the engine's own steps, or the nodes one by one."""
+    def _plan(self) -> Plan[Value] | None:
+        """Of buffers between the engine's own steps, or the nodes one by one."""
         graph = self._graph
         if graph.open_sizes:
             return None
@@ -237,7 +244,7 @@ class _Description:
             (step.reads, (step.writes,)) for step in self._steps
         ] or [(tuple(node.operands), node.outputs) for node in graph.nodes]
         own = {v for _, writes in order for v in writes if v not in graph.results}
-        return plan_buffers(order, {value: value.byte_length for value in own}).total
+        return plan_buffers(order, {value: value.byte_length for value in own})
 
 
 def _shown(value: object) -> str:

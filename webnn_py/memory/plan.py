@@ -6,11 +6,15 @@ writes the same buffer.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+
+MOST_VALUES = 2000
+"""Values that are also placed by their size, which takes longer than in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,13 @@ class Plan(Generic[T]):
         slots: The number of the buffer that holds a value.
         sizes: Bytes of each buffer.
         last_use: The last step that touches a value.
+        bound: Bytes of the values that live at the same time, at most: no plan takes less.
     """
 
     slots: Mapping[T, int]
     sizes: tuple[int, ...]
     last_use: Mapping[T, int]
+    bound: int
 
     @property
     def total(self) -> int:
@@ -45,33 +51,69 @@ def last_uses(steps: Sequence[tuple[Sequence[T], Sequence[T]]]) -> dict[T, int]:
 def plan_buffers(
     steps: Sequence[tuple[Sequence[T], Sequence[T]]], sizes: Mapping[T, int]
 ) -> Plan[T]:
-    """Assign buffers, first fit by best size.
+    """Assign buffers, in two ways of which the one that takes less memory is kept.
 
     Args:
         steps: What each step reads and writes, in order.
         sizes: Bytes of the values to place; values not in it (inputs, constants, outputs that the
             caller owns) are left out.
-
-    Returns:
-        The plan. A freed buffer is taken again by the value that wastes least of it, and grown if
-        none is large enough.
     """
     last = last_uses(steps)
     slots: dict[T, int] = {}
     capacity: list[int] = []
     free: list[int] = []
+    lives: dict[T, tuple[int, int]] = {}
+    live = bound = 0
     for number, (reads, writes) in enumerate(steps):
         for value in writes:
             if value in sizes and value not in slots:
                 slots[value] = _take(free, capacity, sizes[value])
+                lives[value] = number, last[value]
+                live += sizes[value]
+        bound = max(bound, live)
         for value in dict.fromkeys((*reads, *writes)):
             if value in slots and last[value] == number:
                 free.append(slots[value])
-    return Plan(slots, tuple(capacity), last)
+                live -= sizes[value]
+    if bound < sum(capacity) and len(slots) <= MOST_VALUES:
+        other_slots, other_capacity = _by_size(lives, sizes)
+        if sum(other_capacity) < sum(capacity):
+            slots, capacity = other_slots, other_capacity
+    return Plan(slots, tuple(capacity), last, bound)
+
+
+def _by_size(
+    lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]
+) -> tuple[dict[T, int], list[int]]:
+    """The largest values first, each into the buffer that is free all its life and fits best.
+
+    Args:
+        lives: The first and the last step of each value.
+        sizes: Bytes of each.
+
+    Returns:
+        The number of each value's buffer, and the bytes of each buffer.
+    """
+    slots: dict[T, int] = {}
+    capacity: list[int] = []
+    taken: list[list[tuple[int, ...]]] = []  # in order
+    for value in sorted(lives, key=lambda value: (-sizes[value], lives[value])):
+        first, last = lives[value]
+        for slot in reversed(range(len(taken))):  # from the smallest
+            place = bisect.bisect(taken[slot], (last + 1,))
+            if place == 0 or taken[slot][place - 1][1] < first:
+                break
+        else:
+            slot, place = len(taken), 0
+            taken.append([])
+            capacity.append(sizes[value])
+        taken[slot].insert(place, lives[value])
+        slots[value] = slot
+    return slots, capacity
 
 
 def _take(free: list[int], capacity: list[int], size: int) -> int:
-    """The free buffer that fits best, or the largest one grown, or a new one."""
+    """The free buffer that wastes least, or the largest one grown, or a new one."""
     if not free:
         capacity.append(size)
         return len(capacity) - 1

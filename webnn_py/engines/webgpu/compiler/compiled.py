@@ -80,7 +80,9 @@ class Compiled:
                 f" -> {name(kernel.writes.value)}{times}"
             )
         sizes = ", ".join(map(str, self.plan.sizes))
-        return "\n".join([*lines, f"intermediate buffers: {self.plan.total} bytes ({sizes})"])
+        total, bound = self.plan.total, self.plan.bound
+        text = f"intermediate buffers: {total} bytes ({sizes}), up to {bound} in use at once"
+        return "\n".join([*lines, text])
 
 
 def compile_graph(graph: Graph, features: Features) -> Compiled:
