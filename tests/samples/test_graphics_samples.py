@@ -57,3 +57,18 @@ def test_slices_take_less_of_a_frame_and_see_the_same(
     printed = capsys.readouterr().out
     assert "slices a run, the same scores: palace; picture" in printed
     assert int(printed.split(" slices a run")[0].split()[-1]) > 1
+
+
+def test_pygfx_draws_what_a_graph_enlarges_and_shows_it(gpu: MLContext, tmp_path: Path) -> None:
+    pytest.importorskip("pygfx", minversion="0.17", reason="pygfx 0.17 is not installed")
+    from samples import shared_device_pygfx
+
+    picture = tmp_path / "new" / "knot.png"
+    shared_device_pygfx.main(picture, frames=2)
+    drawn, enlarged = np.split(pixels(picture), 2, axis=1)
+    assert drawn.shape == (240, 320, 3)
+    assert drawn.std() > 30
+    steps = [np.abs(half[1::2, 1::2] - half[::2, ::2]).max() for half in (drawn, enlarged)]
+    assert steps[0] <= 1  # each pixel fills 2 x 2
+    assert steps[1] > 10
+    assert np.abs(drawn - enlarged).mean() < 6
