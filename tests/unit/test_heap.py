@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_py.memory import heap
+from webnn_py.memory.mapped import mapping_of
 
 
 def test_mapped_weights_are_found_and_read_again(
@@ -21,8 +22,8 @@ def test_mapped_weights_are_found_and_read_again(
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     mapped = np.frombuffer(memoryview(mapping)[4096:], np.float32).reshape(3, 1024)
     own = np.ones(3, np.float32)
-    assert heap._mapping(mapped) is mapping
-    assert heap._mapping(own) is None
+    assert mapping_of(mapped) is mapping
+    assert mapping_of(own) is None
     heap.give_back([mapped, own])
     assert mapped.tolist() == np.arange(1024, 4096).reshape(3, 1024).tolist()
     assert own.tolist() == [1, 1, 1]

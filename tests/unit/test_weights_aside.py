@@ -14,6 +14,7 @@ from tests.internals import recipe_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import aside, heap
+from webnn_py.memory.mapped import mapping_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="takes files of Linux")
 
@@ -26,7 +27,7 @@ def weights(count: int) -> list[np.ndarray[Any, Any]]:
 def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
     copies, given = aside.Aside(), weights(9)
     made = [copies.copy(array) for array in given]
-    files = {id(heap._mapping(array)) for array in made}
+    files = {id(mapping_of(array)) for array in made}
     assert id(None) not in files
     assert len(files) <= 5
     heap._forget_pages(made)
@@ -39,7 +40,7 @@ def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
 def test_small_ones_lie_in_plain_memory() -> None:
     given = np.ones(7, np.float32)
     made = aside.Aside().copy(given)
-    assert heap._mapping(made) is None
+    assert mapping_of(made) is None
     assert not np.shares_memory(made, given)
 
 
@@ -50,7 +51,7 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", full)
     (given,) = weights(1)
     made = aside.Aside().copy(given)
-    assert heap._mapping(made) is None
+    assert mapping_of(made) is None
     np.testing.assert_array_equal(made, given)
 
 
@@ -65,7 +66,7 @@ def test_weights_that_engines_lay_out_anew_can_be_given_back(
         x, (given,) = builder.input("x", "float32", [2, 512]), weights(1)
         graph = builder.build_sync({"y": builder.matmul(x, builder.constant(given))})
         (held,) = recipe_of(graph).constants.values()
-        assert (heap._mapping(held) is not None) == apart
+        assert (mapping_of(held) is not None) == apart
         heap._forget_pages([held])
         graph.save(tmp_path / "graph")
         rows = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)

@@ -6,9 +6,9 @@ import ctypes
 import functools
 import mmap
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 from webnn_py.ir import Array
+from webnn_py.memory.mapped import mapping_of
 
 LARGE = 1 << 24
 """Bytes of weights from which on it is worth the milliseconds that it takes."""
@@ -38,14 +38,6 @@ def _forget_pages(arrays: Iterable[Array]) -> None:
     """Let the pages of arrays in mapped files go; who reads them has them read again."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
-    mapped = {id(found): found for array in arrays if (found := _mapping(array)) is not None}
+    mapped = {id(found): found for array in arrays if (found := mapping_of(array)) is not None}
     for mapping in mapped.values():
         mapping.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapping(array: Array) -> mmap.mmap | None:
-    """The file that an array's memory is mapped from, if it is."""
-    owner: Any = array
-    while owner is not None and not isinstance(owner, mmap.mmap):
-        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner

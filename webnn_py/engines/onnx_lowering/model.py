@@ -27,6 +27,8 @@ from webnn_py.ir import Array, Graph, Node, Value, titled
 
 LARGE = 1024
 """Bytes from which on a constant may be kept out of the model."""
+PLACE = ("location", "offset", "length")
+"""What ONNX says of data outside of a model."""
 NONE: Mapping[str, Lowering] = MappingProxyType({})
 
 
@@ -70,6 +72,14 @@ class Lowered:
     model: ModelProto
     external: Mapping[str, Array]
     sizes: Mapping[str, sizes.Given]
+
+    def refer(self, places: Mapping[str, tuple[str, int, int]]) -> None:
+        """Say where initializers lie that the model only names: location, offset and length."""
+        for tensor in self.model.graph.initializer:
+            if tensor.name in places:
+                del tensor.external_data[:]
+                for key, value in zip(PLACE, places[tensor.name], strict=True):
+                    tensor.external_data.add(key=key, value=str(value))
 
 
 def why_not_lowered(node: Node) -> str | None:

@@ -16,16 +16,20 @@ from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
-from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.heap import give_back
+from webnn_py.memory.mapped import places
 from webnn_py.passes import PRODUCTS
 
 BROKEN_OPTIMIZERS = ["Pad_Fusion"]
 """It makes poolings of more padding than their kernels take."""
+
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""The option that says where files of weights lie."""
 
 forks.leave_in_child(onnxruntime)
 
@@ -59,14 +63,15 @@ class LoadedModel:
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD, given_sizes=True)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
-        options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
         if threads is not None:
             options.intra_op_num_threads = threads
+        in_memory = _take_from_file(lowered, options)
         # The session computes with the arrays themselves.
         self.weights = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in lowered.external.values()
+            onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in in_memory.values()
         ]
-        options.add_external_initializers(list(lowered.external), self.weights)
+        options.add_external_initializers(list(in_memory), self.weights)
+        give_back(lowered.external.values())  # passes have read them
         self.session = onnxruntime.InferenceSession(
             lowered.model.SerializeToString(),
             options,
@@ -84,6 +89,21 @@ class LoadedModel:
     def held(self) -> Held:
         """The weights, and what the session may have for itself: no more than these."""
         return self._held
+
+
+def _take_from_file(lowered: Lowered, options: Any) -> dict[str, Array]:
+    """Have a session map weights of files itself, as it copies arrays before it lays them out.
+
+    Returns:
+        The other weights, by name.
+    """
+    found = places(lowered.external)
+    folder = next((place.folder for place in found.values()), "")
+    here = {name: place for name, place in found.items() if place.folder == folder}
+    if here:
+        options.add_session_config_entry(FOLDER, folder)
+        lowered.refer({name: place[1:] for name, place in here.items()})
+    return {name: array for name, array in lowered.external.items() if name not in here}
 
 
 class OnnxRuntimeExecutable(HostExecutable):

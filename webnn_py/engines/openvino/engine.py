@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from webnn_py.core import forks
 from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
-from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.openvino.exact import INSTEAD, is_exact
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
@@ -39,7 +38,13 @@ class OpenVinoExecutable(HostExecutable):
         names = numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         self._weights = list(lowered.external.values())  # the model has their addresses
-        model = core.read_model(_with_addresses(lowered).SerializeToString())
+        lowered.refer(
+            {
+                name: (IN_MEMORY, array.ctypes.data, array.nbytes)
+                for name, array in lowered.external.items()
+            }
+        )
+        model = core.read_model(lowered.model.SerializeToString())
         self._compiled = core.compile_model(model, "CPU", _settings(threads))
         forks.leave_in_child(self._compiled)
         give_back(self._weights)
@@ -87,18 +92,6 @@ def _settings(threads: int | None) -> dict[str, str]:
         settings["NUM_STREAMS"] = str(streams)
         settings["INFERENCE_NUM_THREADS"] = str(threads * streams)
     return settings
-
-
-def _with_addresses(lowered: Lowered) -> ModelProto:
-    """The model, its large constants where they lie."""
-    for tensor in lowered.model.graph.initializer:
-        array = lowered.external.get(tensor.name)
-        if array is not None:
-            place = {"location": IN_MEMORY, "offset": array.ctypes.data, "length": array.nbytes}
-            del tensor.external_data[:]
-            for key, value in place.items():
-                tensor.external_data.add(key=key, value=str(value))
-    return lowered.model
 
 
 def _port(ports: Sequence[Any], name: str) -> Any:

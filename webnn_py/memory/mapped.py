@@ -1,0 +1,89 @@
+"""Arrays that are mapped from files: which file it is, and where they lie in it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from webnn_py.ir import Array
+
+MAPS = "/proc/self/maps"
+"""Where Linux says what is mapped."""
+
+
+class Place(NamedTuple):
+    """Where an array lies in a file.
+
+    Attributes:
+        folder: The file's.
+        file: Its name there.
+        offset: In bytes.
+        length: The same.
+    """
+
+    folder: str
+    file: str
+    offset: int
+    length: int
+
+
+class _Region(NamedTuple):
+    """Addresses to which a file is mapped, and the offset of the first one in it."""
+
+    first: int
+    end: int
+    offset: int
+    path: str
+
+
+def mapping_of(array: Array) -> mmap.mmap | None:
+    """What maps an array's memory from a file, if it is."""
+    owner: Any = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner
+
+
+def places(arrays: Mapping[str, Array]) -> dict[str, Place]:
+    """Where arrays lie, by name: those in files that can be opened by their names now."""
+    mapped = {name: array for name, array in arrays.items() if mapping_of(array) is not None}
+    regions = list(_regions()) if mapped else []
+    found = {}
+    for name, array in mapped.items():
+        first = array.ctypes.data
+        for region in regions:
+            if region.first <= first and first + array.nbytes <= region.end:
+                offset = first - region.first + region.offset
+                found[name] = Place(*os.path.split(region.path), offset, array.nbytes)
+    return found
+
+
+def _regions() -> Iterator[_Region]:
+    try:
+        with open(MAPS, encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+    except OSError:
+        return
+    known: dict[str, tuple[int, int] | None] = {}
+    for line in lines:
+        addresses, _, offset, device, inode, *rest = line.rstrip("\n").split(None, 5)
+        path = rest[0] if rest else ""
+        if not path.startswith("/"):
+            continue
+        if path not in known:
+            known[path] = _identity(path)
+        major, minor = (int(part, 16) for part in device.split(":"))
+        if known[path] == (os.makedev(major, minor), int(inode)):
+            first, end = (int(part, 16) for part in addresses.split("-"))
+            yield _Region(first, end, int(offset, 16), path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What tells the file of a name from all others."""
+    try:
+        status = os.stat(path)
+    except OSError:  # it was deleted
+        return None
+    return status.st_dev, status.st_ino
