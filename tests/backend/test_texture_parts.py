@@ -223,7 +223,10 @@ def test_one_texture_as_input_and_output(gpu: MLContext) -> None:
     ("given", "message"),
     [
         ({"origin": (5, 0), "size": (3, 2)}, "3 x 2 texels from (5, 0) do not lie in the 7 x 5"),
-        ({"origin": (7, 0)}, "0 x 5 texels from (7, 0) do not lie in the 7 x 5 of 'photo' is a"),
+        (
+            {"origin": (7, 0)},
+            "0 x 5 texels from (7, 0) do not lie in the 7 x 5 of the level. 'photo'",
+        ),
         ({"size": (3, 0)}, "3 x 0 texels"),
         ({"size": (3, 2, 2)}, "level 0, layer 0 (2 of them), expected one of 1 levels"),
         ({"origin": (0, 0, 1)}, "level 0, layer 1 (1 of them)"),

@@ -180,6 +180,19 @@ def test_textures_between_the_user_s_passes(gpu: MLContext) -> None:
     assert (texels_of(copied) == [51, 102, 153, 255]).all()
 
 
+def test_a_canvas_s_current_texture_is_written(plain: MLContext) -> None:
+    """It is encoded as sRGB, and made for rendering alone."""
+    offscreen = pytest.importorskip("rendercanvas.offscreen", reason="rendercanvas is missing")
+    canvas = offscreen.RenderCanvas(size=(WIDTH, HEIGHT), pixel_ratio=1)
+    surface = canvas.get_context("wgpu")
+    surface.configure(device=plain.device, format="rgba8unorm-srgb")
+    graph = copying(plain, [1, 4, HEIGHT, WIDTH])
+    texels = some_texels("rgba8unorm-srgb", seed=8)
+    x = planar(numbers("rgba8unorm-srgb", texels), 4).astype(np.float32)
+    canvas.request_draw(lambda: run(graph, x, surface.get_current_texture()))
+    assert np.asarray(canvas.draw()).tolist() == texels.tolist()
+
+
 def test_textures_as_constants(gpu: MLContext) -> None:
     source, y = texture(gpu.device, "r32float"), empty_buffer(gpu.device, HEIGHT * WIDTH * 4)
     texels = some_texels("r32float", seed=7)

@@ -35,21 +35,21 @@ class TexturePart:
 
     Attributes:
         given: The texture, or a view of it.
+        size: Texels, (width, height).
+        origin: The first texel, (x, y).
         mip_level: Of the texture.
         layer: Of the texture.
-        origin: The first texel, (x, y).
-        size: Texels, (width, height).
         scale: What numbers are multiplied by, each channel or all.
         bias: What is then added.
     """
 
     given: Any
-    mip_level: int
-    layer: int
-    origin: tuple[int, int]
     size: tuple[int, int]
-    scale: tuple[float, ...]
-    bias: tuple[float, ...]
+    origin: tuple[int, int] = (0, 0)
+    mip_level: int = 0
+    layer: int = 0
+    scale: tuple[float, ...] = (1.0,)
+    bias: tuple[float, ...] = (0.0,)
 
     @property
     def texture(self) -> Any:
@@ -103,13 +103,16 @@ def part_of(value: Any, what: str) -> TexturePart:
     """
     resource = resource_of(value, what)
     texture = texture_of(resource)
-    called = title(texture)
     if texture.dimension != "2d" or texture.sample_count != 1:
         raise DataError(
             f"{what}: expected a 2d texture with one sample a texel (resolve others into one)."
-            f" {called} is {texture.dimension} with {texture.sample_count}"
+            f" {title(texture)}, {texture.dimension} with {texture.sample_count}"
         )
-    given = convert.mapping(value, what, DataError) if isinstance(value, Mapping) else {}
+    if resource is not texture and texture.mip_level_count > 1:
+        raise _unknown_place(texture, what)
+    if resource is value:
+        return TexturePart(resource, texture.size[:2])
+    given = convert.mapping(value, what, DataError)
     unknown = [key for key in given if key not in KEYS]
     if unknown:
         raise DataError(
@@ -125,35 +128,35 @@ def part_of(value: Any, what: str) -> TexturePart:
         *size, depth = _numbers(given.get("size", rest), "size", 1)
     except ValidationError as error:
         raise DataError(f"{what}: {error}") from None
-    if resource is not texture:
-        _check_view(texture, level or layer, what)
+    if resource is not texture and (level or layer):
+        raise _unknown_place(texture, what)
     if level >= texture.mip_level_count or layer >= layers or depth != 1:
         raise DataError(
             f"{what}: level {level}, layer {layer} ({depth} of them), expected one of"
-            f" {texture.mip_level_count} levels and one of {layers} layers. {called}"
+            f" {texture.mip_level_count} levels and one of {layers} layers. {title(texture)}"
         )
     if min(size) < 1 or x + size[0] > width or y + size[1] > height:
         raise DataError(
             f"{what}: {size[0]} x {size[1]} texels from ({x}, {y}) do not lie in the"
-            f" {width} x {height} of {called}"
+            f" {width} x {height} of the level. {title(texture)}"
         )
-    return TexturePart(resource, level, layer, (x, y), (size[0], size[1]), scale, bias)
+    return TexturePart(resource, (size[0], size[1]), (x, y), level, layer, scale, bias)
 
 
-def _check_view(texture: Any, placed: int, what: str) -> None:
+def _unknown_place(texture: Any, what: str) -> DataError:
     """Of a view nothing is known but its texture."""
-    if placed or texture.mip_level_count > 1:
-        raise DataError(
-            f"{what}: a view of a texture with {texture.mip_level_count} mip levels, or a level or"
-            ' layer of a view, and wgpu does not say of which; give {"texture": texture,'
-            ' "mip_level": level, "origin": (x, y, layer)}'
-        )
+    return DataError(
+        f"{what}: a view of a texture with {texture.mip_level_count} mip levels, or a level or"
+        ' layer of a view, and wgpu does not say of which; give {"texture": texture,'
+        ' "mip_level": level, "origin": (x, y, layer)}'
+    )
 
 
 def title(texture: Any) -> str:
     """A texture for messages: label, format and size."""
     width, height, _ = texture.size
-    return f"{shown(texture.label)} is a {width} x {height} {texture.format} texture"
+    name = shown(texture.label) if texture.label else "it"
+    return f"{name} is a {width} x {height} {texture.format} texture"
 
 
 def usages(texture: Any) -> str:
