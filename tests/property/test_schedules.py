@@ -5,6 +5,7 @@ WEBNN_RANDOM_CASES is the number of programs of each pair of contexts (30 if not
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import sys
@@ -49,8 +50,14 @@ LONG = 20.0
 KINDS = {
     "cpu": {"device_type": "cpu"},
     "several": {"device_type": "cpu", "workers": 4},
-    "gpu": {"device_type": "gpu"},
 }
+
+
+@functools.cache
+def own_device(side: int) -> Any:
+    """A side's device, for all of its contexts: opening one takes longer than a program."""
+    return ml.create_context_sync(device_type="gpu").device
+
 
 slots = st.integers(0, TENSORS - 1)
 sides = st.integers(0, 1)
@@ -61,8 +68,8 @@ maybe = st.booleans()
 class Side:
     """One of the two contexts, its model, and its tensors."""
 
-    def __init__(self, kind: str) -> None:
-        options: Any = KINDS[kind]
+    def __init__(self, kind: str, side: int) -> None:
+        options: Any = {"device": own_device(side)} if kind == "gpu" else KINDS[kind]
         self.context: MLContext = ml.create_context_sync(**options)
         self.model = ModelContext()
         self.adding = self._adding()
@@ -89,7 +96,7 @@ class Programs(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         gc.freeze()  # what hypothesis remembers grows: collections pass over it
-        self.sides = [Side(kind) for kind in self.kinds]
+        self.sides = [Side(kind, side) for side, kind in enumerate(self.kinds)]
         self.timelines = [(Timeline(), ModelTimeline()) for _ in range(3)]
         self.broken = Timeline(), ModelTimeline()
         state_of(self.broken[0]).fail(1, ValueError("boom"))
@@ -330,7 +337,7 @@ class Programs(RuleBasedStateMachine):
             return
         self.settle()
         self.end(self.sides[side])
-        self.sides[side] = Side(self.kinds[side])
+        self.sides[side] = Side(self.kinds[side], side)
 
     def settle(self) -> None:
         """Wait for the real timelines to be where those of the model are."""
