@@ -38,7 +38,7 @@ from webnn_py import NotSupportedError, ml
 
 T = TypeVar("T")
 LONG = 0.2
-MAX_BATCH = 4096
+MAX_BATCH = 256
 MAX_DEPTH = 1000
 NOTHING = dict.fromkeys(Size._fields)
 TICK = 0.001
