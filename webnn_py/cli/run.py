@@ -163,6 +163,8 @@ class Profile:
             "intermediate_bytes": self.facts.intermediate_bytes,
             "milliseconds": self.measured.milliseconds,
             "clock": self.measured.clock,
+            "peak_flops": self.measured.peak_flops,
+            "peak_bytes": self.measured.peak_bytes,
             "steps": [asdict(row) for row in self.measured],
         }
 

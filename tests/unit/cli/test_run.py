@@ -91,6 +91,8 @@ def test_kernels_are_counted(network: str, gpu: object, capsys: pytest.CaptureFi
     assert len(profile["steps"]) == profile["kernels"]
     assert profile["steps"][0]["operator"] == "conv2d, relu [stem, act]"
     assert profile["steps"][0]["milliseconds"] >= 0
+    assert profile["peak_flops"] > 0
+    assert profile["peak_bytes"] > 0
 
 
 def test_classes_have_names(
