@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import load_sample_image
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -90,9 +89,15 @@ def labels() -> list[str]:
     return LABELS.read_text(encoding="utf-8").splitlines()
 
 
+def _china() -> Image.Image:
+    from sklearn.datasets import load_sample_image  # takes a second, which workers can do without
+
+    return Image.fromarray(load_sample_image("china.jpg"))
+
+
 def photo(path: Path | None = None) -> Array:
     """The middle of a photo as the network takes it; by default one that scikit-learn has."""
-    picture = Image.open(path) if path else Image.fromarray(load_sample_image("china.jpg"))
+    picture = Image.open(path) if path else _china()
     width, height = picture.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2

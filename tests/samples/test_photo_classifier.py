@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from sklearn.datasets import load_sample_image
 
 from samples import photo_classifier
 from samples.checkpoint import load_checkpoint
@@ -27,7 +28,7 @@ def test_the_command_line_sees_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     model = str(photo_classifier.export())
     path = tmp_path / "flower.png"
-    PIL.Image.fromarray(photo_classifier.load_sample_image("flower.jpg")).save(path)
+    PIL.Image.fromarray(load_sample_image("flower.jpg")).save(path)
     session = onnxruntime.InferenceSession(model)
     (expected,) = session.run(None, {"image": photo_classifier.photo(path)})
     given = ["--labels", str(photo_classifier.LABELS), "--mean", "0.498", "--std", "0.502"]
