@@ -212,8 +212,9 @@ def test_what_takes_long_is_shown(
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE", 0.01)
     said = ""
-    with progress.Progress("thinking", total) as shown:
-        shown.done = 1
+    shown = progress.Progress("thinking", total)
+    shown.done = 1
+    with shown:
         while "\n" not in said:  # it is written by another thread
             said += capsys.readouterr().err
     assert said.startswith("thinking: 1 of 4, " if total else "thinking: ")
