@@ -151,6 +151,25 @@ def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str) -> N
     assert_like_reference(engine, reference, applied(name, operands, **options))
 
 
+ROWS = [
+    [-np.inf] * 3,
+    [np.inf] * 3,
+    [np.nan, 1, -np.inf],
+    [1, np.nan, np.inf],
+    [-3e38, -np.inf, -3],
+]
+
+
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min"])
+def test_extremes_of_special_values(reference: MLContext, name: str) -> None:
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    operands = {"input": np.array(ROWS, np.float32)}
+    with ml.create_context_sync(engine="openvino") as engine:
+        for keep in (False, True):
+            call = applied(name, operands, axes=[1], keep_dimensions=keep)
+            assert_like_reference(engine, reference, call)
+
+
 MISTAKEN = {
     ("openvino", 77): "a softmax that a transposed convolution and a reshape read is overwritten",
 }

@@ -6,7 +6,7 @@ import glob
 import os
 import tomllib
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,23 @@ import numpy as np
 import onnx
 from onnx.backend.test.runner import Runner
 
-from webnn_py.onnx.backend import WebNNBackend
+from webnn_py.onnx.backend import PreparedModel, prepare
+
+Prepare = Callable[[Any], PreparedModel]
+"""Makes a model ready to run, somewhere."""
 
 EXCLUDES = Path(__file__).with_name("excluded.toml")
 
 Case = tuple[str, Any, list[tuple[list[Any], list[Any]]], float, float]
 
 
-def excluded() -> dict[str, str]:
-    """Names of cases that are not supposed to pass, each with the reason."""
+def excluded(engine: str | None = None) -> dict[str, str]:
+    """Names of cases that are not supposed to pass on any engine, or but for one, with reasons."""
     groups = tomllib.loads(EXCLUDES.read_text(encoding="utf-8"))["excluded"]
     found = {}
     for group in groups:
+        if group.get("engine", engine) != engine:
+            continue
         for name in group["cases"]:
             assert name not in found, f"{name} is excluded twice"
             found[name] = group["reason"]
@@ -80,28 +85,30 @@ def _read(folder: str, kind: str, values: Any) -> list[Any]:
     return contents
 
 
-def run(case: Case, device: str = "CPU") -> None:
+def run(case: Case, prepared_by: Prepare = prepare) -> None:
     """Run a case and compare, as the official runner does.
 
     Raises:
         Exception: It does not pass.
     """
     _, model, pairs, rtol, atol = case
-    prepared = WebNNBackend.prepare(model, device)
+    prepared = prepared_by(model)
     for inputs, expected in pairs:
         got = prepared.run(inputs)
         with np.errstate(all="ignore"):
             Runner.assert_similar_outputs(expected, got, rtol, atol)
 
 
-def failures(found: Iterable[Case], device: str = "CPU") -> tuple[dict[str, Exception], list[str]]:
+def failures(
+    found: Iterable[Case], prepared_by: Prepare = prepare
+) -> tuple[dict[str, Exception], list[str]]:
     """What fails, by name, and the names of all cases."""
     failed: dict[str, Exception] = {}
     names = []
     for case in found:
         names.append(case[0])
         try:
-            run(case, device)
+            run(case, prepared_by)
         except Exception as error:
             failed[case[0]] = error
     return failed, names

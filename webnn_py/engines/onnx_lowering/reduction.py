@@ -21,15 +21,19 @@ REDUCED = {
 }
 
 
+def reduced(e: Emitter, node: Node, kind: str, x: Tensor) -> Tensor:
+    """A tensor reduced by ONNX's operator of a kind, over the axes of a node."""
+    axes = sorted(node.attrs["axes"])
+    if axes:
+        return e.op(kind, x, e.constant(axes), keepdims=int(node.attrs["keep_dimensions"]))
+    # Over no axes each element is reduced by itself.
+    apart = e.op("Unsqueeze", x, e.constant([0]))
+    return e.op(kind, apart, e.constant([0]), keepdims=0)
+
+
 def _reduced(kind: str) -> Callable[..., Tensor]:
     def function(e: Emitter, node: Node, x: Tensor) -> Tensor:
-        axes = sorted(node.attrs["axes"])
-        if axes:
-            keep = int(node.attrs["keep_dimensions"])
-            return e.op(kind, x, e.constant(axes), keepdims=keep)
-        # Over no axes each element is reduced by itself.
-        apart = e.op("Unsqueeze", x, e.constant([0]))
-        return e.op(kind, apart, e.constant([0]), keepdims=0)
+        return reduced(e, node, kind, x)
 
     return function
 

@@ -1,12 +1,17 @@
 """What OpenVINO's CPU plugin computes otherwise than WebNN says, though ONNX would do.
 
-What stays is in `OF_FINITE`, and that float16 is computed in float32, as by ONNX Runtime.
+What stays is in `OF_FINITE`; that float16 is computed in float32, and maxima of pools and positions
+know no NaN, as by ONNX Runtime; that a NaN makes its own element of a softmax NaN alone; and that a
+quotient is a product with the reciprocal.
 """
 
 from __future__ import annotations
 
+import math
+
 from webnn_py.core.dtypes import FLOATS
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
@@ -98,6 +103,28 @@ def _choice(e: Emitter, a: Tensor, b: Tensor, second: Tensor) -> Tensor:
     return e.where(e.op("IsNaN", b, to="bool"), b, e.where(second, b, a))
 
 
+def _extreme(kind: str, end: float) -> Lowering:
+    """A reduction to the greatest or least that knows NaN and infinities.
+
+    Args:
+        kind: ONNX's operator.
+        end: Its result where nothing else is, such as -inf of the greatest.
+    """
+
+    def function(e: Emitter, node: Node, x: Tensor) -> Tensor:
+        nothing, number, nan = (e.like(mark, x) for mark in (0, 1, 2))
+        marks = e.where(e.op("Equal", x, e.like(end, x), to="bool"), nothing, number)
+        marks = e.where(e.op("IsNaN", x, to="bool"), nan, marks)
+        most = reduced(e, node, "ReduceMax", marks)
+        empty, undefined = (
+            e.op("Less", *two, to="bool") for two in ((most, number), (number, most))
+        )
+        found = e.where(empty, e.like(end, x), reduced(e, node, kind, x))
+        return e.where(undefined, e.like(math.nan, x), found)
+
+    return function
+
+
 INSTEAD: dict[str, Lowering] = {
     "exp": _exp,
     "greater": _greater,
@@ -105,5 +132,7 @@ INSTEAD: dict[str, Lowering] = {
     "hard_sigmoid": _hard_sigmoid,
     "max": _max,
     "min": _min,
+    "reduce_max": _extreme("ReduceMax", -math.inf),
+    "reduce_min": _extreme("ReduceMin", math.inf),
 }
-"""What is composed, as OpenVINO's own operators take NaN for a number."""
+"""What is composed, as OpenVINO's own operators take NaN and infinities for numbers."""
