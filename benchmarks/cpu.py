@@ -4,8 +4,8 @@
     python -m benchmarks cpu --from-json FILE --plot FILE       # draw it elsewhere
 
 Milliseconds of a run, medians; ratios to ONNX Runtime are medians of the rounds' ratios. All peers
-run the same ONNX model, in turn: a turn is one run that is not counted, as threads of the one
-before may still spin, and then several. Results are compared. `build` is from the model in memory
+run the same ONNX model, in turn. A turn begins when no thread of the one before spins any more, with
+a run that is not counted, and then has several. Results are compared. `build` is from the model in memory
 to what can run, `fastest` with its measurements.
 """
 
@@ -28,6 +28,7 @@ from benchmarks.cpu_peers import ORT, Run, peers
 from benchmarks.models import ENCODER, LIGHT, model
 from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
 from webnn_py import MLGraphBuilder, MLOperand, ml
+from webnn_py.engines.profile import wait_for_threads
 from webnn_py.onnx import to_onnx
 
 Array = np.ndarray[Any, Any]
@@ -72,6 +73,7 @@ CASES: dict[str, Callable[[], onnx.ModelProto]] = {
 
 def turn(run: Run) -> float:
     """Seconds of a run, the median of a turn's."""
+    wait_for_threads()
     run()
     times: list[float] = []
     end = time.perf_counter() + SECONDS

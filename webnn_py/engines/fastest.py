@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from webnn_py.core import cache, dtypes
 from webnn_py.core.messages import LOG
 from webnn_py.engines.base import Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
+from webnn_py.engines.profile import wait_for_threads
 from webnn_py.ir import Array, Graph
 
 T = TypeVar("T")
@@ -30,6 +32,8 @@ TURNS, RUNS = 12, 3
 """Turns of each engine at most, and runs in each."""
 ALIKE = 0.01
 """How far results of engines may lie apart, to the largest number among them."""
+GAIN = 0.03
+"""What an engine must save of the time of one before it: less may be chance, on another day."""
 SHORT = 1e-4
 """Seconds of a run; up to these NumPy may be as fast as an engine that starts threads."""
 KIND = "engines"
@@ -42,7 +46,7 @@ class FastestEngine(HostEngine):
     What was measured is remembered on disk (`core/cache.py`), by graph and machine.
 
     Args:
-        engines: At least one, each trusted more than the ones after it.
+        engines: At least one, each trusted more than the ones after it, which must save `GAIN`.
         small: Engines that are tried as well where runs are short.
         anew: Measure what is remembered, too.
         options: What the engines were told: what is remembered holds for these.
@@ -76,7 +80,7 @@ class FastestEngine(HostEngine):
         if not medians:
             built, medians = self._measured(recipe, build)
             cache.remember(KIND, key, json.dumps(medians))
-        name = min(medians, key=medians.__getitem__)
+        name = _chosen(medians, engines)
         self.name, self.medians = name, medians
         return built.get(name) or build(engines[name])
 
@@ -142,15 +146,22 @@ def _alike(got: Array, wanted: Array) -> bool:
     return bool((apart <= ALIKE * largest).all())
 
 
+def _chosen(medians: Mapping[str, float], order: Iterable[str]) -> str:
+    """The first of the engines, in order, than which none is clearly faster."""
+    enough = min(medians.values()) / (1 - GAIN)
+    return next(name for name in order if medians.get(name, math.inf) <= enough)
+
+
 def _medians(runs: Mapping[str, Callable[[], None]]) -> dict[str, float]:
     """Seconds of a run, in turn, so that a busy machine slows all alike.
 
-    The first run of a turn does not count: threads of the engine before may still spin.
+    A turn begins when threads of the engine before are idle, and its first run does not count.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + SECONDS
     for _ in range(TURNS):
         for name, run in runs.items():
+            wait_for_threads()
             run()
             for _ in range(RUNS):
                 begin = time.perf_counter()

@@ -83,6 +83,27 @@ def median_run(runs: Sequence[RunTime]) -> RunTime:
     return replace(runs[0], steps=steps, seconds=whole)
 
 
+PAUSE, LONGEST = 0.005, 0.1
+"""Seconds of a look at other threads (some systems count time in ticks of 0.004), and of all looks.
+
+Those of ONNX Runtime spin for 0.025.
+"""
+
+
+def wait_for_threads() -> None:
+    """Wait until no thread of this process computes: those of a run before may spin for the next.
+
+    What is measured then has its cores for itself, whatever ran before. Threads that go on are
+    waited for no longer than `LONGEST`.
+    """
+    end = time.perf_counter() + LONGEST
+    while time.perf_counter() < end:
+        spent = time.process_time()
+        time.sleep(PAUSE)
+        if time.process_time() - spent < PAUSE / 2:
+            return
+
+
 def timed(work: Callable[[], Any]) -> float:
     """The seconds that a call takes."""
     begin = time.perf_counter()

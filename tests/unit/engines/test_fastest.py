@@ -15,7 +15,7 @@ import pytest
 from tests.toy_engines import Partial, context_on
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.core import cache
-from webnn_py.engines import fastest, registry
+from webnn_py.engines import fastest, profile, registry
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.fastest import KIND, FastestEngine
 from webnn_py.engines.reference import ReferenceEngine
@@ -70,6 +70,44 @@ def test_the_fastest_runs_and_is_told(folder: Path) -> None:
         assert made["y"].tolist() == (X @ X).tolist()
     (medians,) = remembered(folder)
     assert medians["snail"] > medians["hare"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wanted"),
+    [
+        ({"one": 1.0, "two": 0.98}, "one"),
+        ({"one": 1.0, "two": 0.96}, "two"),
+        ({"one": 1.0, "two": 0.96, "three": 0.95}, "two"),
+        ({"two": 1.0, "three": 0.5}, "three"),
+    ],
+)
+def test_an_engine_less_trusted_must_save_something(
+    folder: Path, seconds: dict[str, float], wanted: str
+) -> None:
+    engines = [Slow(name, 0) for name in ("one", "two", "three")]
+    with context_on(FastestEngine(engines)) as context:
+        product(context)
+        (path,) = (folder / KIND).iterdir()
+        path.write_text(json.dumps(seconds))
+        product(context)
+        assert context.engine == wanted
+
+
+@pytest.mark.parametrize(("spinning", "waited"), [(0, 0.005), (0.025, 0.03), (9, 0.1)])
+def test_a_turn_waits_until_threads_are_idle(
+    monkeypatch: pytest.MonkeyPatch, spinning: float, waited: float
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(profile.time, "sleep", sleep)
+    monkeypatch.setattr(profile.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(profile.time, "process_time", lambda: min(now, spinning))
+    profile.wait_for_threads()
+    assert now == pytest.approx(waited)
 
 
 def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
