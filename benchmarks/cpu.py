@@ -4,9 +4,9 @@
     python -m benchmarks cpu --from-json FILE --plot FILE       # draw it elsewhere
 
 Milliseconds of a run, medians; ratios to ONNX Runtime are medians of the rounds' ratios. All peers
-run the same ONNX model, in turn. A turn begins when no thread of the one before spins any more, with
-a run that is not counted, and then has several. Results are compared. `build` is from the model in memory
-to what can run, `fastest` with its measurements.
+run the same ONNX model, in turn. A turn begins when no thread of the one before spins any more,
+with a run that is not counted, and then has several. Results are compared. `build` is from the
+model in memory to what can run, `fastest` with its measurements.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.engines.base import HostExecutable
+from webnn_py.memory.host import plain_arrays
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Run
 
@@ -94,8 +95,12 @@ class MLExecution(Suggesting):
         signature, sizes = compiled.fixed(inputs)
         # On a CPU it is one; to look takes longer than the rest of this.
         executable = cast(HostExecutable, compiled.executable(session, sizes=sizes))
+        keeps_order = session.queue.keeps_order
+        if outputs is None and not keeps_order and (plain := plain_arrays(inputs, signature.read)):
+            results = executable.new_results(plain, signature.made.values())
+            return dict(zip(signature.made, results, strict=True))
         given = signature.on_host(session, inputs, outputs)
-        memory = _memory(given) if session.queue.keeps_order else None
+        memory = _memory(given) if keeps_order else None
         if given.on_tensors or (memory is not None and _must_wait(session, memory)):
             run = functools.partial(executable.run, given.inputs, given.outputs)
             self._run_in_order(given, run, memory or _memory(given))

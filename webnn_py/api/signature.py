@@ -29,6 +29,7 @@ from webnn_py.engines.device import GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph, Shape
 from webnn_py.memory import host
+from webnn_py.memory.arrays import new_array
 from webnn_py.memory.overlap import check_apart
 
 
@@ -42,6 +43,8 @@ class Signature:
 
     Attributes:
         title: What messages call a dispatch.
+        read: Shape and data type of the arrays for inputs, by name.
+        made: The same for outputs.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class Signature:
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
         self.title = f"dispatch to {', '.join(map(shown, self.outputs))}"
-        self._read, self._made = (
+        self.read, self.made = (
             {name: (d.shape, dtypes.DTYPES[d.data_type].numpy) for name, d in ends.items()}
             for ends in (inputs, outputs)
         )
@@ -140,8 +143,8 @@ class Signature:
         Raises:
             DataError: A name, data type, size or context does not fit.
         """
-        if outputs is None and (plain := host.plain_arrays(inputs, self._read, private)):
-            made = [np.empty(shape, dtype) for shape, dtype in self._made.values()]
+        if outputs is None and (plain := host.plain_arrays(inputs, self.read, private)):
+            made = [new_array(shape, dtype) for shape, dtype in self.made.values()]
             return Arguments(plain, made, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
         self._check_names(read, write, None, DataError)
@@ -149,10 +152,10 @@ class Signature:
         reads: list[TensorMemory] = []
         given: Sequence[Any] = [write.get(name) for name in self.outputs] if write else self._none
         targets = [
-            np.empty(shape, dtype)
+            new_array(shape, dtype)
             if value is None
             else self._target(session, value, self.outputs[name], named("output", name), writes)
-            for value, (name, (shape, dtype)) in zip(given, self._made.items(), strict=True)
+            for value, (name, (shape, dtype)) in zip(given, self.made.items(), strict=True)
         ]
         if write:
             _check_apart(self._output_names, given, targets)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,13 +17,15 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import LOG, said, type_name
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
+from webnn_py.engines.base import AtSizes, CannotCompile, Ends, Engine, Executable, HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.engines.segments import Part, Segment, segments, split
-from webnn_py.ir import Array, Graph, Node, Shape, Value, format_graph
+from webnn_py.ir import Array, Graph, Node, Value, format_graph
+from webnn_py.memory.arrays import new_array
 from webnn_py.memory.plan import last_uses
 
+S = TypeVar("S")
 T = TypeVar("T")
 Compile = Callable[[Graph, Mapping[str, int]], "tuple[Listing, Executable]"]
 
@@ -297,15 +299,19 @@ class PlainMemoryExecutable(HostExecutable):
         Raises:
             OperationError: The engine failed; what outputs hold then is not defined.
         """
-        sources = [array if array.flags.aligned else array.copy() for array in inputs]
+        sources = _aligned(inputs)
         targets = [
-            target if _is_plain(target, inputs) else _empty(target.shape, target.dtype)
+            target if _is_plain(target, inputs) else new_array(target.shape, target.dtype)
             for target in outputs
         ]
         _call(self._engine, self._executable.run, sources, targets)
         for target, written in zip(outputs, targets, strict=True):
             if written is not target:
                 np.copyto(target, written)
+
+    def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
+        """As the executable."""
+        return _call(self._engine, self._executable.new_results, _aligned(inputs), ends)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
         """As the executable, on memory of its own."""
@@ -328,9 +334,9 @@ class PlainMemoryExecutable(HostExecutable):
 
 def _call(
     engine: str,
-    function: Callable[[Sequence[Array], Sequence[Array]], T],
+    function: Callable[[Sequence[Array], S], T],
     inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    outputs: S,
 ) -> T:
     try:
         return function(inputs, outputs)
@@ -353,6 +359,10 @@ def _profiled(
     return replace(measured, steps=steps)
 
 
+def _aligned(arrays: Sequence[Array]) -> list[Array]:
+    return [array if array.flags.aligned else array.copy() for array in arrays]
+
+
 def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
     """Whether a result may be written there at once, also where inputs are read later."""
     flags = target.flags
@@ -362,11 +372,4 @@ def _is_plain(target: Array, inputs: Sequence[Array]) -> bool:
 
 
 def _new(value: Value) -> Array:
-    return _empty(value.shape, dtypes.DTYPES[value.data_type].numpy)
-
-
-def _empty(shape: Shape, dtype: np.dtype[Any]) -> Array:
-    try:
-        return np.empty(shape, dtype)
-    except MemoryError as error:
-        raise OperationError(f"allocating {dtype}{list(shape)}: {error}") from error
+    return new_array(value.shape, dtypes.DTYPES[value.data_type].numpy)

@@ -11,11 +11,12 @@ import numpy as np
 
 from webnn_py.core import dtypes
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import OperationError, ValidationError
+from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
+from webnn_py.memory.arrays import aligned
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Run
 
@@ -33,10 +34,6 @@ def checked_threads(threads: object) -> int | None:
     )
 
 
-ALIGNMENT = 64
-"""Bytes; what XLA asks of memory that it does not copy."""
-
-
 class HostQueue(Queue):
     """Operations run on the context's threads; what shares no memory, on several at once.
 
@@ -50,14 +47,7 @@ class HostQueue(Queue):
 
     def allocate(self, descriptor: Descriptor) -> Array:
         """A zeroed array, aligned for any engine and for those it is shared with."""
-        dtype = dtypes.DTYPES[descriptor.data_type].numpy
-        size = descriptor.size * dtype.itemsize
-        try:
-            raw = np.zeros(size + ALIGNMENT, np.uint8)
-            begin = -raw.__array_interface__["data"][0] % ALIGNMENT
-            return raw[begin : begin + size].view(dtype).reshape(descriptor.shape)
-        except MemoryError as error:
-            raise OperationError(f"allocating {descriptor}: {error}") from error
+        return aligned(np.zeros, descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
 
     def target(self, storage: Any) -> Array:
         """The tensor's array, which others may have memory in."""

@@ -60,6 +60,16 @@ def test_results_lie_where_they_are_wanted(fast: MLContext, size: int) -> None:
         assert given["z"].tolist() == squares(-value, size).tolist()
 
 
+@pytest.mark.parametrize("size", [2, SIDE])
+def test_new_results_stay_as_they_are(fast: MLContext, size: int) -> None:
+    graph, execution = doubled(fast, size), MLExecution(fast)
+    made = [execution.compute(graph, {"x": squares(value, size)}) for value in (1, 2, 3)]
+    for value, results in zip((1, 2, 3), made, strict=True):
+        assert results["y"].tolist() == squares(2 * value, size).tolist()
+        assert results["z"].tolist() == squares(-value, size).tolist()
+        assert results["y"].flags.writeable
+
+
 def test_large_results_are_written_by_the_session_itself(context: MLContext) -> None:
     executable = executable_of(doubled(context))._executable
     x, y, z = squares(1), squares(0), squares(0)
@@ -128,6 +138,13 @@ def test_a_failure_names_the_engine(fast: MLContext) -> None:
     wrong = np.zeros(3, np.float32)
     with pytest.raises(OperationError, match=f"engine '{fast.engine}': "):
         executable.run([wrong], [squares(0, 2), squares(0, 2)])
+
+
+def test_a_failure_of_new_results_names_the_engine(context: MLContext) -> None:
+    executable = executable_of(doubled(context))
+    ends = [(squares(0).shape, squares(0).dtype)] * 2
+    with pytest.raises(OperationError, match="engine 'onnxruntime': "):
+        executable.new_results([np.zeros(3, np.float32)], ends)
 
 
 def test_nodes_are_called_by_operator_and_label(context: MLContext) -> None:

@@ -14,7 +14,7 @@ from webnn_py.core import dtypes, forks
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import AtSizes, HostExecutable
+from webnn_py.engines.base import AtSizes, Ends, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
@@ -25,8 +25,11 @@ from webnn_py.memory.heap import give_back
 from webnn_py.memory.mapped import places
 from webnn_py.passes import PRODUCTS
 
-BROKEN_OPTIMIZERS = ["Pad_Fusion"]
-"""It makes poolings of more padding than their kernels take."""
+LEFT_OUT = [
+    "Pad_Fusion",  # makes poolings of more padding than their kernels take
+    "SkipLayerNormFusion",  # a kernel that takes two to five times of what it stands for
+]
+"""Optimizers of ONNX Runtime that make a graph wrong or slower."""
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where files of weights lie."""
@@ -76,7 +79,7 @@ class LoadedModel:
             lowered.model.SerializeToString(),
             options,
             providers=PROVIDERS,
-            disabled_optimizers=BROKEN_OPTIMIZERS,
+            disabled_optimizers=LEFT_OUT,
         )
         forks.leave_in_child(self.session)
         give_back(lowered.external.values())
@@ -123,7 +126,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             (name, dtypes.DTYPES[value.data_type].numpy, value.shape)
             for name, value in zip(model.names, values, strict=True)
         ]
-        self._input_count = len(graph.inputs)
+        self._inputs = model.names[: len(graph.inputs)]
         self.any_memory = sum(value.byte_length for value in values) <= SMALL
         self._local = threading.local()
         self._graph = graph
@@ -148,6 +151,14 @@ class OnnxRuntimeExecutable(HostExecutable):
                 local.places[i] = place
         self._session.run_with_iobinding(local.binding)
 
+    def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
+        """As the session has it, in memory that it has at hand."""
+        if self.any_memory:
+            return super().new_results(inputs, ends)
+        given = dict(zip(self._inputs, inputs, strict=True))
+        made: list[Array] = self._session.run(None, given | self._sizes if self._sizes else given)
+        return made
+
     def _run_on_copies(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         try:
             binding, sources, targets = self._local.copies
@@ -168,7 +179,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         binding = self._new_binding()
         for i, array in enumerate(arrays):
             self._bind(binding, i, array.ctypes.data)
-        return binding, arrays[: self._input_count], arrays[self._input_count :]
+        return binding, arrays[: len(self._inputs)], arrays[len(self._inputs) :]
 
     def _new_binding(self) -> Any:
         """What has no arrays bound to it yet but the sizes."""
@@ -179,7 +190,7 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def _bind(self, binding: Any, number: int, place: int) -> None:
         name, dtype, shape = self._ends[number]
-        bind = binding.bind_input if number < self._input_count else binding.bind_output
+        bind = binding.bind_input if number < len(self._inputs) else binding.bind_output
         bind(name, "cpu", 0, dtype, shape, place)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
