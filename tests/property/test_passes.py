@@ -16,7 +16,7 @@ from tests.property.growing import Case
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.decompositions import DECOMPOSITIONS
-from webnn_py.passes import PIPELINE, Target, optimize
+from webnn_py.passes import BLOCKS, PIPELINE, Target, optimize
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.pipeline import Pass
@@ -82,6 +82,12 @@ def test_every_pass_keeps_the_results_of_what_is_decomposed(case: Case) -> None:
     optimized = optimize(case.graph, DECOMPOSED)
     assert all(node.op not in DECOMPOSITIONS for node in optimized.nodes)
     case.assert_close(run(optimized, case))
+
+
+@many
+@given(cases())
+def test_passes_for_fast_convolutions_keep_the_results(case: Case) -> None:
+    case.assert_close(run(optimize(case.graph, WHOLE, BLOCKS), case))
 
 
 @many

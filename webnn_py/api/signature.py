@@ -43,8 +43,7 @@ class Signature:
 
     Attributes:
         title: What messages call a dispatch.
-        read: Shape and data type of the arrays for inputs, by name.
-        made: The same for outputs.
+        read, made: Shape and data type of the arrays for inputs and outputs, by name.
     """
 
     def __init__(
@@ -144,12 +143,11 @@ class Signature:
             DataError: A name, data type, size or context does not fit.
         """
         if outputs is None and (plain := host.plain_arrays(inputs, self.read, private)):
-            made = [new_array(shape, dtype) for shape, dtype in self.made.values()]
+            made = [new_array(*end) for end in self.made.values()]
             return Arguments(plain, made, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
         self._check_names(read, write, None, DataError)
-        writes: list[TensorMemory] = []
-        reads: list[TensorMemory] = []
+        reads, writes = list[TensorMemory](), list[TensorMemory]()
         given: Sequence[Any] = [write.get(name) for name in self.outputs] if write else self._none
         targets = [
             new_array(shape, dtype)
@@ -195,8 +193,7 @@ class Signature:
         if recorded:
             self._check_recorded(session, write)
         given = [write.get(name) for name in self.outputs]
-        writes: list[TensorMemory] = []
-        reads: list[TensorMemory] = []
+        reads, writes = list[TensorMemory](), list[TensorMemory]()
         targets = [
             value
             if value is None or session.engine.takes(value)

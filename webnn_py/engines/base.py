@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-import numpy as np
 
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ContextLostError, OperationError
@@ -15,7 +13,7 @@ from webnn_py.core.recently_used import Held
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
-from webnn_py.memory.arrays import new_array
+from webnn_py.memory.arrays import Ends, new_array
 from webnn_py.memory.overlap import Region, Target, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
@@ -24,8 +22,6 @@ from webnn_py.ordering.schedule import Schedule
 from webnn_py.passes import PIPELINE, Pass
 
 T = TypeVar("T")
-Ends = Collection[tuple[Shape, np.dtype[Any]]]
-"""Shapes and data types, in the order of a graph's outputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_py.core.errors import OperationError
-from webnn_py.ir import Array
+from webnn_py.ir import Array, Shape
 
+Ends = Collection[tuple[Shape, np.dtype[Any]]]
+"""Shapes and data types, in the order of a graph's outputs."""
 ALIGNMENT = 64
 """Bytes: a line of the cache, which the widest stores fill, and what XLA asks for not to copy."""
 LARGE = 1 << 14

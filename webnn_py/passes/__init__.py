@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webnn_py.passes.derived import Derivations, Derive, DerivedConstants, derive_anew
 from webnn_py.passes.pipeline import (
+    BLOCKS,
     PIPELINE,
     PRODUCTS,
     Pass,
@@ -14,6 +15,7 @@ from webnn_py.passes.pipeline import (
 )
 
 __all__ = [
+    "BLOCKS",
     "PIPELINE",
     "PRODUCTS",
     "Derivations",

@@ -86,7 +86,7 @@ def _find_chains(graph: Graph) -> dict[Value, Chain]:
         before = next((value for value in node.operands if value in chains), None)
         if before is None or uses[before] > 1 or node.outputs[0].shape != before.shape:
             continue
-        step = _step(graph.constants, node, before, chains[before])
+        step = step_of(graph.constants, node, before, chains[before])
         if step is None:
             continue
         chain = Chain(chains[before].root, chains[before].axis, chains[before].affine.then(step))
@@ -101,7 +101,7 @@ def _channel_axis(node: Node) -> int:
     return node.output.rank - 1 if layout is None else int(layout.index("c"))
 
 
-def _step(constants: Constants, node: Node, before: Value, chain: Chain) -> Affine | None:
+def step_of(constants: Constants, node: Node, before: Value, chain: Chain) -> Affine | None:
     """What a node does to the chain's result, if it is the same for all of a channel."""
     ones, zeros = np.ones(chain.channels), np.zeros(chain.channels)
     if node.op == "linear":
@@ -207,10 +207,10 @@ def _products(
             places = PLACES[root.op](root, affine.scale)
             np.multiply(weights, places, out=scaled, dtype=np.float64, casting="same_kind")
             made = (scaled, *made)
-    return made if all(map(_fits, made)) else ()
+    return made if all(map(fits, made)) else ()
 
 
-def _fits(array: Array) -> bool:
+def fits(array: Array) -> bool:
     """Whether float32 held the numbers, but for what is nothing beside the largest."""
     info = np.finfo(np.float32)
     largest = max(array.max(), -array.min())

@@ -14,6 +14,7 @@ from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.pool_channels import pool_channels_by_products
+from webnn_py.passes.scale_channels import scale_channels_by_convolutions
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
@@ -41,6 +42,15 @@ PRODUCTS: tuple[Pass, ...] = tuple(
     for added in ((pool_channels_by_products, stage) if stage is cancel_transposes else (stage,))
 )
 """The passes for engines whose convolutions take less than walks through memory."""
+
+BLOCKS: tuple[Pass, ...] = tuple(
+    added
+    for stage in PRODUCTS
+    for added in (
+        (scale_channels_by_convolutions, stage) if stage is pool_channels_by_products else (stage,)
+    )
+)
+"""The same for those that lay out channels in blocks for them."""
 
 SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})
 """Passes for graphs with open dimensions, too."""
@@ -104,6 +114,7 @@ def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
 
 
 __all__ = [
+    "BLOCKS",
     "PIPELINE",
     "PRODUCTS",
     "Pass",

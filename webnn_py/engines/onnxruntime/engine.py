@@ -14,16 +14,17 @@ from webnn_py.core import dtypes, forks
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import AtSizes, Ends, HostExecutable
+from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.ir import Array, Graph, Node
+from webnn_py.memory.arrays import Ends
 from webnn_py.memory.heap import give_back
 from webnn_py.memory.mapped import places
-from webnn_py.passes import PRODUCTS
+from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
     "Pad_Fusion",  # makes poolings of more padding than their kernels take
@@ -219,7 +220,7 @@ class OnnxRuntimeEngine(HostEngine):
     """
 
     name = "onnxruntime"
-    passes = PRODUCTS
+    passes = BLOCKS
     stays_open = True
     has_own_weights = True
 

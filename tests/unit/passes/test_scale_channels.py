@@ -1,0 +1,92 @@
+"""Normalizations before convolutions become convolutions; others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.unit.passes.listings import after, assert_keeps, recorded, results
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.passes.scale_channels import scale_channels_by_convolutions
+
+SHAPE = (2, 32, 5, 4)
+Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
+
+
+def floats(b: MLGraphBuilder, *shape: int, low: float = -1) -> MLOperand:
+    array = np.random.default_rng(len(shape)).uniform(low, 1, shape)
+    return b.constant(array.astype(np.float32))
+
+
+def normalized(b: MLGraphBuilder, x: MLOperand, axis: int = 1) -> MLOperand:
+    size = x.shape[axis]
+    mean, variance = floats(b, size), floats(b, size, low=0.5)
+    scale, bias = floats(b, size), floats(b, size)
+    return b.batch_normalization(x, mean, variance, scale=scale, bias=bias, axis=axis)
+
+
+def convolved(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    return b.conv2d(x, floats(b, 8, x.shape[1], 3, 3), padding=[1, 1, 1, 1])
+
+
+STEPS: dict[str, Step] = {
+    "alone": normalized,
+    "before relu": lambda b, x: b.relu(normalized(b, x)),
+    "before scale and shift": lambda b, x: b.relu(
+        b.add(b.mul(normalized(b, x), floats(b, x.shape[1], 1, 1)), floats(b, 1, x.shape[1], 1, 1))
+    ),
+    "before numbers": lambda b, x: b.relu(
+        b.sub(b.constant(2.0, "float32"), b.linear(normalized(b, x), alpha=3, beta=1))
+    ),
+    "without scale": lambda b, x: b.batch_normalization(
+        x, floats(b, x.shape[1]), floats(b, x.shape[1], low=0.5)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_normalizations_are_convolutions(name: str) -> None:
+    graph = recorded(lambda b, x: convolved(b, STEPS[name](b, x)), SHAPE)
+    made = after(scale_channels_by_convolutions, graph)
+    relu = ["relu"] * any(node.op == "relu" for node in graph.nodes)
+    assert [node.op for node in made.nodes] == ["conv2d", *relu, "conv2d"]
+    x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def two(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    made = b.relu(normalized(b, x))
+    return b.concat([convolved(b, made), convolved(b, made)], 1)
+
+
+def test_several_convolutions_may_read_one() -> None:
+    made = after(scale_channels_by_convolutions, recorded(two, SHAPE))
+    assert [node.op for node in made.nodes][:2] == ["conv2d", "relu"]
+
+
+STAYING: dict[str, Step] = {
+    "no convolution reads it": lambda b, x: b.relu(normalized(b, x)),
+    "others read it, too": lambda b, x: b.add(y := normalized(b, x), convolved_as(b, y)),
+    "another dimension": lambda b, x: convolved(b, normalized(b, x, axis=3)),
+    "channels that fill no blocks": lambda b, x: convolved(
+        b, normalized(b, b.slice(x, [0, 0, 0, 0], [2, 24, 5, 4]))
+    ),
+    "weights": lambda b, x: b.conv2d(
+        floats(b, *SHAPE), normalized(b, b.slice(x, [0, 0, 0, 0], [2, 32, 1, 1]))
+    ),
+    "numbers out of range": lambda b, x: convolved(
+        b, b.mul(b.mul(normalized(b, x), b.constant(1e38, "float32")), b.constant(1e38, "float32"))
+    ),
+}
+
+
+def convolved_as(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    return b.conv2d(x, floats(b, x.shape[1], x.shape[1], 1, 1))
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_others_stay(name: str) -> None:
+    assert_keeps(scale_channels_by_convolutions, recorded(STAYING[name], SHAPE))
