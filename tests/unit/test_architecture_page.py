@@ -93,7 +93,7 @@ def test_each_mode_goes_the_way_of_the_picture(cpu: MLContext, gpu: MLContext) -
     x = np.ones(4, np.float32)
 
     def run() -> object:
-        return MLExecution(cpu).compute(built(cpu), {"x": x})
+        return MLExecution(cpu).compute(built(cpu), {"x": x}, {"y": np.empty_like(x)})
 
     def start(context: MLContext) -> object:
         async def compute() -> Any:
