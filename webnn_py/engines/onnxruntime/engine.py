@@ -157,7 +157,7 @@ class OnnxRuntimeExecutable(HostExecutable):
         if self.any_memory:
             return super().new_results(inputs, ends)
         given = dict(zip(self._inputs, inputs, strict=True))
-        made: list[Array] = self._session.run(None, given | self._sizes if self._sizes else given)
+        made: list[Array] = self._session.run(None, given | self._sizes)
         return made
 
     def _run_on_copies(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
