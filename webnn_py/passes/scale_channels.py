@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_open
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.fuse_batch_norm import Affine, Chain, fits, step_of
@@ -68,8 +68,10 @@ def _find_chains(graph: Graph) -> dict[Value, Chain]:
 def _is_of_blocks(node: Node) -> bool:
     """Whether a normalization is one of channels that fill blocks, in images."""
     value = node.output
-    is_image = value.rank == 4 and value.data_type == "float32" and node.attrs["axis"] == 1
-    return is_image and not is_open(value.shape) and value.shape[1] % BLOCK == 0
+    if value.rank != 4 or value.data_type != "float32" or node.attrs["axis"] != 1:
+        return False
+    channels = value.shape[1]
+    return not is_dimension(channels) and channels % BLOCK == 0
 
 
 def _feeds_convolutions(graph: Graph, value: Value) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ from webnn_py import (
 )
 
 pytest.importorskip("onnxruntime")
+import onnx
+import onnxruntime
+
 from webnn_py.engines.onnx_lowering import lower_graph, numbered
 from webnn_py.engines.registry import FAST
 
@@ -156,3 +160,24 @@ def test_nodes_are_called_by_operator_and_label(context: MLContext) -> None:
     names = [node.name for node in lowered.model.graph.node]
     assert "div [share]/Div" in names
     assert {"div [share]", "add"} <= set(names)
+
+
+def test_a_sum_before_a_normalization_stays_one(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ONNX Runtime's kernel for both takes several times as long."""
+    path = tmp_path / "optimized.onnx"
+    real = onnxruntime.SessionOptions
+
+    def options() -> Any:
+        made = real()
+        made.optimized_model_filepath = str(path)
+        return made
+
+    monkeypatch.setattr(onnxruntime, "SessionOptions", options)
+    b = MLGraphBuilder(context)
+    x, y = (b.input(name, "float32", [1, 8, 16]) for name in "xy")
+    scale, bias = (b.constant(np.full(16, value, np.float32)) for value in (1, 2))
+    b.build_sync({"z": b.layer_normalization(b.add(x, y), scale=scale, bias=bias, axes=[2])})
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    assert kinds == ["Add", "LayerNormalization"]

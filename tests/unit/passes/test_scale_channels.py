@@ -90,3 +90,9 @@ def convolved_as(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 @pytest.mark.parametrize("name", STAYING)
 def test_others_stay(name: str) -> None:
     assert_keeps(scale_channels_by_convolutions, recorded(STAYING[name], SHAPE))
+
+
+def test_sizes_of_images_may_be_open() -> None:
+    graph = recorded(lambda b, x: convolved(b, normalized(b, x)), ["n", 32, 5, "w"])
+    made = after(scale_channels_by_convolutions, graph)
+    assert [node.op for node in made.nodes] == ["conv2d", "conv2d"]
