@@ -140,6 +140,25 @@ def test_scalars_behind_products() -> None:
     run_alone(scalars_behind_products)
 
 
+def windows_in_the_padding() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(1, 1, 3, 2)
+    results = []
+    for name in ("openvino", "reference"):
+        one = ml.create_context_sync(engine=name)
+        b = MLGraphBuilder(one)
+        filter = b.constant(np.arange(9, dtype=np.float32).reshape(3, 1, 3, 1))
+        bias = b.constant(np.ones(3, np.float32))
+        options: Any = {"padding": [1, 0, 0, 1], "strides": [2, 1], "bias": bias}
+        y = b.conv2d(b.input("x", "float32", x.shape), filter, **options)
+        results.append(run(b.build_sync({"y": y}), one, x=x)["y"].tolist())
+    assert results[0] == results[1]
+
+
+def test_windows_in_the_padding() -> None:
+    """OpenVINO would read what is not there."""
+    run_alone(windows_in_the_padding)
+
+
 def test_importing_it_tells_nobody() -> None:
     code = (
         "import sys, webnn_py; webnn_py.ml.create_context_sync(engine='openvino');"

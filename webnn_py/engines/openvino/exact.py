@@ -58,12 +58,14 @@ def is_exact(node: Node) -> bool:
 def _is_mistaken(node: Node) -> bool:
     """Convolutions that OpenVINO optimizes wrongly.
 
-    It moves strides of windows of one element before what precedes, and forgets the padding; and
-    results of one channel that are one element wide come out of a kernel for wider ones.
+    Where windows lie in the padding alone, it forgets the padding, as it moves strides of windows
+    of one element before what precedes, or reads what is not there, and ends the process. Results
+    of one channel that are one element wide come out of a kernel for wider ones.
     """
     attrs, (x, filter, *_) = node.attrs, node.operands
     window = dims(filter.shape, attrs["filter_layout"], "hw")
-    if max(window) == 1 and any(attrs["padding"]) and max(attrs["strides"]) > 1:
+    lengths = [(n - 1) * d + 1 for n, d in zip(window, attrs["dilations"], strict=True)]
+    if any(side >= lengths[i // 2] for i, side in enumerate(attrs["padding"])):
         return True
     (channels,) = dims(x.shape, attrs["input_layout"], "c")
     (width,) = dims(node.output.shape, attrs["input_layout"], "w")
