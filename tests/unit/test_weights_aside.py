@@ -75,6 +75,19 @@ def test_weights_that_engines_lay_out_anew_can_be_given_back(
             np.testing.assert_allclose(made, rows @ given, rtol=1e-4, atol=1e-4)
 
 
+def test_what_passes_compute_lies_there_too() -> None:
+    pytest.importorskip("onnxruntime")
+    with ml.create_context_sync(engine="onnxruntime") as context:
+        builder = MLGraphBuilder(context)
+        x, (given,) = builder.input("x", "float32", [2, 512]), weights(1)
+        doubled = builder.add(builder.constant(given), builder.constant(given))
+        graph = builder.build_sync({"y": builder.matmul(x, doubled)})
+        listing: Any = graph._compiled._listing
+        held = max(listing.graph.constants.values(), key=len)
+        assert mapping_of(held) is not None
+        np.testing.assert_array_equal(held, 2 * given)
+
+
 def pickled(graph: MLGraph, context: MLContext) -> MLGraph:
     ml.default_context = context
     try:

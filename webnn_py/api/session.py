@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,10 +22,12 @@ from webnn_py.engines.executor import Listing, compile_on, compile_open
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
+from webnn_py.memory.aside import Aside
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import Derive, Target, derive_anew, optimize, optimize_open, report
+from webnn_py.passes.derived import Results, Sources
 
 T = TypeVar("T")
 CompileForSizes = Callable[[Mapping[str, int]], tuple[Listing, Executable]]
@@ -254,7 +256,12 @@ def session_of(context: object) -> Session:
 
 
 def _target(engine: Engine, derive: Derive) -> Target:
-    return Target(engine.supports, evaluate, derive=derive)
+    keep = Aside().keep if engine.has_own_weights else None
+
+    def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
+        return derive(what, sources, lambda: tuple(map(keep, compute())) if keep else compute())
+
+    return Target(engine.supports, evaluate, derive=kept)
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()

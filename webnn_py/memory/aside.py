@@ -40,6 +40,10 @@ class Aside:
         made.flags.writeable = False
         return made
 
+    def keep(self, array: Array) -> Array:
+        """The same of an array that nobody changes, which is it where it is small."""
+        return array if array.nbytes < LARGE else self.copy(array)
+
     def _room(self, size: int) -> tuple[mmap.mmap, int]:
         first = -(-self._used // ALIGNMENT) * ALIGNMENT
         if self._mapping is None or first + size > len(self._mapping):
