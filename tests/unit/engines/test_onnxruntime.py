@@ -25,6 +25,7 @@ import onnx
 import onnxruntime
 
 from webnn_py.engines.onnx_lowering import lower_graph, numbered
+from webnn_py.engines.onnxruntime.engine import SPIN_MICROSECONDS, SPIN_OPTION
 from webnn_py.engines.registry import FAST
 
 SIDE = 80
@@ -72,6 +73,19 @@ def test_new_results_stay_as_they_are(fast: MLContext, size: int) -> None:
         assert results["y"].tolist() == squares(2 * value, size).tolist()
         assert results["z"].tolist() == squares(-value, size).tolist()
         assert results["y"].flags.writeable
+
+
+def test_idle_threads_leave_their_cores_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, session = [], onnxruntime.InferenceSession
+
+    def make(model: bytes, options: Any, **more: Any) -> Any:
+        made.append(session(model, options, **more))
+        return made[-1]
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", make)
+    doubled(ml.create_context_sync(engine="onnxruntime"))
+    options = made[-1].get_session_options()
+    assert options.get_session_config_entry(SPIN_OPTION) == str(SPIN_MICROSECONDS)
 
 
 def test_large_results_are_written_by_the_session_itself(context: MLContext) -> None:

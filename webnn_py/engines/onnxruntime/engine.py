@@ -67,6 +67,7 @@ class LoadedModel:
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD, given_sizes=True)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
+        options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
         if threads is not None:
             options.intra_op_num_threads = threads
         in_memory = _take_from_file(lowered, options)
