@@ -103,17 +103,17 @@ class MLAwaitedExecution(Suggesting):
         try:
             waits = points(sync)
             compiled = compiled_of(graph)
-            compiled.check_usable(self._session)
+            executables = compiled.check_usable(self._session)
             signature, sizes = compiled.fixed(inputs)
             batching = self._batching
             if batching is not None and batching.name in dict(sizes):
                 given = self._given(compiled, signature, inputs, outputs)
                 return self._joined(batching, compiled, sizes, given, waits)
-            executable = compiled.executable_there(self._session, sizes)
+            prepared = executables.find(sizes)
             given = self._given(compiled, signature, inputs, outputs)
-            if executable is None:
+            if prepared is None:
                 return self._compile_first(compiled, sizes, given, waits)
-            run = self._start(executable, given)
+            run = self._start(prepared.executable, given)
         except Exception as error:
             return raised(error)
         return finished(self._session, run, given, waits)

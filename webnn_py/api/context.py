@@ -284,9 +284,9 @@ class MLContext(Slicing, Loading, Suggesting):
         """
         session = self._session
         compiled = compiled_of(graph)
-        compiled.check_usable(session, ValidationError)
+        executables = compiled.check_usable(session, ValidationError)
         signature, sizes = compiled.fixed(inputs, ValidationError)
-        executable = compiled.executable(session, ValidationError, sizes)
+        executable = executables.get(sizes).executable
         waits = points(sync)
         known = repeated(inputs, outputs)
         key = None if known is None else (len(compiled.bound.constants.places), known[0])

@@ -151,9 +151,9 @@ def profile_graph(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int)
     count = convert.unsigned(runs, "runs")
     if not 1 <= count <= MOST_RUNS:
         raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
-    compiled.check_usable(session)
+    executables = compiled.check_usable(session)
     signature, sizes = compiled.fixed(inputs)
-    executable = compiled.executable(session, sizes=sizes)
+    executable = executables.get(sizes).executable
     with session.queue.loss():
         if session.device is None:
             given = signature.on_host(session, inputs, None)

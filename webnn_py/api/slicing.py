@@ -81,9 +81,9 @@ class Slicing(SessionOwner):
         if session.device_type != "gpu":
             raise InvalidStateError("slice_dispatch needs a GPU context, whose frames it spares")
         compiled = compiled_of(graph)
-        compiled.check_usable(session)
+        executables = compiled.check_usable(session)
         signature, sizes = compiled.fixed(inputs)
-        executable = compiled.executable(session, sizes=sizes)
+        executable = executables.get(sizes).executable
         assert isinstance(executable, DeviceExecutable)
         with session.queue.loss():
             bound = compiled.bound
