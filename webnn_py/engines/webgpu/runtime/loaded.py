@@ -147,11 +147,14 @@ class LoadedGraph:
             return replace(step, fixed=self._bind_group(step, self._own))
 
     def take_apart(self) -> LoadedGraph:
-        """The same graph over intermediates of its own, which nobody else has until `give_back`."""
+        """The same graph over intermediates of its own, which nobody else has until `give_back`.
+
+        Pipelines and constants are the same, as the device keeps each once.
+        """
         with self._lock:
             if self._apart:
                 return self._apart.pop()
-        return _LoadedApart(self)
+        return LoadedGraph(self.gpu, self.compiled)
 
     def give_back(self, twin: LoadedGraph) -> None:
         """End what `take_apart` began; who takes it next follows in the queue."""
@@ -239,17 +242,6 @@ class LoadedGraph:
                 size = buffer_bytes(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
-
-
-class _LoadedApart(LoadedGraph):
-    """A graph with the pipelines and constants of another one, and its own of all else."""
-
-    def __init__(self, loaded: LoadedGraph) -> None:
-        vars(self).update(vars(loaded))
-        self._lock, self._commands, self._apart = threading.Lock(), PlaceCache(), []
-        self._own, self._io = dict(self._own), {}
-        self._place_intermediates()
-        self._steps = [self._fixed(step) for step in checkpoints(self._steps)]
 
 
 def record_pass(encoder: Any, commands: Encodable) -> None:
