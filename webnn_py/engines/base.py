@@ -14,7 +14,7 @@ from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.arrays import Ends, new_array
-from webnn_py.memory.overlap import Region, Target, region_of
+from webnn_py.memory.overlap import MemoryLocation, Region, region_of
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
@@ -243,7 +243,7 @@ class Queue(ABC):
         """Zeroed memory of a tensor."""
 
     @abstractmethod
-    def target(self, storage: Any) -> Target:
+    def target(self, storage: Any) -> MemoryLocation:
         """The memory of a tensor that is written."""
 
     @abstractmethod

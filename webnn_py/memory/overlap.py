@@ -30,10 +30,11 @@ class Span:
     end: int = 1
 
 
-Target = Array | Span
+MemoryLocation = Array | Span
+"""What work reads or writes."""
 
 
-def check_apart(targets: Mapping[str, Target], error: type[MLError] = DataError) -> None:
+def check_apart(targets: Mapping[str, MemoryLocation], error: type[MLError] = DataError) -> None:
     """Raise a DataError (or `error`) if two outputs share memory, naming both.
 
     Args:
@@ -51,7 +52,7 @@ def check_apart(targets: Mapping[str, Target], error: type[MLError] = DataError)
                 )
 
 
-def _overlap(a: Target, b: Target) -> bool:
+def _overlap(a: MemoryLocation, b: MemoryLocation) -> bool:
     if isinstance(a, Span):
         if not isinstance(b, Span) or a.owner != b.owner:
             return False
@@ -100,7 +101,7 @@ EVERYTHING = Region(-1, 0, 0)
 """What work uses of which that is not known."""
 
 
-def region_of(target: Target) -> Region:
+def region_of(target: MemoryLocation) -> Region:
     """The memory of an array, or of a part of a buffer or texture."""
     if isinstance(target, Span):
         return Region(id(target.owner), target.begin, target.end)

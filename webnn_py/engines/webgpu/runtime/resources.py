@@ -28,7 +28,7 @@ from webnn_py.engines.webgpu.runtime.loaded import (
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture, resource_of, texture_of
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory.overlap import Span, Target, check_apart
+from webnn_py.memory.overlap import MemoryLocation, Span, check_apart
 
 Record = Callable[[Any], None]
 """Records commands into a GPUCommandEncoder."""
@@ -56,7 +56,7 @@ class Dispatch:
     downloads: dict[int, Binding] = field(default_factory=dict)
     given: list[tuple[Any, str]] = field(default_factory=list)
     read: list[Span] = field(default_factory=list)
-    written: dict[str, Target] = field(default_factory=dict)
+    written: dict[str, MemoryLocation] = field(default_factory=dict)
 
     def take(self, resource: Any, what: str) -> None:
         """Use a resource of the user's."""
