@@ -16,6 +16,7 @@ from tests.graphs import Build, build, expected, normal
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Array
 
@@ -102,7 +103,7 @@ def layers(layout: str = "nchw", **options: Any) -> Build:
 
 def test_layers_of_all_sizes_take_one_pipeline() -> None:
     """On a software adapter; graphics hardware has tiles for sizes."""
-    made = compiled.kernels(layers(), Features(kind="cpu"))
+    made = share(compiled.kernels(layers(), Features(kind="cpu")))
     kernels = [kernel for kernel in made if kernel.name == "conv2d"]
     assert len(kernels) == len(SIZES)
     assert len({kernel.code for kernel in kernels}) == 1
