@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from webnn_py.api.profile import MLProfile, measure
+from webnn_py.api.profile_built import profile_built
 from webnn_py.api.session import Session
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
@@ -91,8 +94,14 @@ class CompiledGraph:
             if self.is_open
             else lambda _: Prepared(*session.compile(recipe))
         )
+
+        def prepare_and_profile(sizes: Sizes) -> Prepared:
+            prepared = prepare(sizes)
+            profile_built(session, signature, dict(sizes), prepared.executable)
+            return prepared
+
         self._prepared: RecentlyUsed[Prepared] | None = RecentlyUsed(
-            prepare, session.room, lambda prepared: prepared.held()
+            prepare_and_profile, session.room, lambda prepared: prepared.held()
         )
         self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
             lambda sizes: signature.at(dict(sizes)), session.room
@@ -148,6 +157,13 @@ class CompiledGraph:
         """What runs, if nothing need be compiled for these sizes; raises as `executable`."""
         prepared = self.check_usable(session).find(sizes)
         return None if prepared is None else prepared.executable
+
+    def profile(self, inputs: Mapping[str, Any], runs: int) -> MLProfile:
+        """Run it several times and measure; raises as `MLGraph.profile`."""
+        executables = self.check_usable(self.session)
+        signature, sizes = self.fixed(inputs)
+        executable = executables.get(sizes).executable
+        return measure(self.session, signature, executable, self.bound, inputs, runs)
 
     @property
     def recipe(self) -> Graph:

@@ -11,7 +11,7 @@ from typing import Any
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.default_session import default_session
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.profile import MLProfile, profile_graph
+from webnn_py.api.profile import MLProfile
 from webnn_py.api.program_file import write_graph
 from webnn_py.api.recording import read_recipe
 from webnn_py.core.completion import check_may_block
@@ -118,7 +118,7 @@ class MLGraph(Suggesting):
         Source: webnn_py, spec/execution.md, "Profiles".
         """
         check_may_block("MLGraph.profile", "MLGraph.profile_async")
-        return profile_graph(self._compiled, inputs, runs)
+        return self._compiled.profile(inputs, runs)
 
     async def profile_async(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
         """As `profile`, on a thread of the context: the event loop is never blocked.
@@ -135,7 +135,7 @@ class MLGraph(Suggesting):
 
         Source: webnn_py, spec/execution.md, "Profiles".
         """
-        work = functools.partial(profile_graph, self._compiled, inputs, runs)
+        work = functools.partial(self._compiled.profile, inputs, runs)
         return await self._compiled.session.run_on_builder(work)
 
     def save(self, path: str | os.PathLike[str]) -> None:

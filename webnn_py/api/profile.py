@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.session import Session
+from webnn_py.api.signature import Signature
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.engines.base import Executable
+from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
 
 MOST_RUNS = 10_000
@@ -145,20 +148,34 @@ class MLProfile(Suggesting):
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
 
 
-def profile_graph(compiled: CompiledGraph, inputs: Mapping[str, Any], runs: int) -> MLProfile:
-    """Run a graph several times and measure; raises as `MLGraph.profile`."""
-    session = compiled.session
+def measure(
+    session: Session,
+    signature: Signature,
+    executable: Executable,
+    bound: BoundInputs,
+    inputs: Mapping[str, Any],
+    runs: int,
+) -> MLProfile:
+    """Run an executable several times and measure.
+
+    Args:
+        session: The context's.
+        signature: What it is given, without open sizes.
+        executable: What runs.
+        bound: The inputs that are constants.
+        inputs: The others, by name.
+        runs: How often, 1 to 10,000.
+
+    Raises:
+        MLError: As `MLGraph.profile`.
+    """
     count = convert.unsigned(runs, "runs")
     if not 1 <= count <= MOST_RUNS:
         raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
-    executables = compiled.check_usable(session)
-    signature, sizes = compiled.fixed(inputs)
-    executable = executables.get(sizes).executable
     with session.queue.loss():
         if session.device is None:
             given = signature.on_host(session, inputs, None)
         else:
-            bound = compiled.bound
             given = signature.on_device(session, inputs, None, bound, bound.constants.places)
         for memory in given.reads:
             check_not_held(memory, "profile: an MLTensor", reading=True)
