@@ -56,6 +56,25 @@ def test_kernels_are_rows_that_name_what_they_compute(clocked: tuple[MLContext, 
     assert profile.peak_bytes > 1e6
 
 
+def test_kernels_take_time_on_a_queue_that_has_rendered(clocked: tuple[MLContext, str]) -> None:
+    context, _ = clocked
+    device = context.device
+    b = MLGraphBuilder(context)
+    h = b.input("x", "float32", [256, 256])
+    for _ in range(3):
+        h = b.softmax(b.matmul(h, b.constant(normal(256, 256))), 1)
+    graph = b.build_sync({"y": h})
+    texture = device.create_texture(
+        size=(64, 64, 1), format="rgba8unorm", usage=wgpu.TextureUsage.RENDER_ATTACHMENT
+    )
+    encoder = device.create_command_encoder()
+    target = {"view": texture.create_view(), "load_op": "clear", "store_op": "store"}
+    encoder.begin_render_pass(color_attachments=[target]).end()
+    device.queue.submit([encoder.finish()])
+    profile = graph.profile({"x": normal(256, 256)})
+    assert sum(row.milliseconds for row in profile) > profile.milliseconds / 5
+
+
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 @settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
