@@ -21,7 +21,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines import HostExecutable
 from webnn_py.engines.executor import compile_on
 from webnn_py.engines.reference import ReferenceEngine
-from webnn_py.engines.segments import Segment, split
+from webnn_py.engines.segments import Segment, segments, split
 from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 
@@ -68,20 +68,26 @@ def free(engine: int) -> int:
     return 0
 
 
-def chosen(segments: Sequence[Segment[int]]) -> dict[Node, int]:
-    return {node: segment.engine for segment in segments for node in segment.graph.nodes}
+def segments_of(
+    graph: Graph, engines: int, supports: Supports, cost: Callable[[int], int]
+) -> list[Segment[int]]:
+    return segments(graph, split(graph, range(engines), supports, cost))
 
 
-def assert_runs(graph: Graph, segments: Sequence[Segment[int]]) -> None:
+def chosen(parts: Sequence[Segment[int]]) -> dict[Node, int]:
+    return {node: segment.engine for segment in parts for node in segment.graph.nodes}
+
+
+def assert_runs(graph: Graph, parts: Sequence[Segment[int]]) -> None:
     """Each node is in one segment, each segment finds what it reads and gives what others need.
 
     Segments that run one after the other are convex.
     """
-    nodes = [node for segment in segments for node in segment.graph.nodes]
+    nodes = [node for segment in parts for node in segment.graph.nodes]
     assert len(nodes) == len(set(nodes))
     assert set(nodes) == set(graph.nodes)
     known = set(graph.inputs)
-    for segment in segments:
+    for segment in parts:
         verify(segment.graph)
         assert known.issuperset(segment.graph.inputs)
         outputs = [value for _, value in segment.graph.outputs]
@@ -124,9 +130,9 @@ def levels(graph: Graph, engine_of: dict[Node, int]) -> int:
 def test_parts_can_run_one_after_the_other(drawn: tuple[Graph, Supports, list[int]]) -> None:
     graph, supports, costs = drawn
     for cost in (free, costs.__getitem__):
-        segments = split(graph, range(3), supports, cost)
-        assert_runs(graph, segments)
-        for segment in segments:
+        parts = segments_of(graph, 3, supports, cost)
+        assert_runs(graph, parts)
+        for segment in parts:
             assert all(supports(segment.engine, node) for node in segment.graph.nodes)
 
 
@@ -136,11 +142,11 @@ def test_nodes_go_to_the_first_engine_and_into_few_parts(
     drawn: tuple[Graph, Supports, list[int]],
 ) -> None:
     graph, supports, _ = drawn
-    segments = split(graph, range(3), supports, free)
-    engine_of = chosen(segments)
+    parts = segments_of(graph, 3, supports, free)
+    engine_of = chosen(parts)
     for node, engine in engine_of.items():
         assert engine == min(number for number in range(3) if supports(number, node))
-    assert len(segments) <= levels(graph, engine_of)
+    assert len(parts) <= levels(graph, engine_of)
 
 
 @some
@@ -149,8 +155,8 @@ def test_two_engines_have_as_few_parts_as_can_be(
     drawn: tuple[Graph, Supports, list[int]],
 ) -> None:
     graph, supports, _ = drawn
-    segments = split(graph, range(2), supports, free)
-    assert len(segments) == fewest(graph, chosen(segments))
+    parts = segments_of(graph, 2, supports, free)
+    assert len(parts) == fewest(graph, chosen(parts))
 
 
 @some
@@ -160,8 +166,8 @@ def test_no_part_is_smaller_than_crossing_over_to_it_is_worth(
 ) -> None:
     """Unless no other engine runs all of it."""
     graph, supports, costs = drawn
-    segments = split(graph, range(3), supports, costs.__getitem__)
-    for segment in segments if len(segments) > 1 else ():
+    parts = segments_of(graph, 3, supports, costs.__getitem__)
+    for segment in parts if len(parts) > 1 else ():
         nodes = segment.graph.nodes
         values = [v for node in nodes for v in (*node.operands, *node.outputs)]
         small = sum(math.prod(v.shape) for v in values) < costs[segment.engine]
