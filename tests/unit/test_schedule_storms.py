@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.threads import in_threads
-from tests.unit.scheduling import LONG, threads
+from tests.unit.scheduling import LONG, Log, Worker, hosted, log, threads, worker
 from webnn_py import MLError, Timeline
 from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.operation import Operation
+from webnn_py.ordering.operation import Held, Operation
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import state_of
 
-__all__ = ["threads"]
+__all__ = ["hosted", "log", "threads", "worker"]
 
 
 # Storms
@@ -102,3 +102,28 @@ def test_random_programs_on_many_schedules_end(threads: Any, seed: int) -> None:
         for timeline, value in zip(timelines, values, strict=True):
             timeline.wait_sync(value, timeout=LONG)
     assert all(state_of(timeline)._waiters == [] for timeline in timelines)
+
+
+def test_a_long_chain_is_not_looked_through_for_each_work_that_is_new(
+    hosted: Schedule, worker: Worker, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work of two timelines takes turns, each time submitted the wrong way round."""
+    looks = 0
+    must_wait = Held.must_wait
+
+    def counting(held: Held) -> bool:
+        nonlocal looks
+        looks += 1
+        return must_wait(held)
+
+    monkeypatch.setattr(Held, "must_wait", counting)
+    ping, pong = Timeline(), Timeline()
+    count = 100
+    for turn in range(1, count + 1):
+        hosted.submit(log.operation(f"{turn} b", ping(wait=turn), pong(signal=turn + 1)))
+        hosted.submit(log.operation(f"{turn} a", pong(wait=turn), ping(signal=turn)))
+    worker.work()
+    assert looks < 20 * count
+    pong.signal(1)
+    worker.work()
+    assert log.lines == [f"{turn} {letter}" for turn in range(1, count + 1) for letter in "ab"]

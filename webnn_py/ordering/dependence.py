@@ -6,7 +6,9 @@ higher one, whatever was submitted first.
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
 
 from webnn_py.core.errors import OperationError
 from webnn_py.core.forks import in_child
@@ -33,12 +35,7 @@ def overtaking(operation: Operation) -> Overtakes | None:
     """Whether work waits, however indirectly, for what new work is to signal; None if none can."""
     if not any(timeline.awaited_from(value) for timeline, value in operation.signals):
         return None
-    free: set[Held] = set()
-
-    def overtakes(held: Held) -> bool:
-        return _path(held, operation, free) is not None
-
-    return overtakes
+    return _After(operation).__contains__
 
 
 def deadlock(held: Held) -> OperationError | None:
@@ -46,30 +43,90 @@ def deadlock(held: Held) -> OperationError | None:
 
     It has to where all that was accepted to signal what it waits for waits for it.
     """
-    path = _path(held, held.operation, set())
+    if held not in _After(held.operation):
+        return None
+    path = _path(held)
     if path is None or held not in _stuck(held):
         return None
     steps = path if len(path) <= MOST_STEPS else [*path[: MOST_STEPS - 1], "…", path[-1]]
     return OperationError(f"this can never run: {held.operation.title} {'; that '.join(steps)}")
 
 
-def _path(start: Held, goal: Operation, free: set[Held]) -> list[str] | None:
-    """How held work has to wait for other work, in words; None if it has not.
+class _After:
+    """The held work that has to wait for other work, however indirectly.
+
+    It is searched for from both ends in turn, and no further than is asked for: either end may be
+    a chain of all that is held.
 
     Args:
-        start: Who waits.
-        goal: The other work.
-        free: Work that is known not to have to; what is found is added.
+        operation: The other work.
     """
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._found: set[Held] = set()
+        self._finds = self._find()
+        self._free: set[Held] = set()  # that has not to wait for it
+
+    def __contains__(self, held: Held) -> bool:
+        if held in self._found:
+            return True
+        if held in self._free:
+            return False
+        seen = {held}
+        before = self._all_before(held, seen)
+        for found in self._finds:
+            if found is held:
+                return True
+            other = next(before, None)
+            if other is None:
+                self._free |= seen
+                return False
+            if other is self._operation or other.held in self._found:
+                return True
+        return False
+
+    def _find(self) -> Iterator[Held]:
+        """Find one after the other."""
+        lowest: dict[TimelineState, int] = {}  # from which value on waiters were looked at
+        pending = [self._operation]
+        while pending:
+            work = pending.pop()
+            followers = [] if work.held is None else work.held.followers
+            waiting: list[Held] = []
+            for timeline, value in work.signals:
+                end = lowest.get(timeline)
+                if end is None or value < end:
+                    lowest[timeline] = value
+                    waiting += timeline.waiting(value, end)
+            for held in itertools.chain(followers, filter(Held.must_wait, reversed(waiting))):
+                if held not in self._found:
+                    self._found.add(held)
+                    pending.append(held.operation)
+                    yield held
+
+    def _all_before(self, start: Held, seen: set[Held]) -> Iterator[Operation]:
+        """What some held work has to wait for; what of it is held is added to what is seen."""
+        scanned: dict[object, int] = {}
+        pending = [start]
+        while pending:
+            for other, _ in _before(pending.pop(), scanned):
+                yield other
+                held = other.held
+                if held is not None and held not in seen and held not in self._free:
+                    seen.add(held)
+                    pending.append(held)
+
+
+def _path(start: Held) -> list[str] | None:
+    """How held work has to wait for itself, in words; None if it has not."""
     came_from: dict[Held, tuple[Held, Operation, Point | None] | None] = {start: None}
     scanned: dict[object, int] = {}
     pending = [start]
     while pending:
         held = pending.pop()
-        if held in free:
-            continue
         for other, point in _before(held, scanned):
-            if other is goal:
+            if other is start.operation:
                 steps = [_told(other, point)]
                 while (link := came_from[held]) is not None:
                     held, other, point = link
@@ -78,7 +135,6 @@ def _path(start: Held, goal: Operation, free: set[Held]) -> list[str] | None:
             if other.held is not None and other.held not in came_from:
                 came_from[other.held] = held, other, point
                 pending.append(other.held)
-    free.update(came_from)
     return None
 
 

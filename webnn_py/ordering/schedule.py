@@ -299,7 +299,7 @@ class Schedule:
         """Have timelines resume the work; the caller holds the locks."""
         for timeline, value in held.unmet():
             wake = functools.partial(self._wake, held)
-            waiter = timeline.when(value, wake, held.queue, again=True)
+            waiter = timeline.when(value, wake, held.queue, held)
             if waiter is not None:
                 held.waiters.append((timeline, waiter))
         held.waiting = held.must_wait()

@@ -33,14 +33,15 @@ class Waiter:
         order: First come, first called.
         queue: For whom work submitted to the same queue counts as done.
         resume: What to call.
-        again: Call it whenever that may have changed, until it is reached for everybody.
+        work: The held work that waits, if it is such: `resume` is then called whenever that may
+            have changed, until it is reached for everybody.
     """
 
     value: int
     order: int
     queue: object = field(compare=False)
     resume: Resume = field(compare=False)
-    again: bool = field(compare=False, default=False)
+    work: Any = field(compare=False, default=None)
 
 
 class TimelineState:
@@ -111,7 +112,7 @@ class TimelineState:
         return error
 
     def when(
-        self, value: int, resume: Resume, queue: object = None, again: bool = False
+        self, value: int, resume: Resume, queue: object = None, work: object = None
     ) -> Waiter | None:
         """Have `resume` called when `value` is reached for `queue`, or cannot be any more.
 
@@ -119,16 +120,17 @@ class TimelineState:
             value: The value.
             resume: What to call.
             queue: For whom work submitted to the same queue counts as done.
-            again: Call it whenever work fails that was to signal, as what failed may be made good:
-                until it is forgotten, or the value reached for everybody.
+            work: The held work that waits. `resume` is then called whenever work fails that was to
+                signal, as what failed may be made good: until it is forgotten, or the value reached
+                for everybody.
 
         Returns:
             What to `forget`; None if that is so now already, and `resume` is not called then.
         """
         with self._lock:
-            if self._reached(value, queue) or (not again and self._failure(value) is not None):
+            if self._reached(value, queue) or (work is None and self._failure(value) is not None):
                 return None
-            waiter = Waiter(value, next(self._order), queue, resume, again)
+            waiter = Waiter(value, next(self._order), queue, resume, work)
             bisect.insort(self._waiters, waiter)
             return waiter
 
@@ -163,6 +165,14 @@ class TimelineState:
         with self._lock:
             return bool(self._waiters) and self._waiters[-1].value >= value
 
+    def waiting(self, begin: int, end: int | None = None) -> list[Any]:
+        """The held work that waits for a value from `begin` to below `end`."""
+        with self._lock:
+            known = self._waiters
+            first = bisect.bisect_left(known, begin, key=_awaited)
+            last = len(known) if end is None else bisect.bisect_left(known, end, key=_awaited)
+            return [waiter.work for waiter in known[first:last] if waiter.work is not None]
+
     def complete(self, value: int, work: object = None) -> None:
         """Work that signals `value` is done."""
         with self._lock:
@@ -187,7 +197,7 @@ class TimelineState:
                 self._failures[value] = self._told(root_of(error), value, culprit), culprit
                 self._find_lowest()
             ready = self._lasting()
-            ready += self._take(lambda w: not w.again and self._failure(w.value) is not None)
+            ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
         _call(ready)
 
     def watch(self, timelines: Iterable[TimelineState]) -> None:
@@ -212,7 +222,7 @@ class TimelineState:
         _call(waiters)
 
     def _lasting(self) -> list[Waiter]:
-        return [waiter for waiter in self._waiters if waiter.again]
+        return [waiter for waiter in self._waiters if waiter.work is not None]
 
     def _forgive(self, values: Collection[int]) -> list[Waiter]:
         """These failures count no more; who is to look again."""
@@ -265,7 +275,7 @@ class TimelineState:
 
     def _raise_to(self, value: int) -> list[Waiter]:
         self.value = max(self.value, value)
-        count = bisect.bisect_right(self._waiters, self.value, key=lambda waiter: waiter.value)
+        count = bisect.bisect_right(self._waiters, self.value, key=_awaited)
         ready, self._waiters = self._waiters[:count], self._waiters[count:]
         return ready
 
@@ -296,6 +306,10 @@ def unreached(timeline: TimelineState, value: int, cause: BaseException) -> MLEr
     if isinstance(cause, _LeftBehindError):
         return _LeftBehindError(f"{what}: {cause}")
     return consequence(f"{what}: the work that was to signal it{timeline.culprit}", cause)
+
+
+def _awaited(waiter: Waiter) -> int:
+    return waiter.value
 
 
 def _value(signaller: tuple[int, int, Any]) -> int:
