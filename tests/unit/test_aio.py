@@ -184,14 +184,22 @@ def test_work_cancelled_before_it_began_never_touches_its_outputs(cpu: MLContext
 def test_destroying_the_context_fails_what_waits(run: Run) -> None:
     context = ml.create_context_sync(device_type="cpu")
     graph, execution = doubling(context), MLAwaitedExecution(context)
-    release = threading.Event()
+    release, begun = threading.Event(), threading.Event()
+
+    async def compute() -> None:
+        begun.set()  # the loop runs nothing else until the computation waits
+        with pytest.raises(ContextLostError, match="destroyed before this work ran"):
+            await execution.compute(graph, {"x": ONES})
+
+    async def destroy() -> None:
+        while not begun.is_set():
+            await pause()
+        threading.Thread(target=context.destroy).start()
 
     async def main() -> None:
         session_of(context).run_on_worker(release.wait)
         session_of(context).run_on_worker(lambda: None).on_done(release.set)
-        threading.Timer(0.01, context.destroy).start()
-        with pytest.raises(ContextLostError, match="destroyed before this work ran"):
-            await execution.compute(graph, {"x": ONES})
+        await together([compute, destroy])
         assert "destroy" in (await context.lost).message
         with pytest.raises(ContextLostError):
             await execution.compute(graph, {"x": ONES})
