@@ -1,7 +1,7 @@
 // Runs programs that webnn_py saved (MLProgram.save, MLGraph.compile_to) in the browser.
 //
 // One module over WebGPU, without dependencies. The format is spec/programs.md; types are in
-// webnn-program.d.ts. What is wrong with a file, a device or an argument is a ProgramError.
+// webnn-program.d.mts. What is wrong with a file, a device or an argument is a ProgramError.
 //
 //   const program = await Program.load(device, "digits.mlprogram");
 //   const { y } = await program.run({ image: new Float32Array(64) });
