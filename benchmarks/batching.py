@@ -14,7 +14,6 @@ the one before. Three ways to have it run many times are timed, each until the d
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -26,7 +25,17 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
+from benchmarks.report import (
+    Figures,
+    add_figure_options,
+    interleaved,
+    machine,
+    measured_or_read,
+    new_drawing,
+    ratio,
+    save_drawing,
+    show,
+)
 from webnn_py import MLContext, MLGraphBuilder, Timeline, ml
 
 HAND, ONE_EACH, BATCHED = "by hand", "one submit each", "batched"
@@ -168,11 +177,7 @@ def report(figures: Figures) -> None:
 
 def plot(figures: Figures, path: Path) -> None:
     """Draw kernels a second by n; what `path` ends in says in which format."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        sys.exit("the plot needs matplotlib: pip install 'webnn-py[bench]', then --from-json")
-    drawing = Figure(figsize=(7, 4), layout="constrained")
+    drawing = new_drawing(7, 4)
     axes = drawing.add_subplot()
     rows = figures["sizes"]
     for name, marker in ((BATCHED, "o"), (ONE_EACH, "s"), (HAND, "^")):
@@ -184,8 +189,7 @@ def plot(figures: Figures, path: Path) -> None:
     axes.set_title(f"x + 1, {figures['machine']['adapter']}")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path)
+    save_drawing(drawing, path)
 
 
 def main(arguments: list[str] | None = None) -> Figures:
@@ -194,22 +198,16 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.05, help="of each way in each round")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--plot", type=Path, help="draw them there (.svg, .png)")
-    parser.add_argument("--from-json", type=Path, help="read the figures, measure nothing")
+    add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
-    if options.from_json is not None:
-        figures: Figures = json.loads(options.from_json.read_text())
-    else:
+
+    def measured() -> Figures:
         with ml.create_context_sync(device_type="gpu") as context:
             sizes = [measure(context, n, options.rounds, options.seconds) for n in options.sizes]
             info = context.device.adapter.info
-        figures = {"machine": machine(info["device"]), "sizes": sizes}
-        write_json(options.json, figures)
-    report(figures)
-    if options.plot is not None:
-        plot(figures, options.plot)
-    return figures
+        return {"machine": machine(info["device"]), "sizes": sizes}
+
+    return measured_or_read(options, measured, report, plot)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +24,17 @@ import onnx
 
 from benchmarks.cpu_peers import ORT, Run, peers
 from benchmarks.models import ENCODER, LIGHT, model
-from benchmarks.report import Figures, interleaved, machine, ratio, show, write_json
+from benchmarks.report import (
+    Figures,
+    add_figure_options,
+    interleaved,
+    machine,
+    measured_or_read,
+    new_drawing,
+    ratio,
+    save_drawing,
+    show,
+)
 from webnn_py import MLGraphBuilder, MLOperand, ml
 from webnn_py.engines.profile import wait_for_threads
 from webnn_py.onnx import to_onnx
@@ -130,13 +138,9 @@ def report(figures: Figures) -> None:
 
 def plot(figures: Figures, path: Path) -> None:
     """Draw the ratios; what `path` ends in says in which format."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        sys.exit("the plot needs matplotlib: pip install 'webnn-py[bench]', then --from-json")
     rows: list[Mapping[str, Any]] = figures["rows"]
     names = [n for n in dict.fromkeys(n for row in rows for n in row["ratio"]) if n != ORT]
-    drawing = Figure(figsize=(8, 0.6 + 0.5 * len(rows)), layout="constrained")
+    drawing = new_drawing(8, 0.6 + 0.5 * len(rows))
     axes = drawing.add_subplot()
     height = 0.8 / max(len(names), 1)
     for number, name in enumerate(names):
@@ -149,8 +153,7 @@ def plot(figures: Figures, path: Path) -> None:
     axes.set_xlabel("time, as a multiple of ONNX Runtime's called directly (less is better)")
     axes.set_title(f"{figures['machine']['cores']} cores")
     axes.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=120)
+    save_drawing(drawing, path, dpi=120)
 
 
 def main(arguments: list[str] | None = None) -> Figures:
@@ -160,24 +163,18 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, help="of each run; else as many as each takes")
     parser.add_argument("--reference", action="store_true", help="the reference engine, too")
-    parser.add_argument("--json", type=Path, help="write the figures there")
-    parser.add_argument("--plot", type=Path, help="draw the ratios there (.svg, .png)")
-    parser.add_argument("--from-json", type=Path, help="read the figures, measure nothing")
+    add_figure_options(parser, "the ratios")
     options = parser.parse_args(arguments)
-    if options.from_json is not None:
-        figures: Figures = json.loads(options.from_json.read_text())
-    else:
+
+    def measured() -> Figures:
         notes = peers(options.reference)[1]
         rows = []
         for name in options.cases:
             rows.append(measure(name, options.rounds, options.threads, options.reference))
             print(name, {k: round(v, 3) for k, v in rows[-1]["ratio"].items()}, flush=True)
-        figures = {"machine": machine(), "threads": options.threads, "notes": notes, "rows": rows}
-        write_json(options.json, figures)
-    report(figures)
-    if options.plot is not None:
-        plot(figures, options.plot)
-    return figures
+        return {"machine": machine(), "threads": options.threads, "notes": notes, "rows": rows}
+
+    return measured_or_read(options, measured, report, plot)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -82,3 +84,43 @@ def write_json(path: Path | None, figures: Figures) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def add_figure_options(parser: argparse.ArgumentParser, drawn: str) -> None:
+    """Options for what becomes of the figures; `drawn` says what a plot shows of them."""
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--plot", type=Path, help=f"draw {drawn} there (.svg, .png)")
+    parser.add_argument("--from-json", type=Path, help="read the figures, measure nothing")
+
+
+def measured_or_read(
+    options: argparse.Namespace,
+    measure: Callable[[], Figures],
+    report: Callable[[Figures], None],
+    plot: Callable[[Figures, Path], None],
+) -> Figures:
+    """Figures as `add_figure_options` asks for them: measured or read, printed, written, drawn."""
+    if options.from_json is not None:
+        figures: Figures = json.loads(options.from_json.read_text())
+    else:
+        figures = measure()
+        write_json(options.json, figures)
+    report(figures)
+    if options.plot is not None:
+        plot(figures, options.plot)
+    return figures
+
+
+def new_drawing(width: float, height: float) -> Any:
+    """A figure of matplotlib's, sizes in inches; the program ends where that is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        sys.exit("the plot needs matplotlib: pip install 'webnn-py[bench]', then --from-json")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_drawing(drawing: Any, path: Path, **options: Any) -> None:
+    """Write a figure; what `path` ends in says in which format."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, **options)
