@@ -319,10 +319,13 @@ class _TileWriter:
         return f"run{i}_{j} = fma({left[:-1]}{pair}, {right}, run{i}_{j});"
 
     def _add_run(self) -> list[str]:
-        """Adds the sums of halves to C and begins them anew."""
-        pairs = list(zip(self._block(), self._block("run"), strict=True))
-        added = [f"{total} += {self.problem.total4}({run});" for total, run in pairs]
-        return [*added, *(f"{run} = {self.problem.vec4}();" for _, run in pairs)]
+        """Adds the sums of halves to C."""
+        pairs = zip(self._block(), self._block("run"), strict=True)
+        return [f"{total} += {self.problem.total4}({run});" for total, run in pairs]
+
+    def _begin_run(self) -> list[str]:
+        """Begins the sums of halves anew."""
+        return [f"{run} = {self.problem.vec4}();" for run in self._block("run")]
 
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
@@ -335,9 +338,14 @@ class _TileWriter:
         lines += self.multiply()
         every = self.steps_of_run * depth
         if every == depth:
-            lines += self._add_run()
+            lines += [*self._add_run(), *self._begin_run()]
         elif every and k > every - depth:
-            lines += [f"if (k0 % {every}u == {every - depth}u) {{", *self._add_run(), "}"]
+            lines += [
+                f"if (k0 % {every}u == {every - depth}u) {{",
+                *self._add_run(),
+                *self._begin_run(),
+                "}",
+            ]
         lines += ["workgroupBarrier();", "}"]
         if every and -(-k // depth) * depth % every:
             lines += self._add_run()
