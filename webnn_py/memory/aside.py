@@ -9,11 +9,11 @@ import tempfile
 import numpy as np
 
 from webnn_py.ir import Array
+from webnn_py.memory.arrays import ALIGNMENT
 from webnn_py.memory.host import plain_copy
 
 LARGE = 1 << 20
 """Bytes of a constant from which on it is kept so."""
-ALIGNMENT = 64
 
 
 class Aside:
