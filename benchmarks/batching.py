@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.report import (
     Figures,
+    Tables,
     add_figure_options,
     interleaved,
     machine,
@@ -34,7 +35,6 @@ from benchmarks.report import (
     new_drawing,
     ratio,
     save_drawing,
-    show,
 )
 from webnn_py import MLContext, MLGraphBuilder, Timeline, ml
 
@@ -167,12 +167,12 @@ def measure(context: MLContext, n: int, rounds: int, seconds: float) -> Figures:
     }
 
 
-def report(figures: Figures) -> None:
-    """Print the table."""
+def tables(figures: Figures) -> Tables:
+    """Kernels a second by way."""
     rows = figures["sizes"]
     columns = [name for name in rows[0] if name != "count"]
     title = f"x + 1 on n floats, kernels a second, on {figures['machine']['adapter']}"
-    show(title, columns, [[row[name] for name in columns] for row in rows])
+    return [(title, columns, [[row[name] for name in columns] for row in rows])], []
 
 
 def plot(figures: Figures, path: Path) -> None:
@@ -207,7 +207,7 @@ def main(arguments: list[str] | None = None) -> Figures:
             info = context.device.adapter.info
         return {"machine": machine(info["device"]), "sizes": sizes}
 
-    return measured_or_read(options, measured, report, plot)
+    return measured_or_read(options, measured, tables, plot)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""Models on a GPU: awaited, recorded, in float16, built; ONNX Runtime's WebGPU beside them.
+"""Models on a GPU: awaited, recorded, in float16; ONNX Runtime's WebGPU and PyTorch beside them.
 
-    python -m benchmarks gpu [--models squeezenet resnet50] [--runs 30] [--json FILE]
+    python -m benchmarks gpu [--models squeezenet resnet50] [--runs 30] [--json FILE] [--plot FILE]
+    python -m benchmarks gpu --from-json FILE --markdown FILE --plot FILE
 
 Milliseconds, medians, interleaved. `await` uploads, runs and reads back; `GPU` is one dispatch of
 many in a recording, by timestamps. `build` is from the model to the first result, in a process
 where the device is there already. ONNX Runtime is measured where the package onnxruntime-webgpu
-is installed in the place of onnxruntime.
+is installed in the place of onnxruntime; PyTorch where it has a CUDA device: as a CUDA graph that
+is replayed, without tf32. Results are compared with what peers compute, by the largest.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import functools
 import statistics
 import time
@@ -23,87 +26,97 @@ import numpy as np
 import onnx
 
 import webnn_py.onnx
+from benchmarks.cases import CASES, OPERATORS, built
+from benchmarks.gpu_peers import (
+    Array,
+    Arrays,
+    CudaGraph,
+    load_onnxruntime,
+    missing_onnxruntime,
+    missing_torch,
+)
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
-from benchmarks.models import ENCODER, LIGHT, inputs_of, model
-from benchmarks.report import Figures, interleaved, machine, show, write_json
+from benchmarks.models import ENCODER, LIGHT, half, inputs_of
+from benchmarks.report import (
+    Figures,
+    Tables,
+    add_figure_options,
+    draw_bars,
+    interleaved,
+    machine,
+    measured_or_read,
+    new_drawing,
+    save_drawing,
+)
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, ml
 
-PROVIDER = "WebGpuExecutionProvider"
-RECORDED = 20
+MOST_RECORDED = 20
 """Dispatches in a recording."""
-Arrays = dict[str, np.ndarray[Any, Any]]
-
-
-def rival(given: onnx.ModelProto) -> Callable[[Arrays], Any] | None:
-    """ONNX Runtime's session on the GPU; None where it has none."""
-    try:
-        import onnxruntime
-    except ImportError:
-        return None
-    if PROVIDER not in onnxruntime.get_available_providers():
-        return None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        given.SerializeToString(), options, providers=[PROVIDER, "CPUExecutionProvider"]
+SECONDS = 0.1
+"""Of GPU time in a recording, about; but at least one dispatch."""
+ROUNDS = 5
+"""Of recordings."""
+PRODUCT, SIDE = "matmul 4096", 4096
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
+    PRODUCT: lambda: built(
+        lambda b: b.matmul(*(b.input(name, "float32", [SIDE, SIDE]) for name in "xy"))
     )
-    return lambda inputs: session.run(None, inputs)
+}
+COLUMNS = {
+    "ORT await": "ort",
+    "await": "await",
+    "GPU": "gpu",
+    "CUDA graph": "cuda",
+    "await f16": "await16",
+    "GPU f16": "gpu16",
+    "CUDA f16": "cuda16",
+    "ORT build": "build_ort",
+    "build": "build",
+    "apart": "difference",
+}
+"""Titles, and keys of the rows' figures."""
 
 
-def recorded(context: MLContext, graph: MLGraph, inputs: Arrays) -> float:
-    """Seconds of GPU time that one dispatch takes among many."""
-    device = context.device
-    given, made = {}, {}
-    for name, descriptor in graph.inputs.items():
-        given[name] = context.create_tensor_sync(descriptor, writable=True)
-        context.write_tensor(given[name], inputs[name])
-    for name, descriptor in graph.outputs.items():
-        made[name] = context.create_tensor_sync(descriptor)
-    queries = device.create_query_set(type="timestamp", count=2)
-    times = []
-    for _ in range(5):
+class Recorded:
+    """A graph that is recorded again and again, with tensors of its own."""
+
+    def __init__(self, context: MLContext, graph: MLGraph, inputs: Arrays) -> None:
+        self._context, self._graph = context, graph
+        self._given, self._made = {}, {}
+        for name, descriptor in graph.inputs.items():
+            self._given[name] = context.create_tensor_sync(descriptor, writable=True)
+            context.write_tensor(self._given[name], inputs[name])
+        for name, descriptor in graph.outputs.items():
+            self._made[name] = context.create_tensor_sync(descriptor)
+        self._queries = context.device.create_query_set(type="timestamp", count=2)
+
+    def seconds(self, count: int) -> float:
+        """GPU time that one dispatch of `count` in a recording takes."""
+        device = self._context.device
         commands = device.create_command_encoder()
-        recorder = MLCommandEncoder(context, encoder=commands)
-        stamp(commands, queries, 0)
-        for _ in range(RECORDED):
-            recorder.dispatch(graph, given, made)
-        stamp(commands, queries, 1)
-        times.append(stamped_seconds(device, commands, queries) / RECORDED)
-    return statistics.median(times[1:])
+        recorder = MLCommandEncoder(self._context, encoder=commands)
+        stamp(commands, self._queries, 0)
+        for _ in range(count):
+            recorder.dispatch(self._graph, self._given, self._made)
+        stamp(commands, self._queries, 1)
+        return stamped_seconds(device, commands, self._queries) / count
 
 
-def measure(context: MLContext, name: str, runs: int) -> Figures:
-    """One row."""
-    found = model(name)
-    inputs = inputs_of(found)
-    execution = MLAwaitedExecution(context)
-    loop = asyncio.new_event_loop()
+def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
+    """Milliseconds of GPU time by case."""
 
-    def awaited(graph: MLGraph, given: Arrays) -> Any:
-        return loop.run_until_complete(execution.compute(graph, given))
+    def turn(case: Recorded | CudaGraph) -> float:
+        once = case.seconds(1)  # which also wakes the device
+        return case.seconds(max(1, min(MOST_RECORDED, int(SECONDS / max(once, 1e-6)))))
 
-    begin = time.perf_counter()
-    graph = webnn_py.onnx.load(found, context)
-    awaited(graph, inputs)
-    figures: Figures = {"build": (time.perf_counter() - begin) * 1e3}
-    begin = time.perf_counter()
-    session = rival(found)
-    if session is not None:
-        expected = session(inputs)
-        figures["build_ort"] = (time.perf_counter() - begin) * 1e3
-        got = list(awaited(graph, inputs).values())
-        scale = float(np.abs(expected[0]).max())
-        figures["difference"] = float(np.abs(got[0] - expected[0]).max()) / scale
+    for case in cases.values():
+        case.seconds(1)
+    taken = interleaved({key: functools.partial(turn, case) for key, case in cases.items()}, ROUNDS)
+    return {key: statistics.median(seconds) * 1e3 for key, seconds in taken.items()}
 
-    half = model(name, "float16")
-    half_graph = webnn_py.onnx.load(half, context)
-    half_inputs = inputs_of(half)
-    cases: dict[str, Callable[[], Any]] = {
-        "await": lambda: awaited(graph, inputs),
-        "await16": lambda: awaited(half_graph, half_inputs),
-    }
-    if session is not None:
-        cases["ort"] = lambda: session(inputs)
+
+def awaited_times(cases: dict[str, Callable[[], Any]], runs: int) -> Figures:
+    """Milliseconds by case."""
 
     def timed(case: Callable[[], Any]) -> float:
         begin = time.perf_counter()
@@ -113,40 +126,136 @@ def measure(context: MLContext, name: str, runs: int) -> Figures:
     for case in cases.values():
         case()
     taken = interleaved({key: functools.partial(timed, case) for key, case in cases.items()}, runs)
-    figures |= {key: statistics.median(values) for key, values in taken.items()}
-    figures["gpu"] = recorded(context, graph, inputs) * 1e3
-    figures["gpu16"] = recorded(context, half_graph, half_inputs) * 1e3
-    loop.close()
-    return figures
+    return {key: statistics.median(times) for key, times in taken.items()}
 
 
-COLUMNS = {
-    "ORT await": "ort",
-    "await": "await",
-    "GPU": "gpu",
-    "await f16": "await16",
-    "GPU f16": "gpu16",
-    "ORT build": "build_ort",
-    "build": "build",
-    "difference": "difference",
-}
+def apart(got: Array, expected: Array) -> float:
+    """The largest difference, as a part of the largest value."""
+    difference = np.abs(got.astype(np.float64) - expected).max()
+    return float(difference / np.abs(expected).max())
 
 
-def main() -> None:
+class Row:
+    """The measuring of one model; `figures` has what is known so far."""
+
+    def __init__(self, context: MLContext, name: str, runs: int) -> None:
+        self.figures: Figures = {"model": name, "failed": {}}
+        self._context, self._runs = context, runs
+        self._models = {"": MODELS[name]()}
+        self._models["16"] = half(copy.deepcopy(self._models[""]))
+        self._inputs = {kind: inputs_of(model) for kind, model in self._models.items()}
+
+    def measure(self, onnxruntime: bool, torch: bool) -> None:
+        """Everything, with these peers."""
+        execution, loop = MLAwaitedExecution(self._context), asyncio.new_event_loop()
+
+        def awaited(graph: MLGraph, inputs: Arrays) -> Array:
+            results = loop.run_until_complete(execution.compute(graph, inputs))
+            return next(iter(results.values()))
+
+        recordings: dict[str, Recorded | CudaGraph] = {}
+        awaits: dict[str, Callable[[], Array]] = {}
+        for kind, model in self._models.items():
+            inputs, begin = self._inputs[kind], time.perf_counter()
+            graph = webnn_py.onnx.load(model, self._context)
+            got = awaited(graph, inputs)
+            self.figures[f"build{kind}"] = (time.perf_counter() - begin) * 1e3
+            awaits[f"await{kind}"] = functools.partial(awaited, graph, inputs)
+            recordings[f"gpu{kind}"] = Recorded(self._context, graph, inputs)
+            if onnxruntime and not kind and (session := self._onnxruntime(got)):
+                awaits["ort"] = session
+            if torch and (replayed := self._torch(kind, got)):
+                recordings[f"cuda{kind}"] = replayed
+        self.figures |= recorded_times(recordings)
+        self.figures |= awaited_times(awaits, self._runs)
+        loop.close()
+
+    def _onnxruntime(self, got: Array) -> Callable[[], Array] | None:
+        begin = time.perf_counter()
+        try:
+            session = load_onnxruntime(self._models[""], self._inputs[""])
+            self.figures["difference"] = apart(got, session())
+        except Exception as error:  # whatever it raises
+            self._fails("ort", error)
+            return None
+        self.figures["build_ort"] = (time.perf_counter() - begin) * 1e3
+        return session
+
+    def _torch(self, kind: str, got: Array) -> CudaGraph | None:
+        try:
+            replayed = CudaGraph(self._models[kind], self._inputs[kind])
+            self.figures.setdefault(f"difference{kind}", apart(got, replayed.result()))
+        except Exception as error:  # whatever it raises
+            self._fails(f"cuda{kind}", error)
+            return None
+        return replayed
+
+    def _fails(self, peer: str, error: Exception) -> None:
+        self.figures["failed"][peer] = f"{type(error).__name__}: {error}"[:200]
+
+
+def tables(figures: Figures) -> Tables:
+    """Milliseconds by model, and TFLOP/s of the product."""
+    rows = figures["rows"]
+    lines = [[row["model"], *(row.get(key) for key in COLUMNS.values())] for row in rows]
+    title = f"milliseconds, {figures['machine']['adapter']}"
+    notes = list(figures["notes"])
+    for row in rows:
+        notes += [f"{row['model']}, {peer}: {why}" for peer, why in row["failed"].items()]
+        if row["model"] == PRODUCT:
+            rates = {
+                name: 2 * SIDE**3 / row[key] / 1e9
+                for name, key in COLUMNS.items()
+                if key.startswith(("gpu", "cuda")) and key in row
+            }
+            told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
+            notes.append(f"{PRODUCT}, TFLOP/s: {told}")
+    return [(title, ["model", *COLUMNS], lines)], notes
+
+
+def plot(figures: Figures, path: Path) -> None:
+    """Draw what is awaited, and GPU time; what `path` ends in says in which format."""
+    rows = figures["rows"]
+    drawing = new_drawing(11, 1 + 0.6 * len(rows))
+    panels = {
+        "awaited: upload, run, readback": ("ort", "await", "await16"),
+        "GPU time": ("cuda", "gpu", "cuda16", "gpu16"),
+    }
+    names = {key: name for name, key in COLUMNS.items()}
+    for axes, (title, keys) in zip(drawing.subplots(1, 2), panels.items(), strict=True):
+        series = {names[key]: [row.get(key) for row in rows] for key in keys}
+        draw_bars(axes, [row["model"] for row in rows], series)
+        axes.set_xlabel("milliseconds (less is better)")
+        axes.set_title(title)
+    drawing.suptitle(figures["machine"]["adapter"])
+    save_drawing(drawing, path, dpi=120)
+
+
+def main(arguments: list[str] | None = None) -> Figures:
+    """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", nargs="*", default=[*LIGHT, ENCODER])
+    default = [*LIGHT, ENCODER, PRODUCT]
+    parser.add_argument("--models", nargs="+", default=default, metavar="MODEL", choices=MODELS)
+    parser.add_argument("--operators", action="store_true", help="single operators, too")
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    device = open_device()
-    rows: dict[str, Figures] = {}
-    with ml.create_context_sync(device) as context:
-        for name in options.models:
-            rows[name] = measure(context, name, options.runs)
-            print(name, {key: round(value, 3) for key, value in rows[name].items()}, flush=True)
-    lines = [[name, *(row.get(key) for key in COLUMNS.values())] for name, row in rows.items()]
-    show(f"milliseconds, {device.adapter.info['device']}", ["model", *COLUMNS], lines)
-    write_json(options.json, machine(device.adapter.info["device"]) | {"rows": rows})
+    add_figure_options(parser, "them")
+    options = parser.parse_args(arguments)
+
+    def measured() -> Figures:
+        missing = [missing_onnxruntime(), missing_torch()]
+        device = open_device()
+        rows = []
+        with ml.create_context_sync(device) as context:
+            for name in [*(OPERATORS if options.operators else ()), *options.models]:
+                row = Row(context, name, options.runs)
+                row.measure(*(why is None for why in missing))
+                rows.append(row.figures)
+                known = {k: round(v, 3) for k, v in row.figures.items() if isinstance(v, float)}
+                print(name, known, flush=True)
+        notes = [why for why in missing if why]
+        return {"machine": machine(device.adapter.info["device"]), "notes": notes, "rows": rows}
+
+    return measured_or_read(options, measured, tables, plot)
 
 
 if __name__ == "__main__":

@@ -45,18 +45,21 @@ def light(name: str) -> onnx.ModelProto:
     graph = found.graph
     shapes = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
     filled = [node for node in graph.node if node.op_type == "ConstantOfShape"]
-    statistics = {
-        node.input[place]: place
+    # Scales and variances are near one, and weights such that float16 holds what all layers make.
+    multiplied = {name for node in graph.node if node.op_type == "Mul" for name in node.input}
+    near_one = {
+        node.input[place]
         for node in graph.node
-        if node.op_type == "BatchNormalization"
-        for place in (1, 4)
+        for place in {"BatchNormalization": (1, 4), "Unsqueeze": (0,)}.get(node.op_type, ())
+        if node.op_type != "Unsqueeze" or node.output[0] in multiplied
     }
     rng = np.random.default_rng(0)
     known = {node.output[0] for node in filled} | set(shapes)
     for node in filled:
         shape = tuple(shapes.pop(node.input[0]).tolist())
-        array = rng.normal(0, math.sqrt(2 / max(math.prod(shape[1:]), 1)), shape)
-        if node.output[0] in statistics:  # scales and variances
+        spread = math.sqrt(1.4 / math.prod(shape[1:])) if len(shape) > 1 else 0.1
+        array = rng.normal(0, spread, shape)
+        if node.output[0] in near_one:
             array = 1 + 0.1 * np.abs(array)
         shapes[node.output[0]] = array.astype(np.float32)
     kept = [node for node in graph.node if node.op_type != "ConstantOfShape"]

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 K = TypeVar("K")
 T = TypeVar("T")
 Figures = dict[str, Any]
+Tables = tuple[list[tuple[str, list[str], list[list[object]]]], list[str]]
+"""Tables, each with its title and its columns, and notes below them."""
 
 
 def interleaved(cases: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
@@ -65,10 +67,10 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -
         return
     table = Table(title=title, title_justify="left")
     for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left")
+        table.add_column(name, justify="right" if i else "left", no_wrap=not i)
     for row in texts:
         table.add_row(*row)
-    Console(width=100).print(table)
+    Console(width=120).print(table)
 
 
 def _text(value: object) -> str:
@@ -86,9 +88,23 @@ def write_json(path: Path | None, figures: Figures) -> None:
         path.write_text(json.dumps(figures, indent=2) + "\n")
 
 
+def markdown(tables: Tables) -> str:
+    """Tables and notes as Markdown."""
+    parts = []
+    for title, columns, rows in tables[0]:
+        lines = [
+            columns,
+            ["---"] * len(columns),
+            *([_text(value) for value in row] for row in rows),
+        ]
+        parts.append("\n".join([f"{title}:", "", *(f"| {' | '.join(line)} |" for line in lines)]))
+    return "\n\n".join([*parts, *tables[1]]) + "\n"
+
+
 def add_figure_options(parser: argparse.ArgumentParser, drawn: str) -> None:
     """Options for what becomes of the figures; `drawn` says what a plot shows of them."""
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--markdown", type=Path, help="write the tables there")
     parser.add_argument("--plot", type=Path, help=f"draw {drawn} there (.svg, .png)")
     parser.add_argument("--from-json", type=Path, help="read the figures, measure nothing")
 
@@ -96,7 +112,7 @@ def add_figure_options(parser: argparse.ArgumentParser, drawn: str) -> None:
 def measured_or_read(
     options: argparse.Namespace,
     measure: Callable[[], Figures],
-    report: Callable[[Figures], None],
+    tables: Callable[[Figures], Tables],
     plot: Callable[[Figures, Path], None],
 ) -> Figures:
     """Figures as `add_figure_options` asks for them: measured or read, printed, written, drawn."""
@@ -105,7 +121,14 @@ def measured_or_read(
     else:
         figures = measure()
         write_json(options.json, figures)
-    report(figures)
+    found = tables(figures)
+    for title, columns, rows in found[0]:
+        show(title, columns, rows)
+    for note in found[1]:
+        print(note)
+    if options.markdown is not None:
+        options.markdown.parent.mkdir(parents=True, exist_ok=True)
+        options.markdown.write_text(markdown(found))
     if options.plot is not None:
         plot(figures, options.plot)
     return figures
@@ -118,6 +141,22 @@ def new_drawing(width: float, height: float) -> Any:
     except ImportError:
         sys.exit("the plot needs matplotlib: pip install 'webnn-py[bench]', then --from-json")
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_bars(
+    axes: Any, cases: Sequence[str], series: Mapping[str, Sequence[float | None]]
+) -> None:
+    """Horizontal bars by case, one of each series that has values, on a logarithmic axis."""
+    drawn = {name: values for name, values in series.items() if any(values)}
+    height = 0.8 / max(len(drawn), 1)
+    for number, (name, values) in enumerate(drawn.items()):
+        places = [place + (number + 0.5) * height - 0.4 for place in range(len(cases))]
+        axes.barh(places, [value or 0 for value in values], height, label=name)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(cases)), cases)
+    axes.invert_yaxis()
+    if drawn:
+        axes.legend()
 
 
 def save_drawing(drawing: Any, path: Path, **options: Any) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cpu import CASES
+from benchmarks.cases import CASES
 from benchmarks.cpu_peers import ORT, Load, Run, installed, load_onnxruntime, ours
 from benchmarks.report import Figures, interleaved, machine, show, write_json
 from webnn_py.engines.profile import wait_for_threads

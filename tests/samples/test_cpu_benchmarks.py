@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("onnxruntime")
-from benchmarks import cpu, cpu_peers
+from benchmarks import cases, cpu, cpu_peers
 
 
 def test_it_writes_what_it_can_read(
@@ -30,5 +30,5 @@ def test_it_writes_what_it_can_read(
 
 
 def test_all_cases_are_models() -> None:
-    for name in cpu.OPERATORS:
-        assert cpu.CASES[name]().graph.node
+    for name in cases.OPERATORS:
+        assert cases.CASES[name]().graph.node

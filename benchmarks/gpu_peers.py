@@ -1,0 +1,92 @@
+"""Who runs the same ONNX models on a GPU: ONNX Runtime's WebGPU, and PyTorch as a CUDA graph."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Run = Callable[[], Array]
+"""Uploads, runs, reads back: the first output."""
+
+PROVIDER = "WebGpuExecutionProvider"
+
+
+def missing_onnxruntime() -> str | None:
+    """Why ONNX Runtime's WebGPU cannot be measured; None where it can."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return "ONNX Runtime is not installed: left out"
+    if PROVIDER in onnxruntime.get_available_providers():
+        return None
+    return "ONNX Runtime is there without WebGPU (onnxruntime-webgpu has it): left out"
+
+
+def missing_torch() -> str | None:
+    """Why PyTorch cannot be measured; None where it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed: left out"
+    import torch
+
+    return None if torch.cuda.is_available() else "PyTorch has no CUDA device here: left out"
+
+
+def load_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> Run:
+    """A session on the GPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=[PROVIDER, "CPUExecutionProvider"]
+    )
+    return lambda: np.asarray(session.run(None, inputs)[0])
+
+
+class CudaGraph:
+    """A model by PyTorch, captured once and replayed; products of float32 are computed as such.
+
+    cuDNN chooses its convolutions by measuring them.
+    """
+
+    def __init__(self, model: onnx.ModelProto, inputs: Arrays) -> None:
+        import torch
+
+        from benchmarks.torch_model import TorchModel
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        self._torch = torch
+        self._inputs = {name: torch.from_numpy(a).cuda() for name, a in inputs.items()}
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode():
+            compute: Callable[[dict[str, Any]], Any] = TorchModel(model, "cuda")
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                for _ in range(3):
+                    compute(self._inputs)
+            torch.cuda.current_stream().wait_stream(aside)
+            with torch.cuda.graph(self._graph):
+                self._output = compute(self._inputs)
+
+    def result(self) -> Array:
+        """The output of a replay."""
+        self._graph.replay()
+        return np.asarray(self._output.cpu().numpy())
+
+    def seconds(self, count: int) -> float:
+        """GPU time that one replay of `count` in a row takes."""
+        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(count):
+            self._graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e-3 / count

@@ -1,0 +1,84 @@
+"""The benchmark of models on a GPU still runs, and its peers compute the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+pytest.importorskip("onnx")
+from benchmarks import gpu, gpu_peers
+from benchmarks.cases import OPERATORS
+from benchmarks.models import ENCODER, LIGHT, inputs_of, model
+from webnn_py import MLExecution, ml
+from webnn_py import onnx as webnn_onnx
+
+CASE = "relu, 4 floats"
+
+
+def test_it_writes_what_it_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    monkeypatch.setattr(gpu, "missing_torch", lambda: "no PyTorch today")
+    path, written = tmp_path / "gpu.json", tmp_path / "gpu.md"
+    figures = gpu.main(["--models", CASE, "--runs", "1", "--json", str(path)])
+    (row,) = figures["rows"]
+    assert not row["failed"]
+    assert {"await", "await16", "gpu", "gpu16", "build"} <= set(row)
+    printed = capsys.readouterr().out
+    assert gpu.main(["--from-json", str(path), "--markdown", str(written)]) == figures
+    assert json.loads(path.read_text()) == figures
+    assert capsys.readouterr().out in printed
+    text = written.read_text()
+    assert f"| {CASE} | –" in text
+    assert text.endswith("no PyTorch today\n")
+
+
+def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(given: onnx.ModelProto, inputs: gpu.Arrays) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(gpu, "CudaGraph", fails)
+    with ml.create_context_sync(gpu.open_device()) as context:
+        row = gpu.Row(context, CASE, 1)
+        row.measure(onnxruntime=False, torch=True)
+    assert row.figures["failed"] == {
+        "cuda": "RuntimeError: out of order",
+        "cuda16": "RuntimeError: out of order",
+    }
+    figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row.figures]}
+    assert f"{CASE}, cuda: RuntimeError: out of order" in gpu.tables(figures)[1]
+
+
+def test_the_product_tells_its_rate() -> None:
+    row = {"model": gpu.PRODUCT, "failed": {}, "gpu": 2.0, "cuda16": 1.0}
+    figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row]}
+    assert gpu.tables(figures)[1] == ["matmul 4096, TFLOP/s: GPU 68.7, CUDA f16 137.4"]
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "inception_v1", ENCODER])
+def test_models_by_pytorch(name: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is only measured against")
+    from benchmarks.torch_model import TorchModel
+
+    found = model(name)
+    inputs = inputs_of(found)
+    with torch.inference_mode():
+        got = TorchModel(found)({key: torch.from_numpy(a) for key, a in inputs.items()}).numpy()
+    with ml.create_context_sync() as context:
+        expected = MLExecution(context).compute(webnn_onnx.load(found, context), inputs)
+    (wanted,) = expected.values()
+    assert gpu.apart(got, np.asarray(wanted)) < 1e-4
+
+
+def test_pytorch_has_every_operator_that_is_measured() -> None:
+    """Its functions are read without importing it."""
+    source = Path(gpu_peers.__file__).with_name("torch_model.py").read_text()
+    large = {"bvlc_alexnet", "vgg19"}  # slow to fill, and of the same operators as others
+    for name in {*LIGHT, ENCODER, *OPERATORS} - large:
+        for node in gpu.MODELS[name]().graph.node:
+            assert f'    "{node.op_type}": ' in source
