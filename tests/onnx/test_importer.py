@@ -82,6 +82,39 @@ def test_all_that_cannot_be_mapped_is_in_one_message(cpu: MLContext) -> None:
     assert "after" not in text
 
 
+def test_what_cannot_be_mapped_is_found_behind_what_cannot(cpu: MLContext) -> None:
+    odd = helper.make_graph([node("Inner", ["a"], ["b"], name="inner")], "odd", [], [])
+    odd.output.append(onnx.ValueInfoProto(name="b"))
+    nodes = [
+        node("Outer", ["x"], ["a"], name="outer"),
+        node("NonZero", ["a"], ["i"], name="contents"),
+        node("If", ["a"], ["f"], name="choice", then_branch=odd, else_branch=odd),
+        # of the shape alone, which is not known here, but may be once `Outer` is:
+        node("Shape", ["a"], ["s"]),
+        node("ConstantOfShape", ["s"], ["z"]),
+        node("NonZero", ["z"], ["j"], name="sizes"),
+    ]
+    with pytest.raises(NotSupportedError) as caught:
+        load(model(nodes, {"x": [2]}, ["i", "f", "j"]), cpu)
+    lines = [line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]]
+    assert lines == ["Outer [outer]", "NonZero [contents]", "Inner [choice/inner]"]
+
+
+@pytest.mark.parametrize("shapes", [3, ["x"], "x"])
+def test_input_shapes_that_are_no_mapping(cpu: MLContext, shapes: Any) -> None:
+    made = model([node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
+    with pytest.raises(ValidationError, match="input_shapes: got .*expected a mapping by name"):
+        load(made, cpu, shapes)
+
+
+def test_arguments_of_add_to_that_are_something_else(cpu: MLContext) -> None:
+    made = model([node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
+    with pytest.raises(ValidationError, match="builder: got MLContext, expected an MLGraphBuilder"):
+        add_to(cpu, made)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="inputs: got list, expected a mapping by name"):
+        add_to(MLGraphBuilder(cpu), made, ["x"])  # type: ignore[arg-type]
+
+
 def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLContext) -> None:
     def value(name: str) -> Any:
         return onnx.ValueInfoProto(name=name)

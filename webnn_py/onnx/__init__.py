@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from webnn_py.api.builder import MLGraphBuilder
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
-from webnn_py.core.errors import NotSupportedError
+from webnn_py.core import convert
+from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.messages import type_name
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = 
     Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
     """
     importing = _importer()
-    builder, found = importing.imported(ctx, importing.Model(path_or_model), input_shapes or {})
+    shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
+    builder, found = importing.imported(ctx, importing.Model(path_or_model), shapes)
     graph: MLGraph = builder.build_sync(importing.outputs(builder, found))
     return graph
 
@@ -68,12 +71,18 @@ def add_to(
         The model's outputs by name.
 
     Raises:
-        MLError: As `load`; a ValidationError for an operand or array of another data type.
+        MLError: As `load`; a ValidationError for an operand or array of another data type, or
+            where `builder` is none.
 
     Source: webnn_py.
     """
     importing = _importer()
-    found = importing.Importer(builder, importing.Model(model)).run(inputs)
+    if not isinstance(builder, MLGraphBuilder):
+        raise ValidationError(
+            f"onnx: builder: got {type_name(builder)}, expected an MLGraphBuilder"
+        )
+    given = {} if inputs is None else convert.mapping(inputs, "onnx: inputs")
+    found = importing.Importer(builder, importing.Model(model)).run(given)
     return {name: tensor.operand for name, tensor in found.items()}
 
 

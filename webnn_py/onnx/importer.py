@@ -38,6 +38,8 @@ MAX_NODES = 200_000
 Scope = MutableMapping[str, Any]
 FAILED = object()
 """In a scope: the result of a node that cannot be mapped."""
+FAILED_SIZES = object()
+"""The same, of arithmetic on the shapes of such: what would be known at import."""
 
 
 class Importer:
@@ -100,7 +102,7 @@ class Importer:
             if isinstance(found, Tensor):
                 outputs[value.name] = found
                 self._check_output(value.name, found)
-            elif found is not FAILED:
+            elif not _is_failed(found):
                 self._failures.append(("output", value.name, "it is no tensor"))
         self._raise_failures()
         return outputs
@@ -185,10 +187,8 @@ class Importer:
             name = f"{outer}/{node.name}" if node.name else outer
         self.emitter.label = name
         try:
-            if any(one is FAILED for one in inputs):
-                if not self._is_known(node, opsets):
-                    self._fail(node, reason_of(operator_of(node)))
-                return lost
+            if any(map(_is_failed, inputs)):
+                return self._behind_failures(node, inputs, scope, opsets)
             results = self._import(node, inputs, scope, opsets)
             wanted = [i for i, output in enumerate(node.output) if output]
             if wanted and (wanted[-1] >= len(results) or results[wanted[-1]] is None):
@@ -218,6 +218,22 @@ class Importer:
             self.emitter.label = outer
         return lost
 
+    def _behind_failures(
+        self, node: Any, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
+    ) -> Sequence[Any]:
+        """What cannot be mapped either, whatever the inputs were, in the bodies of a node, too."""
+        of_sizes_alone = _is_standard(node) and (
+            node.op_type in ("Shape", "Size")
+            or (node.op_type in folding.FOLDED and all(map(_may_be_known, inputs)))
+        )
+        if not of_sizes_alone and not self._is_known(node, opsets):
+            self._fail(node, reason_of(operator_of(node)))
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                given = [FAILED] * len(attribute.g.input)
+                self.subgraph(attribute.g, scope, opsets, given)
+        return [FAILED_SIZES if of_sizes_alone else FAILED] * len(node.output)
+
     def _fail(self, node: Any, reason: str) -> None:
         if self._may_narrow:  # who may, has no builder to give them to
             reason = reason.replace("give dimensions=", "give input_shapes=")
@@ -235,10 +251,10 @@ class Importer:
         raise NotSupportedError("onnx: the model cannot be mapped:\n  " + "\n  ".join(text))
 
     def _is_known(self, node: Any, opsets: Mapping[str, int]) -> bool:
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if not domain and node.op_type in {*control.CONTROL, *folding.FOLDED, "Constant"}:
+        if _is_standard(node) and node.op_type in {*control.CONTROL, "Constant"}:
             return True
         schema = bodies.schema_of(node, opsets)
+        domain = "" if _is_standard(node) else node.domain
         version = schema.since_version if schema else opsets.get(domain, 1)
         return bool(handler_of(domain, node.op_type, version) or bodies.has_body(schema))
 
@@ -278,7 +294,7 @@ class Importer:
         before = len(self._failures)
         self.nodes(nodes, inner, own)
         results = [inner.get(name) for name in body.output]
-        if len(self._failures) > before and any(r is FAILED for r in results):
+        if len(self._failures) > before and any(map(_is_failed, results)):
             return [FAILED if r is None else r for r in results]
         return results
 
@@ -359,6 +375,21 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
             f" {element_name(elem)}"
         )
     return made
+
+
+def _is_failed(found: Any) -> bool:
+    return found is FAILED or found is FAILED_SIZES
+
+
+def _may_be_known(found: Any) -> bool:
+    """Whether contents may be known at import."""
+    if isinstance(found, Tensor):
+        return found.array is not None or found.sizes is not None
+    return found is None or found is FAILED_SIZES
+
+
+def _is_standard(node: Any) -> bool:
+    return node.domain in ("", "ai.onnx")
 
 
 def operator_of(node: Any) -> str:
