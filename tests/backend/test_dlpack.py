@@ -12,7 +12,15 @@ import pytest
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.backend.tensors import LONG, ONES, SHAPE, broken, tensor
 from tests.graphs import doubling
-from webnn_py import ContextLostError, MLContext, MLTensor, Timeline, ValidationError, ml
+from webnn_py import (
+    ContextLostError,
+    DLPackError,
+    MLContext,
+    MLTensor,
+    Timeline,
+    ValidationError,
+    ml,
+)
 
 TYPES = ("float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8")
 WEBGPU = (15, 0)
@@ -121,7 +129,8 @@ def test_constant_tensors_are_handed_over_read_only(cpu: MLContext) -> None:
     taken = np.from_dlpack(constant)
     np.testing.assert_array_equal(taken, ONES)
     assert not taken.flags.writeable
-    with pytest.raises(BufferError):  # a consumer of before version 1 cannot be told so
+    # A consumer of before version 1 cannot be told so.
+    with pytest.raises(DLPackError, match="read-only"):
         constant.__dlpack__()
     copied = np.from_dlpack(constant, copy=True)
     assert copied.flags.writeable

@@ -103,7 +103,7 @@ def test_what_cannot_be_mapped_is_found_behind_what_cannot(cpu: MLContext) -> No
 @pytest.mark.parametrize("shapes", [3, ["x"], "x"])
 def test_input_shapes_that_are_no_mapping(cpu: MLContext, shapes: Any) -> None:
     made = model([node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
-    with pytest.raises(ValidationError, match="input_shapes: got .*expected a mapping by name"):
+    with pytest.raises(ValidationError, match=r"input_shapes: got .*expected a mapping by name"):
         load(made, cpu, shapes)
 
 

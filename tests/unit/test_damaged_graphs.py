@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.graphs import doubling
 from tests.saved import Document, built, document_of, entries, rewrite, validator
 from webnn_py import DataError, MLContext
 from webnn_py.storage.archive import write_archive
@@ -176,6 +177,13 @@ def test_a_file_that_lies_says_where(cpu: MLContext, path: Path, lie: str) -> No
         cpu.load_graph_sync(path)
     caught.match(message)
     assert validator.is_valid(document_of(path)) == (kind == VALID)
+
+
+def test_a_program_is_no_graph(cpu: MLContext, path: Path) -> None:
+    doubling(cpu).compile_to(path)
+    with pytest.raises(DataError, match=r"a saved program, which .*load_program_sync") as caught:
+        cpu.load_graph_sync(path)
+    assert "damaged" not in str(caught.value)
 
 
 def test_an_entry_that_is_not_expected(cpu: MLContext, path: Path) -> None:

@@ -283,7 +283,7 @@ def test_sizes_follow_from_shapes() -> None:
         ({"a": (65, 3)}, r"the array of shape \[65, 3\]: dimension m is 65, expected 2\.\.64"),
         ({"a": (2, 0)}, r"dimension n is 0, expected 1\.\."),
         ({"a": (2, 3, 1)}, r"the array of shape \[2, 3, 1\]: expected rank 2, of \[m, n\]"),
-        ({"c": (5,)}, r"input 'c' of shape \[5\]: dimension 4 is 5, expected 4$"),
+        ({"c": (5,)}, r"input 'c' of shape \[5\]: dimension 0 is 5, expected 4$"),
     ],
 )  # fmt: skip
 def test_shapes_that_contradict_each_other(given: dict[str, Any], told: str) -> None:

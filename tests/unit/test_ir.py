@@ -44,6 +44,15 @@ def test_optional_operands_and_attributes_print_as_what_they_are() -> None:
     assert line == "  %0: float32[2,3] = gemm(%x, _, %c0, alpha=0.1, a_transpose=true)"
 
 
+def test_labels_and_outputs_stay_in_their_lines() -> None:
+    x, y = Value("float32", (2,), "x"), Value("float32", (2,))
+    made = make_graph([x], {}, [Node("relu", (x,), {}, (y,), "a\nb")], [("c\nd", y)])
+    assert str(made).splitlines()[1:3] == [
+        '  %0: float32[2] = relu(%x)  "a\\nb"',
+        "  return c\\nd=%0",
+    ]
+
+
 def test_trailing_operands_not_given_do_not_print() -> None:
     node = Node("conv2d", (X, W, None), {}, (SUM,))
     assert "conv2d(%x, %c0)" in str(graph(nodes=[node], outputs=[("y", SUM)]))

@@ -54,6 +54,14 @@ def test_the_table_has_a_line_for_each_row(reference: MLContext) -> None:
     assert "clock: host" in last
 
 
+def test_labels_do_not_break_the_table(reference: MLContext) -> None:
+    b = MLGraphBuilder(reference)
+    y = b.relu(b.input("x", "float32", [2]), label="two\nlines")
+    profile = b.build_sync({"y": y}).profile({"x": np.zeros(2, np.float32)}, runs=1)
+    assert "relu [two\\nlines]" in str(profile).splitlines()[1]
+    assert profile[0].operator == "relu [two\nlines]"
+
+
 def test_the_trace_has_the_steps_one_after_the_other(reference: MLContext, tmp_path: Path) -> None:
     profile = chain(reference).profile(X)
     profile.save_trace(tmp_path / "trace.json")

@@ -159,7 +159,7 @@ def test_loading_awaited_happens_on_a_thread_of_the_context(
 
 def test_what_cannot_be_saved_or_loaded_says_so(cpu: MLContext, path: Path) -> None:
     graph = built(cpu)
-    for wrong in (None, 7, b"x", "a\0b"):
+    for wrong in (None, 7, b"x", "a\0b", ""):
         with pytest.raises(ValidationError, match=r"path: got .*, expected a str or Path"):
             graph.save(wrong)  # type: ignore[arg-type]
         with pytest.raises(ValidationError, match=r"path: got .*, expected a str or Path"):

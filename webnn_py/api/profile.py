@@ -13,7 +13,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.messages import Suggesting, printable, shown
 from webnn_py.engines.base import Executable
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
@@ -206,9 +206,10 @@ def _cells(row: MLProfileRow) -> tuple[str, ...]:
     def rate(amount: int) -> str:
         return f"{amount / seconds / 1e9:,.1f}" if seconds else "-"
 
+    operator = printable(row.operator)
     return (
         str(row.step),
-        row.operator if len(row.operator) <= WIDEST else f"{row.operator[: WIDEST - 1]}…",
+        operator if len(operator) <= WIDEST else f"{operator[: WIDEST - 1]}…",
         row.kernel,
         f"{row.milliseconds:.3f}",
         f"{row.share:.1%}",

@@ -133,10 +133,13 @@ class MLTensor(Suggesting):
             array = self._memory.host_array(copy=bool(copy))
         except MLError as error:
             raise DLPackError(f"__dlpack__: {error}") from error
-        if max_version is None:
-            return array.__dlpack__()
         try:
             return array.__dlpack__(max_version=max_version)
+        except BufferError as error:
+            raise DLPackError(
+                "__dlpack__: the MLTensor's memory is read-only, which capsules of versions before"
+                " 1.0 cannot say; ask with max_version=(1, 0) or copy=True"
+            ) from error
         except Exception as error:  # NumPy's, over a version that is none
             raise DLPackError(f"max_version {shown(max_version)}: {said(error)}") from error
 

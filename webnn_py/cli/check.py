@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from webnn_py.cli.facts import facts_of
-from webnn_py.cli.models import DEVICES, Shapes, add_model, given_shapes, load, open_context
+from webnn_py.cli.models import (
+    DEVICES,
+    Shapes,
+    add_model,
+    given_shapes,
+    load,
+    open_context,
+    sizes_of,
+)
 from webnn_py.cli.printing import print_json, print_table
 from webnn_py.core.errors import NotSupportedError
 
@@ -77,8 +85,7 @@ def _verdict(model: Path, device: str, engine: str, shapes: Shapes) -> Verdict:
         except NotSupportedError as error:
             first, *more = str(error).splitlines()
             return Verdict(device, False, {}, tuple(line.strip() for line in more or [first]))
-        sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
-        nodes = facts_of(graph, sizes).nodes
+        nodes = facts_of(graph, sizes_of(graph, shapes)).nodes
     return Verdict(device, True, dict(Counter(node.engine for node in nodes)), ())
 
 

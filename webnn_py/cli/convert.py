@@ -8,7 +8,18 @@ from pathlib import Path
 
 from webnn_py import onnx
 from webnn_py.api.graph import MLGraph
-from webnn_py.cli.models import SAVED, add_model, given_shapes, load, open_context
+from webnn_py.cli.models import (
+    PROGRAM,
+    SAVED,
+    Shapes,
+    add_model,
+    all_sizes_of,
+    given_shapes,
+    load,
+    open_context,
+    open_names,
+    sizes_of,
+)
 from webnn_py.cli.printing import in_bytes, print_json
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import NotSupportedError
@@ -30,9 +41,10 @@ def run(options: argparse.Namespace) -> int:
             f"{options.output}: its ending says the format, one of {', '.join(WRITERS)}"
         )
     with open_context("cpu", "reference") as context:
-        graph = load(options.model, context, given_shapes(options)).graph
+        shapes = given_shapes(options)
+        graph = load(options.model, context, shapes).graph
         with Progress(f"writing {options.output.name}"):
-            write(graph, options.output)
+            write(graph, options.output, shapes)
     size = options.output.stat().st_size
     if options.json:
         print_json({"model": str(options.model), "output": str(options.output), "bytes": size})
@@ -41,13 +53,32 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_onnx(graph: MLGraph, path: Path) -> None:
+def _write_onnx(graph: MLGraph, path: Path, shapes: Shapes) -> None:
+    _check_stays_open(graph, shapes)
     path.write_bytes(onnx.to_onnx(graph).SerializeToString())
 
 
-WRITERS: Mapping[str, Callable[[MLGraph, Path], None]] = {
+def _write_graph(graph: MLGraph, path: Path, shapes: Shapes) -> None:
+    _check_stays_open(graph, shapes)
+    graph.save(path)
+
+
+def _check_stays_open(graph: MLGraph, shapes: Shapes) -> None:
+    said = [name for name in open_names(graph) if name in sizes_of(graph, shapes)]
+    if said:
+        raise NotSupportedError(
+            f"--shape: a saved graph keeps its open dimension {said[0]}; give the size when it"
+            f" runs, write a {PROGRAM}, or convert the ONNX model that it was made from"
+        )
+
+
+def _write_program(graph: MLGraph, path: Path, shapes: Shapes) -> None:
+    graph.compile_to(path, all_sizes_of(graph, shapes))
+
+
+WRITERS: Mapping[str, Callable[[MLGraph, Path, Shapes], None]] = {
     ".onnx": _write_onnx,
-    SAVED: MLGraph.save,
-    ".mlprogram": MLGraph.compile_to,
+    SAVED: _write_graph,
+    PROGRAM: _write_program,
 }
 """By a file's ending."""

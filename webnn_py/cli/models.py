@@ -13,8 +13,8 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.cli.progress import Progress
-from webnn_py.core.dimensions import symbols_of
-from webnn_py.core.errors import ValidationError
+from webnn_py.core.dimensions import symbol_of, symbols_of
+from webnn_py.core.errors import NotSupportedError, ValidationError
 
 Shapes = dict[str, list[int] | int]
 """Shapes by inputs, sizes by dimensions."""
@@ -22,6 +22,8 @@ Shapes = dict[str, list[int] | int]
 DEVICES = ("cpu", "gpu")
 SAVED = ".mlgraph"
 """The ending of saved graphs."""
+PROGRAM = ".mlprogram"
+"""The ending of saved programs."""
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +89,12 @@ def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
 
     Raises:
         MLError: As `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
+        NotSupportedError: It is a saved program.
     """
+    if path.suffix == PROGRAM:
+        raise NotSupportedError(
+            f"{path}: a saved program is run from Python, by MLContext.load_program_sync"
+        )
     start = time.perf_counter()
     with Progress(f"reading {path.name}"):
         if path.suffix == SAVED:
@@ -98,13 +105,51 @@ def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
     return Loaded(graph, time.perf_counter() - start)
 
 
+def open_names(graph: MLGraph) -> list[str]:
+    """The names of a graph's open dimensions."""
+    return [*symbols_of(descriptor.shape for descriptor in graph.inputs.values())]
+
+
 def _check_names(graph: MLGraph, shapes: Shapes) -> None:
-    known = [*graph.inputs, *symbols_of(input.shape for input in graph.inputs.values())]
+    known = [*graph.inputs, *open_names(graph)]
     for name in shapes:
         if name not in known:
             raise ValidationError(
                 f"--shape: there is no input or open dimension {name!r}, but {', '.join(known)}"
             )
+
+
+def sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
+    """The sizes of a graph's open dimensions that are said.
+
+    Raises:
+        ValidationError: The shape of an input does not fit it.
+    """
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    for name, said in shapes.items():
+        if isinstance(said, int) or name not in graph.inputs:
+            continue
+        wanted = graph.inputs[name].shape
+        symbols = [symbol_of(size) for size in wanted]
+        pairs = zip(said, wanted, strict=False)
+        if len(said) != len(wanted) or any(n != s and symbol_of(s) is None for n, s in pairs):
+            raise ValidationError(f"--shape: got {said} for input {name}, which is {list(wanted)}")
+        sizes |= {s.name: n for n, s in zip(said, symbols, strict=True) if s is not None}
+    return sizes
+
+
+def all_sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
+    """As `sizes_of`, of all open dimensions, and of nothing else.
+
+    Raises:
+        ValidationError: One is not said, too.
+    """
+    said = sizes_of(graph, shapes)
+    names = open_names(graph)
+    for name in names:
+        if name not in said:
+            raise ValidationError(f"dimension {name} is open: give --shape {name}=SIZE")
+    return {name: said[name] for name in names}
 
 
 def given_shapes(options: argparse.Namespace) -> Shapes:

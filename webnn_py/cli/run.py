@@ -19,7 +19,7 @@ from webnn_py.api.profile import MOST_RUNS, MLProfile
 from webnn_py.cli import inputs
 from webnn_py.cli.facts import Facts, facts_of
 from webnn_py.cli.images import Preparation
-from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context
+from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context, sizes_of
 from webnn_py.cli.modes import MODES, Arrays, Compute
 from webnn_py.cli.printing import (
     as_text,
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     with open_context(options.device, options.engine) as context:
         loaded = load(options.model, context, {**inputs.shapes_of(given), **shapes})
         graph = loaded.graph
-        sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
+        sizes = sizes_of(graph, shapes)
         arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
         with MODES[mode](context, graph) as compute:
             with Progress("first run"):

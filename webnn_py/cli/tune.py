@@ -6,7 +6,7 @@ import argparse
 
 from webnn_py.api.context import MLContext
 from webnn_py.api.session import Session
-from webnn_py.cli.models import SAVED, add_model, given_shapes, load
+from webnn_py.cli.models import add_model, all_sizes_of, given_shapes, load
 from webnn_py.cli.printing import print_json, print_table
 from webnn_py.engines.registry import fastest_engine
 
@@ -22,8 +22,7 @@ def run(options: argparse.Namespace) -> int:
     engine = fastest_engine({}, anew=True)
     with MLContext(Session(engine, "cpu")) as context:
         graph = load(options.model, context, shapes).graph
-        if options.model.suffix == SAVED and shapes:
-            graph.prepare_sync({name: size for name, size in shapes.items() if type(size) is int})
+        graph.prepare_sync(all_sizes_of(graph, shapes))
         medians = dict(sorted(engine.medians.items(), key=lambda item: item[1]))
     if options.json:
         print_json({"model": str(options.model), "engine": engine.name, "seconds": medians})

@@ -213,14 +213,14 @@ def solve(
     titles = {name: (sources or {}).get(name, f"input {shown(name)}") for name in inputs}
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
-    pairs: list[tuple[str, int, int]] = []
+    pairs: list[tuple[str, int, int, int]] = []
     for name, wanted in inputs.items():
         got = given[name]
         title = f"{titles[name]} of shape {list(got)}"
         if len(got) != len(wanted):
             raise DataError(f"{title}: expected rank {len(wanted)}, of {list(wanted)}")
-        for size, number in zip(wanted, got, strict=True):
-            pairs.append((title, size, number))
+        for place, (size, number) in enumerate(zip(wanted, got, strict=True)):
+            pairs.append((title, place, size, number))
             symbol = symbol_of(size)
             if symbol is None or symbol.name in sizes:
                 continue
@@ -229,13 +229,14 @@ def solve(
                     f"{title}: dimension {symbol.name} is {number}, expected {_shown(symbol)}"
                 )
             sizes[symbol.name], first[symbol.name] = number, title
-    for title, size, number in pairs:
+    for title, place, size, number in pairs:
         expected = evaluated(size, sizes)
         if number != expected:
+            called = size if is_dimension(size) else place
             names = sorted(symbols_of([size]))
             why = " and ".join(f"{name} is {sizes[name]} by {first[name]}" for name in names)
             raise DataError(
-                f"{title}: dimension {size} is {number}, expected {expected}"
+                f"{title}: dimension {called} is {number}, expected {expected}"
                 f"{f', as {why}' if why else ''}"
             )
     return sizes

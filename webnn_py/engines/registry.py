@@ -210,7 +210,7 @@ def _loaded(name: str) -> Make:
         return _registered[name]
     source = _OWN.get(name) or _entry_point(name)
     if source is None:
-        there = ", ".join(map(shown, ("auto", *engine_names())))
+        there = ", ".join(map(shown, ("auto", *engine_names(), "fastest")))
         raise NotSupportedError(f"engine {shown(name)} is not there; use one of {there}")
     if isinstance(source, _Own) and not source.installed:
         raise NotSupportedError(

@@ -19,6 +19,7 @@ import numpy as np
 
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import symbols_of
+from webnn_py.core.messages import printable
 from webnn_py.core.polynomials import Symbol
 
 Shape = tuple[int, ...]
@@ -65,14 +66,9 @@ class Value(Descriptor):
     __hash__ = object.__hash__
 
 
-def _printable(text: str) -> str:
-    """The text; characters that cannot be printed are escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
 def titled(op: str, label: str) -> str:
     """An operator and its label, for messages; what is not printable is escaped."""
-    return f"{op} [{_printable(label)}]" if label else op
+    return f"{op} [{printable(label)}]" if label else op
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +206,7 @@ def _assign_names(graph: Graph) -> dict[Value, str]:
             taken[name] += 1
             unique = f"{name}_{taken[name]}"
         taken[unique] = 0
-        names[value] = f"%{_printable(unique)}"
+        names[value] = f"%{printable(unique)}"
     return names
 
 
@@ -229,7 +225,7 @@ def format_node(node: Node, names: Mapping[Value, str]) -> str:
     while arguments and arguments[-1] == "_":
         arguments.pop()
     arguments += [f"{k}={_format_attr(v)}" for k, v in node.attrs.items() if v is not None]
-    label = f'  "{node.label}"' if node.label else ""
+    label = f'  "{printable(node.label)}"' if node.label else ""
     return f"{left} = {node.op}({', '.join(arguments)}){label}"
 
 
@@ -250,7 +246,7 @@ def format_graph(graph: Graph, headings: Mapping[Node, str] = MappingProxyType({
         if node in headings:
             lines.append(f"  # {headings[node]}")
         lines.append(f"  {format_node(node, names)}")
-    results = ", ".join(f"{name}={names[value]}" for name, value in graph.outputs)
+    results = ", ".join(f"{printable(name)}={names[value]}" for name, value in graph.outputs)
     return "\n".join([*lines, f"  return {results}", "}"])
 
 

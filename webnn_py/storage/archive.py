@@ -43,6 +43,14 @@ _EPOCH = 0x21  # 1980-01-01: what is saved twice has the same bytes
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
+GRAPH, PROGRAM = "graph.json", "program.json"
+KINDS = {
+    GRAPH: "a saved graph, which MLContext.load_graph_sync and load_graph_async read",
+    PROGRAM: "a saved program, which MLContext.load_program_sync and load_program_async read",
+}
+"""What a file is, by the entry that only files of its kind have."""
+
+
 def damaged(where: str, what: str) -> DataError:
     """The error for a file that cannot be what was saved.
 
@@ -124,6 +132,9 @@ class Archive:
         """
         for name in required:
             if name not in self._entries:
+                other = next((kind for head, kind in KINDS.items() if head in self._entries), "")
+                if name in KINDS and other:
+                    raise DataError(f"{self.source}: got {other}")
                 raise damaged(
                     self.source, f"entry {name} is missing, there are {shown(self.names)}"
                 )
@@ -333,7 +344,7 @@ def _end(count: int, size: int, offset: int) -> bytes:
 
 def _checked(path: object) -> str:
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(name, str) or "\0" in name:
+    if not isinstance(name, str) or not name or "\0" in name:
         raise ValidationError(f"path: got {shown(path)}, expected a str or Path")
     return name
 

@@ -24,13 +24,13 @@ from webnn_py.ir import Array, Descriptor, Graph, Shape, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
-from webnn_py.storage.archive import Archive, Parts
+from webnn_py.storage.archive import GRAPH, Archive, Parts
 from webnn_py.storage.document import Field, parse, to_json
 from webnn_py.storage.expressions import expression_from_json, expression_to_json
 from webnn_py.storage.safetensors import read_safetensors, safetensors_parts
 
 FORMAT, VERSION = "webnn-graph", 1
-GRAPH, WEIGHTS = "graph.json", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
 FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
 """The floats that JSON has no numbers for."""
 MOST_NESTED = 4

@@ -99,10 +99,15 @@ def test_a_program_is_written_of_known_sizes(
     doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "doubling.mlprogram"
-    assert "batch" in refused(capsys, "convert", doubling, str(target))
+    assert "--shape batch=SIZE" in refused(capsys, "convert", doubling, str(target))
     told(capsys, "convert", doubling, str(target), "--shape", "batch=3")
     plan = read_program(target)
     assert [(a.name, a.shape) for a in plan.arguments] == [("x", (3, 2)), ("y", (3, 2))]
+    saved = str(tmp_path / "doubling.mlgraph")
+    told(capsys, "convert", doubling, saved)
+    told(capsys, "convert", saved, str(target), "--shape", "x=5,2")
+    assert read_program(target).arguments[0].shape == (5, 2)
+    assert "is run from Python" in refused(capsys, "run", str(target))
 
 
 def test_saved_graphs_are_taken_everywhere(
@@ -117,7 +122,13 @@ def test_saved_graphs_are_taken_everywhere(
     assert outputs["y"]["shape"] == [3, 2]
     assert "--shape batch=SIZE" in refused(capsys, "run", saved)
     assert "'bach', but x, batch" in refused(capsys, "run", saved, "--shape", "bach=3")
+    assert told(capsys, "run", saved, "--shape", "x=3,2")["outputs"]["y"]["shape"] == [3, 2]
+    said = refused(capsys, "run", saved, "--shape", "x=3,4")
+    assert "--shape: got [3, 4] for input x, which is [batch, 2]" in said
     back = str(tmp_path / "back.onnx")
+    assert "keeps its open dimension" in refused(
+        capsys, "convert", saved, back, "--shape", "batch=3"
+    )
     told(capsys, "convert", saved, back)
     assert told(capsys, "inspect", back)["inputs"][0]["shape"] == ["batch", 2]
     Path(saved).write_bytes(b"no graph")

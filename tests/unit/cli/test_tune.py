@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.commands import told
+from tests.unit.cli.commands import refused, told
 from webnn_py import ml, onnx
 from webnn_py.cli.main import main
 from webnn_py.engines import fastest, registry
@@ -42,3 +42,15 @@ def test_tune_prints_a_table(
     out = capsys.readouterr().out
     assert "milliseconds" in out
     assert registry.default_engine() in out
+
+
+def test_open_dimensions_are_to_be_given(
+    doubling: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(fastest, "SECONDS", 0.03)
+    assert "--shape batch=SIZE" in refused(capsys, "tune", doubling)
+    assert told(capsys, "tune", doubling, "--shape", "batch=3")["seconds"]

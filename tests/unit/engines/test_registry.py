@@ -73,7 +73,8 @@ def test_nothing_but_the_engine_wanted_is_imported(package: Path) -> None:
         (
             "nothing",
             NotSupportedError,
-            "engine 'nothing' is not there; use one of 'auto', 'reference', .*'engine', 'free'",
+            "engine 'nothing' is not there; use one of 'auto', 'reference', .*'engine', 'free'.*,"
+            " 'fastest'",
         ),
         ("failing", OperationError, "engine 'failing' cannot be made: RuntimeError: no licence"),
         ("other", OperationError, "'other': what makes it gave str, expected a HostEngine"),

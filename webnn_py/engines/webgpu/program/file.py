@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from webnn_py.core import cooperation
 from webnn_py.engines.webgpu.program.document import document_of, plan_of
 from webnn_py.engines.webgpu.program.plan import Plan
-from webnn_py.storage.archive import Archive, replacing, write_archive
+from webnn_py.storage.archive import PROGRAM, Archive, replacing, write_archive
 from webnn_py.storage.document import parse, to_json
 from webnn_py.storage.safetensors import read_safetensors, safetensors_parts
 
-PROGRAM, WEIGHTS = "program.json", "weights.safetensors"
+WEIGHTS = "weights.safetensors"
 
 
 def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
