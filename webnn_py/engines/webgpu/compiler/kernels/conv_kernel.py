@@ -46,17 +46,29 @@ class Convolution:
         self.k = self.ins * self.kh * self.kw
         self.compute = product_type(builder, data, filter_)
 
+    @property
+    def order(self) -> str:
+        """The letters of the filter's dimensions that make k."""
+        return self.filter_layout.replace("o", "")
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {"i": self.ins, "h": self.kh, "w": self.kw}
+
     def tap(self, k: Index) -> dict[str, Index]:
         """Channel, row and column of the filter for an index k."""
-        sizes = {"i": self.ins, "h": self.kh, "w": self.kw}
-        order = [letter for letter in self.filter_layout if letter != "o"]
-        shape = [sizes[letter] for letter in order]
-        return {letter: coordinate(shape, axis, k) for axis, letter in enumerate(order)}
+        shape = [self._sizes[letter] for letter in self.order]
+        return {letter: coordinate(shape, axis, k) for axis, letter in enumerate(self.order)}
+
+    def window(self, batch: Index, k: Index, place: Index) -> str:
+        """The input's element under tap k of an output place."""
+        tap = self.tap(k)
+        return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
 
     def window_function(self) -> None:
-        """`window(batch, k, p)`: the input's element under tap k of output place p, 0 outside."""
+        """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside."""
         body = Body(self.builder)
-        tap = {letter: body.let(place, letter) for letter, place in self.tap(symbol("k")).items()}
+        tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
         p = symbol("p", self.area)
         at = body.let(p // self.width), body.let(p % self.width)
         (row, column), inside = window_position(body, at, (tap["h"], tap["w"]), self.node)
@@ -66,7 +78,8 @@ class Convolution:
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         element = body.load(self.data, flat(self.layout, self.data, places))
         self._return(body, element)
-        self.builder.function("window", "batch: u32, k: u32, p: u32", self.compute, body)
+        parameters = "batch: u32, i: u32, h: u32, w: u32, p: u32"
+        self.builder.function("window", parameters, self.compute, body)
 
     def _return(self, body: Body, element: str) -> None:
         body.line(f"return {element if self.compute == 'f32' else f'{self.compute}({element})'};")
@@ -152,8 +165,10 @@ def _planar(conv: Convolution) -> GemmProblem:
         batch=conv.batch * conv.groups,
         compute=conv.compute,
         a=lambda batch, row, k: f"weight({batch}, {row}, {k})",
-        b=lambda batch, k, col: f"window({batch}, {k}, {col})",
+        b=conv.window,
         a4=_weight_vectors(conv),
+        a_major="m" if conv.filter_layout.endswith("o") else "k",
+        k_run=conv.ins if conv.order.endswith("i") else 1,
         b4=_pixel_vectors(conv),
         store=lambda batch, row, col, value: conv.store("put", batch, row, col, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, row, col, value))
@@ -177,11 +192,19 @@ def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
 
 def _weight_vectors(conv: Convolution) -> LoadHook | None:
     """The filter four taps at a time, where they are consecutive in memory."""
-    if conv.filter_layout not in ("oihw", "ohwi") or conv.k % 4:
+    along = conv.per_group if conv.filter_layout.endswith("o") else conv.k
+    if along % 4:
         return None
     load = _vectors(conv, conv.filter)
     if load is None:
         return None
+
+    def column(batch: Index, row: Index, k: Index) -> str:
+        _, group = conv.split_batch(batch)
+        return load(k * conv.channels + group * conv.per_group + row)
+
+    if conv.filter_layout.endswith("o"):
+        return column
 
     def weight(batch: Index, row: Index, k: Index) -> str:
         _, group = conv.split_batch(batch)
@@ -218,7 +241,7 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         k=conv.k,
         batch=conv.batch * conv.groups,
         compute=conv.compute,
-        a=lambda batch, row, k: f"window({batch}, {k}, {row})",
+        a=lambda batch, row, k: conv.window(batch, k, row),
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))

@@ -76,17 +76,20 @@ def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
 
 
 def load_functions(
-    problem: GemmProblem, guards: Guards, *, a_wide: bool, b_wide: bool
+    problem: GemmProblem, guards: Guards, *, a_wide: bool, b_wide: bool, run: int = 1
 ) -> list[str]:
     """Functions that load one element, or with `*_wide` a vec4, of each operand.
 
     They are named `gemm_a`, `gemm_b`, `gemm_a4` and `gemm_b4`. Outside the matrix along k they
     return zeros, so that a ragged last step adds nothing; rows and columns outside are clamped,
-    because what they contribute to is never stored.
+    because what they contribute to is never stored. With a run, those of B take k as two numbers:
+    the number of the run, and the place in it.
     """
     lines: list[str] = []
     a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
-    b_name = _Operand("b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k")
+    b_name = _Operand(
+        "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
+    )
     for operand, hook, hook4, wide in (
         (a_name, problem.a, problem.a4, a_wide),
         (b_name, problem.b, problem.b4, b_wide),
@@ -111,9 +114,11 @@ class _Operand:
     depth: int
     guard_k: bool
     along_k: bool
+    run: int = 1
 
     def _signature(self, result: str, width: int, free: str, k: str) -> str:
-        order = (free, k) if self.name == "a" else (k, free)
+        ks = (k,) if self.run == 1 else ("run", "within")
+        order = (free, *ks) if self.name == "a" else (*ks, free)
         suffix = "4" if width == 4 else ""
         parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
         return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
@@ -131,9 +136,10 @@ class _Operand:
             last = self.extent - (width if not self.along_k else 1)
             lines.append(f"  let {self.free} = {symbol(free).min(last)};")
         batch = symbol("batch", problem.batch)
-        value = hook(
-            *self._arguments(batch, symbol(self.free, self.extent), symbol("k", self.depth))
-        )
+        depth = symbol("k", self.depth)
+        if self.run > 1:
+            depth = symbol("run", self.depth // self.run) * self.run + symbol("within", self.run)
+        value = hook(*self._arguments(batch, symbol(self.free, self.extent), depth))
         if self.guard_k:
             last = self.depth - (width if self.along_k else 1)
             lines.append(f"  let k = {symbol('k_in').min(last)};")
@@ -148,7 +154,10 @@ class _Operand:
         for i in range(4):
             free, k = symbol(self.free), symbol("k")
             free, k = (free, k + i) if self.along_k else (free + i, k)
-            arguments = ", ".join(map(str, self._arguments(symbol("batch"), free, k)))
+            order = self._arguments(symbol("batch"), free, k)
+            arguments = ", ".join(map(str, order))
+            if self.run > 1:
+                arguments = f"batch, run, within, {free}"
             calls.append(f"gemm_{self.name}({arguments})")
         return [
             self._signature(problem.vec4, 4, self.free, "k"),

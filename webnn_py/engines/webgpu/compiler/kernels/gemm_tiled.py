@@ -50,7 +50,7 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     grid = fold_grid(across, down, problem.batch, limits)
     lines = [
         *writer.declarations(),
-        *load_functions(problem, guards, a_wide=True, b_wide=True),
+        *load_functions(problem, guards, a_wide=True, b_wide=True, run=writer.run),
         *store_functions(problem, wide=True),
     ]
     body = [
@@ -123,6 +123,7 @@ class _TileWriter:
         copies = copies_of(problem)
         wide = min(16 // problem.element_bytes, tile.block_cols)
         own = tile.depth // tile.slices
+        self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
         self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
         self.sides = (
             _Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
@@ -211,6 +212,12 @@ class _TileWriter:
     def load(self, k: Index) -> list[str]:
         """Statements that load this invocation's share of the tiles at `k` into registers."""
         phases = []
+        advance = []
+        if self.run > 1 and k.terms:
+            advance = [
+                f"within += {self.tile.depth}u;",
+                f"if (within == {self.run}u) {{ within = 0u; run++; }}",
+            ]
         for side in self.sides:
             lines: list[str] = []
             for task, names in enumerate(self._registers(side)):
@@ -220,12 +227,15 @@ class _TileWriter:
                     along = free * 4 + i
                     if side.name == "a":
                         call = f"gemm_a4(batch, {symbol('row0') + along}, {k + depth})"
+                    elif self.run > 1:
+                        place = symbol("within") + depth
+                        call = f"gemm_b4(batch, run, {place}, {symbol('col0') + along})"
                     else:
                         call = f"gemm_b4(batch, {k + depth}, {symbol('col0') + along})"
                     block.append(f"{name} = {call};")
                 lines += [f"if ({guard}) {{", *block, "}"] if guard else block
             phases.append(lines)
-        return self._divide(phases)
+        return [*advance, *self._divide(phases)]
 
     def share(self) -> list[str]:
         """Statements that write the loaded registers into shared memory."""
@@ -277,6 +287,7 @@ class _TileWriter:
             *(f"var {name} = {self.problem.total4}();" for name in self._block()),
             *(f"var {name} = {vec4}();" for name in runs),
             *(f"var {name}: {vec4};" for name in names),
+            *(f"var {name} = 0u;" for name in ("run", "within") if self.run > 1),
         ]
 
     def _block(self, name: str = "acc") -> list[str]:

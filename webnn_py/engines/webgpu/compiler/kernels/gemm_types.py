@@ -68,6 +68,8 @@ class GemmProblem:
         b4: The same for B along `b_major`.
         store: `store(batch, row, col, value)`: statements that write one element of C.
         store4: The same for a vec4 of consecutive columns; n is then a multiple of 4.
+        k_run: Runs of k, of which k is a multiple, that the hooks of B divide it by; 1 for none.
+            A tile within one run divides for all of its elements at once.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
     """
@@ -83,6 +85,7 @@ class GemmProblem:
     b4: LoadHook | None = None
     store: StoreHook
     store4: StoreHook | None = None
+    k_run: int = 1
     a_major: Literal["k", "m"] = "k"
     b_major: Literal["n", "k"] = "n"
 
