@@ -10,12 +10,13 @@ element by element with it (an epilogue).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
+from webnn_py.engines.webgpu.compiler.rows import Rows, Stage, Stored
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -68,6 +69,7 @@ class Fusion:
         for node in graph.nodes:
             self._decide(node)
         made = [value for node in graph.nodes for value in node.outputs]
+        self._stages = self._find_rows([v for v in made if v in self._stored])
         self.roots: tuple[Value, ...] = tuple(v for v in made if v in self._stored)
 
     def is_stored(self, value: Value) -> bool:
@@ -78,6 +80,24 @@ class Fusion:
         """The node whose loop a root's kernel is built around, if there is one."""
         anchor = self._inline[root].anchor
         return None if anchor is None else self._producers[anchor]
+
+    def stages_of(self, root: Value) -> tuple[Stage, ...]:
+        """The reductions of rows that a root's kernel computes before its elements."""
+        return self._stages.get(root, ())
+
+    def _find_rows(self, roots: Sequence[Value]) -> dict[Value, tuple[Stage, ...]]:
+        """The roots whose kernels take up reductions, which are stored no more."""
+        stored = {root: Stored(self.anchor_of(root), self._inline[root].leaves) for root in roots}
+        rows = Rows(self._graph, self._features, stored)
+        found: dict[Value, tuple[Stage, ...]] = {}
+        for root in roots:
+            stages = rows.stages_of(root)
+            inner = {stage.value for stage in stages}
+            leaves = frozenset().union(*(stored[value].leaves for value in (root, *inner))) - inner
+            if stages and sum(map(self._binding_count, leaves)) <= self._most_bindings:
+                found[root] = stages
+                self._stored -= inner
+        return found
 
     def _decide(self, node: Node) -> None:
         """Which of its operands a node needs stored, and what its outputs take then."""
@@ -141,7 +161,10 @@ class Fusion:
         return facts.fuses and broadcast_map(value.shape, reader.output.shape).identity
 
     def _bindings(self, inline: Inline) -> int:
-        return sum(binding_count(leaf, self._features) for leaf in inline.leaves)
+        return sum(map(self._binding_count, inline.leaves))
+
+    def _binding_count(self, value: Value) -> int:
+        return binding_count(value, self._features)
 
     def _store(self, node: Node, measure: Callable[[Inline], int]) -> bool:
         """Store the operand that has most of something; False if none has any."""
