@@ -47,9 +47,9 @@ class _Choice:
 _TILES = (
     _Choice(SharedTile(128, 128, 16, 8, 8), 43, 250),
     _Choice(SharedTile(64, 64, 16, 8, 8), 33, 190),
-    _Choice(SharedTile(32, 32, 32, 4, 4, slices=4, merge=2), 23, 96),
-    _Choice(SharedTile(16, 32, 64, 4, 4, slices=8, merge=2), 19, 90),
-    _Choice(SharedTile(16, 16, 64, 4, 4, slices=16, merge=8), 15, 128),
+    _Choice(SharedTile(32, 32, 32, 4, 4, slices=4), 23, 96),
+    _Choice(SharedTile(16, 32, 64, 4, 4, slices=8), 19, 90),
+    _Choice(SharedTile(16, 16, 64, 4, 4, slices=16), 15, 128),
 )
 _HALF_TILES = (
     _Choice(SharedTile(128, 128, 32, 8, 8), 58, 250),

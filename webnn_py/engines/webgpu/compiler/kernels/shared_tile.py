@@ -18,7 +18,6 @@ class SharedTile:
         block_rows: Rows of C an invocation computes, a multiple of 4.
         block_cols: Columns of C an invocation computes, a multiple of 4.
         slices: Groups of invocations that share the tile and split its depth between them.
-        merge: Slices added at a time in the end, each of which takes shared memory.
     """
 
     rows: int
@@ -27,7 +26,6 @@ class SharedTile:
     block_rows: int = 8
     block_cols: int = 8
     slices: int = 1
-    merge: int = 1
 
     @property
     def across(self) -> int:
@@ -49,13 +47,32 @@ class SharedTile:
         """Invocations of a workgroup."""
         return self.team * self.slices
 
+    @property
+    def block(self) -> int:
+        """Vec4s of C in registers."""
+        return self.block_rows * self.block_cols // 4
+
+    @property
+    def share(self) -> int:
+        """Of these, what each slice adds up for all of them, or some slices, if there are more."""
+        return -(-self.block // self.slices)
+
     def storage(self, problem: GemmProblem) -> int:
-        """Bytes of shared memory."""
+        """Bytes of shared memory, at least."""
+        shared = self._tiles(problem)
+        return shared + self.share * self._exchange(problem) if self.slices > 1 else shared
+
+    def exchanged(self, problem: GemmProblem, most: int) -> int:
+        """How many vec4s of C the slices exchange at once, within so many bytes."""
+        fitting = (most - self._tiles(problem)) // self._exchange(problem)
+        return min(fitting // self.share * self.share, self.block)
+
+    def _tiles(self, problem: GemmProblem) -> int:
         copies = copies_of(problem)
-        shared = (self.rows * copies + self.cols) * self.depth * problem.element_bytes
-        if self.slices > 1:
-            shared += self.rows * self.cols * self.merge * problem.total_bytes
-        return shared
+        return (self.rows * copies + self.cols) * self.depth * problem.element_bytes
+
+    def _exchange(self, problem: GemmProblem) -> int:
+        return self.invocations * 4 * problem.total_bytes
 
 
 def copies_of(problem: GemmProblem) -> int:
