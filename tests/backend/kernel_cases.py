@@ -100,6 +100,24 @@ def reductions() -> Iterator[Case]:
     yield _one("reduce_sum", "float32", (4, 30), ("gpu", "cpu"), axes=[1])
 
 
+def rows() -> Iterator[Case]:
+    """Reduced and then computed by one workgroup each: short and long, more than a grid holds."""
+    settings = (*GPU, "gpu, plain", "gpu, small", "gpu, in parts")
+    for data_type, shape in itertools.product(("float32", "float16"), ((20, 70), (3, 5, 300))):
+        yield _one("softmax", data_type, shape, settings, axis=len(shape) - 1)
+        yield _one("layer_normalization", data_type, shape, settings, axes=[len(shape) - 1])
+    yield _one("softmax", "float32", (2, 1100), GPU, axis=1)
+    yield _one("softmax", "float32", (2, 70, 3), GPU, axis=1)
+    yield _one("softmax", "float32", (2, 8193), ("gpu",), axis=1)
+    yield _one("layer_normalization", "float32", (3, 9, 10), GPU, axes=[1, 2])
+    yield Case(
+        "rows scaled",
+        lambda b, x, s, t: b.layer_normalization(b.mul(x, t), scale=s, bias=s, axes=[1]),
+        {"x": numbers("x", (4, 70)), "s": numbers("s", (70,)), "t": numbers("t", (4, 1))},
+        ALL,
+    )
+
+
 def positions() -> Iterator[Case]:
     """The place of the best: many equals, both ends of the line, and halves of workgroups."""
     for name in BETTER:
@@ -236,6 +254,7 @@ def sequences() -> Iterator[Case]:
 CASES = [
     *sequences(),
     *reductions(),
+    *rows(),
     *positions(),
     *no_numbers(),
     *running_sums(),

@@ -185,6 +185,10 @@ def convolutions() -> Iterator[Case]:
     for layout, filter_layout in LAYOUTS:
         how: dict[str, Any] = {"input_layout": layout, "filter_layout": filter_layout}
         yield _convolution(f"{layout} {filter_layout}", (2, 3, 9, 7), (8, 3, 3, 2), **odd, **how)
+    for filter_layout, channels in (("hwio", 128), ("ohwi", 64), ("hwio", 32)):
+        how = {"filter_layout": filter_layout, "padding": [1, 0, 2, 1]}
+        sizes = (1, channels, 6, 7), (12, channels, 3, 2)
+        yield _convolution(f"runs of {channels} {filter_layout}", *sizes, ALL, **how)
     for layout in ("nchw", "nhwc"):
         how = {"input_layout": layout}
         yield _convolution(f"groups {layout}", (3, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)

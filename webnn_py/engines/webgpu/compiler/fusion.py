@@ -94,7 +94,8 @@ class Fusion:
             stages = rows.stages_of(root)
             inner = {stage.value for stage in stages}
             leaves = frozenset().union(*(stored[value].leaves for value in (root, *inner))) - inner
-            if stages and sum(map(self._binding_count, leaves)) <= self._most_bindings:
+            bindings = sum(map(self._binding_count, leaves))
+            if stages and self._binding_count(root) == 1 and bindings <= self._most_bindings:
                 found[root] = stages
                 self._stored -= inner
         return found

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Shape, Value
 from webnn_py.ops.declare import REGISTRY
@@ -71,7 +72,9 @@ class Rows:
         if kind == "cpu" or storage.per_word > 1 or self._stored[root].anchor is not None:
             return ()
         found = self._reductions(root)
-        while (own := {value for value in found if self._readers[value] <= {root, *found}}) != found:
+        while (
+            own := {value for value in found if self._readers[value] <= {root, *found}}
+        ) != found:
             found = own
         if not all(self._is_along(value, found) for value in (root, *found)):
             return ()
@@ -98,11 +101,12 @@ class Rows:
         if facts is None or facts.anchor is None or value in self._outputs:
             return False
         node = facts.anchor
-        if REGISTRY[node.op].reduce is None or next(node.operands).shape != shape:
+        if facts_of(node.op).reduced is None or next(node.operands).shape != shape:
             return False
         axes = sorted(node.attrs["axes"])
         first = len(shape) - len(axes)
-        if axes != list(range(first, len(shape))) or value.shape != (*shape[:first], *[1] * len(axes)):
+        kept = (*shape[:first], *[1] * len(axes))
+        if axes != list(range(first, len(shape))) or value.shape != kept:
             return False
         is_float = storage_of(node.output.data_type, self._features).compute == "f32"
         short = SHORTEST <= math.prod(shape[first:]) <= LONGEST
@@ -121,7 +125,7 @@ class Rows:
     def _path(
         self, value: Value, shape: Shape, ends: set[Value], start: bool = False
     ) -> bool | None:
-        """Whether all is elementwise on the way to a value from any of the ends; None if none is."""
+        """Whether all on the way from the ends to a value is elementwise; None if there is none."""
         if value in ends:
             return True
         if value not in self._producers or (value in self._stored and not start):

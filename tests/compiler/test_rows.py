@@ -1,0 +1,131 @@
+"""Which reductions the kernel of what reads them computes for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.compiler.compiled import kernels
+from tests.graphs import Build, normal
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.engines.webgpu.program.storage import Features
+
+Outputs = dict[str, MLOperand]
+
+
+def names(what: Build, **features: Any) -> list[str]:
+    """What each kernel of a graph is named after: its last operator, or its loop."""
+    return [kernel.name for kernel in kernels(what, Features(**features))]
+
+
+def matrix(b: MLGraphBuilder, rows: int = 10, columns: int = 100) -> MLOperand:
+    return b.input("x", "float32", [rows, columns])
+
+
+def largest(b: MLGraphBuilder, x: MLOperand, axis: int = 1) -> MLOperand:
+    return b.reduce_max(x, axes=[axis], keep_dimensions=True)
+
+
+def softmax(b: MLGraphBuilder) -> Outputs:
+    """Two reductions, of which the second reads the first."""
+    return {"y": b.softmax(matrix(b), 1)}
+
+
+def normalized(b: MLGraphBuilder) -> Outputs:
+    """With what flows into the second: the root of a sum."""
+    scale = b.constant(normal(100))
+    return {"y": b.layer_normalization(matrix(b), scale=scale, bias=scale, axes=[1])}
+
+
+def halves(b: MLGraphBuilder) -> Outputs:
+    """Casts are elementwise."""
+    return {"y": b.softmax(b.input("x", "float16", [10, 100]), 1)}
+
+
+def of_several_axes(b: MLGraphBuilder) -> Outputs:
+    """Which lie one after the other."""
+    x = b.input("x", "float32", [2, 10, 100])
+    return {"y": b.layer_normalization(x, axes=[1, 2])}
+
+
+@pytest.mark.parametrize("what", [softmax, normalized, halves, of_several_axes])
+def test_one_kernel(what: Build) -> None:
+    assert len(names(what)) == 1
+    assert len(names(what, kind="cpu")) > 1
+
+
+def of_columns(b: MLGraphBuilder) -> Outputs:
+    """A column does not lie one element after the other."""
+    return {"y": b.softmax(matrix(b, 100, 100), 0)}
+
+
+def short(b: MLGraphBuilder) -> Outputs:
+    """A workgroup is too much for it."""
+    return {"y": b.softmax(matrix(b, 10, 63), 1)}
+
+
+def long(b: MLGraphBuilder) -> Outputs:
+    """And not enough for this."""
+    return {"y": b.softmax(matrix(b, 10, 8193), 1)}
+
+
+def read_twice(b: MLGraphBuilder) -> Outputs:
+    """The result of a reduction is read by another kernel, too."""
+    x = matrix(b)
+    top = largest(b, x)
+    return {"y": b.sub(x, top), "z": b.exp(b.transpose(top))}
+
+
+def given_out(b: MLGraphBuilder) -> Outputs:
+    """It is the user's."""
+    x = matrix(b)
+    top = largest(b, x)
+    return {"y": b.sub(x, top), "z": top}
+
+
+def of_other_rows(b: MLGraphBuilder) -> Outputs:
+    """A row's elements are computed from what others were reduced to."""
+    x = matrix(b, 100, 100)
+    return {"y": b.sub(x, b.transpose(largest(b, x)))}
+
+
+def turned(b: MLGraphBuilder) -> Outputs:
+    """The rows of what is written are others."""
+    x = matrix(b, 100, 100)
+    return {"y": b.transpose(b.sub(x, largest(b, x)))}
+
+
+def without_dimensions(b: MLGraphBuilder) -> Outputs:
+    """Results that are read along the other axis."""
+    x = matrix(b, 100, 100)
+    return {"y": b.sub(x, b.reduce_max(x, axes=[1]))}
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        of_columns,
+        short,
+        long,
+        read_twice,
+        given_out,
+        of_other_rows,
+        turned,
+        without_dimensions,
+    ],
+)
+def test_reductions_that_are_stored(what: Build) -> None:
+    made = names(what)
+    assert len(made) > 1
+    assert any(name.startswith("reduce_") for name in made)
+
+
+def test_as_many_operands_as_can_be_bound() -> None:
+    def scaled(b: MLGraphBuilder) -> Outputs:
+        scale, bias = b.constant(normal(100)), b.input("b", "float32", [100])
+        return {"y": b.layer_normalization(matrix(b), scale=scale, bias=bias, axes=[1])}
+
+    assert len(names(scaled, max_bindings=6)) == 1
+    made = kernels(scaled, Features(max_bindings=3))
+    assert max(len(kernel.reads) for kernel in made) == 2
