@@ -17,6 +17,7 @@ from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.progress import BuildProgress, told
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.sizes import OpenSizes
 from webnn_py.ir import Array, Descriptor, Graph
@@ -145,11 +146,15 @@ class MLGraphBuilder(Suggesting, Operators):
             shape, data_type = data_type.shape, data_type.data_type
         return host.constant_array(value, data_type, shape, self._copy)
 
-    def build_sync(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
+    def build_sync(
+        self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
+    ) -> MLGraph:
         """Compile the graph up to `outputs`; blocks until the engine is ready.
 
         Args:
             outputs: Names and operands of the results; an input or constant needs an `identity`.
+            progress: Called with how many pipelines are made and of how many, on the calling
+                thread; what it raises ends the build. Not called where there is nothing to make.
 
         Raises:
             ValidationError: No outputs, an empty name, or an operand that cannot be an output.
@@ -160,20 +165,23 @@ class MLGraphBuilder(Suggesting, Operators):
 
         Source: WebNN 2026, "build method".
         """
-        return self._compile(self._nodes.finish(outputs))
+        return told(progress, self._compile, self._nodes.finish(outputs))
 
-    async def build_async(self, outputs: Mapping[str, MLOperand]) -> MLGraph:
+    async def build_async(
+        self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
+    ) -> MLGraph:
         """As `build_sync`, on a thread of the context: the event loop is never blocked.
 
         Args:
             outputs: Names and operands of the results; an input or constant needs an `identity`.
+            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
 
         Raises:
             MLError: As `build_sync`.
 
         Source: WebNN 2026, "build method".
         """
-        work = functools.partial(self._compile, self._nodes.finish(outputs))
+        work = functools.partial(told, progress, self._compile, self._nodes.finish(outputs))
         return await self._nodes.session.run_on_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:

@@ -17,6 +17,7 @@ from webnn_py.api.recording import read_recipe
 from webnn_py.core.completion import check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.progress import BuildProgress, told
 from webnn_py.ops.replay import fix, output_shapes
 from webnn_py.storage.archive import Archive, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
@@ -64,11 +65,14 @@ class MLGraph(Suggesting):
         """
         return output_shapes(self._compiled.recipe, sizes)
 
-    def prepare_sync(self, sizes: Mapping[str, int]) -> None:
+    def prepare_sync(
+        self, sizes: Mapping[str, int], *, progress: BuildProgress | None = None
+    ) -> None:
         """Compile the graph for these sizes of its open dimensions, before it is run with them.
 
         Args:
             sizes: A size for each open dimension, by its name, such as {"batch": 4}.
+            progress: As of `MLGraphBuilder.build_sync`.
 
         Raises:
             ValidationError: A size is missing, unknown or out of its bounds.
@@ -78,20 +82,23 @@ class MLGraph(Suggesting):
 
         Source: spec/execution.md, "Open dimensions".
         """
-        self._compiled.prepare(sizes)
+        told(progress, self._compiled.prepare, sizes)
 
-    async def prepare_async(self, sizes: Mapping[str, int]) -> None:
+    async def prepare_async(
+        self, sizes: Mapping[str, int], *, progress: BuildProgress | None = None
+    ) -> None:
         """As `prepare_sync`, on a thread of the context: the event loop is never blocked.
 
         Args:
             sizes: As there.
+            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
 
         Raises:
             MLError: As `prepare_sync`.
 
         Source: spec/execution.md, "Open dimensions".
         """
-        work = functools.partial(self._compiled.prepare, sizes)
+        work = functools.partial(told, progress, self._compiled.prepare, sizes)
         await self._compiled.session.run_on_builder(work)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:

@@ -11,13 +11,20 @@ from webnn_py.api.program import MLProgram, load_program
 from webnn_py.api.recording import read_recipe
 from webnn_py.api.session import Session, SessionOwner
 from webnn_py.core.errors import telling_of_memory
+from webnn_py.core.progress import BuildProgress, told
 from webnn_py.storage.archive import Archive
 
 
 class Loading(SessionOwner):
     """The methods of a context that read files."""
 
-    def load_graph_sync(self, path: str | os.PathLike[str], *, verify: bool = False) -> MLGraph:
+    def load_graph_sync(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = False,
+        progress: BuildProgress | None = None,
+    ) -> MLGraph:
         """Load a graph that `MLGraph.save` wrote, on whatever context, and compile it for this one.
 
         The contents of its constants are mapped into memory, not read: they stay in the file, which
@@ -26,6 +33,7 @@ class Loading(SessionOwner):
         Args:
             path: The file.
             verify: Read all constants and compare their checksum, too, which takes longer.
+            progress: As of `MLGraphBuilder.build_sync`.
 
         Raises:
             DataError: The file is damaged or no saved graph; the message says where. Damage to the
@@ -39,30 +47,38 @@ class Loading(SessionOwner):
 
         Source: spec/saved_graphs.md, "Loading".
         """
-        return _load(self._session, path, verify)
+        return told(progress, _load, self._session, path, verify)
 
     async def load_graph_async(
-        self, path: str | os.PathLike[str], *, verify: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: bool = False,
+        progress: BuildProgress | None = None,
     ) -> MLGraph:
         """As `load_graph_sync`, on a thread of the context: the event loop is never blocked.
 
         Args:
             path: The file.
             verify: As there.
+            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
 
         Raises:
             MLError: As `load_graph_sync`.
 
         Source: spec/saved_graphs.md, "Loading".
         """
-        work = functools.partial(_load, self._session, path, verify)
+        work = functools.partial(told, progress, _load, self._session, path, verify)
         return await self._session.run_on_builder(work)
 
-    def load_program_sync(self, path: str | os.PathLike[str]) -> MLProgram:
+    def load_program_sync(
+        self, path: str | os.PathLike[str], *, progress: BuildProgress | None = None
+    ) -> MLProgram:
         """Load a program that `MLProgram.save` wrote; GPU contexts only.
 
         Args:
             path: The file.
+            progress: As of `MLGraphBuilder.build_sync`.
 
         Raises:
             InvalidStateError: This is a CPU context.
@@ -74,20 +90,24 @@ class Loading(SessionOwner):
 
         Source: webnn_py, spec/programs.md, "Files".
         """
-        return load_program(self, path)
+        return told(progress, load_program, self, path)
 
-    async def load_program_async(self, path: str | os.PathLike[str]) -> MLProgram:
+    async def load_program_async(
+        self, path: str | os.PathLike[str], *, progress: BuildProgress | None = None
+    ) -> MLProgram:
         """As `load_program_sync`, on a thread of the context: the event loop is never blocked.
 
         Args:
             path: The file.
+            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
 
         Raises:
             MLError: As `load_program_sync`.
 
         Source: webnn_py, spec/programs.md, "Files".
         """
-        return await self._session.run_on_builder(functools.partial(load_program, self, path))
+        work = functools.partial(told, progress, load_program, self, path)
+        return await self._session.run_on_builder(work)
 
 
 @telling_of_memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from webnn_py.core.errors import (
     telling_of_memory,
 )
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.progress import BuildProgress, told
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.initialization import BoundInputs
@@ -182,8 +184,11 @@ class MLProgram(Suggesting):
         recorder.check_open()
         return recorder
 
-    def compile_sync(self) -> None:
+    def compile_sync(self, *, progress: BuildProgress | None = None) -> None:
         """Compile for this context's device; nothing can be added afterwards. Harmless twice.
+
+        Args:
+            progress: As of `MLGraphBuilder.build_sync`.
 
         Raises:
             ValidationError: There are no steps, or an argument is used by none.
@@ -193,17 +198,21 @@ class MLProgram(Suggesting):
 
         Source: webnn_py, spec/programs.md, "Compiling".
         """
-        self._compiled()
+        told(progress, self._compiled)
 
-    async def compile_async(self) -> None:
+    async def compile_async(self, *, progress: BuildProgress | None = None) -> None:
         """As `compile_sync`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            progress: As there, on that thread: `loop.call_soon_threadsafe` leads back.
 
         Raises:
             MLError: As `compile_sync`.
 
         Source: webnn_py, spec/programs.md, "Compiling".
         """
-        await self._session.run_on_builder(self.compile_sync)
+        work = functools.partial(self.compile_sync, progress=progress)
+        await self._session.run_on_builder(work)
 
     @telling_of_memory
     def _compiled(self) -> ProgramExecutable:

@@ -96,12 +96,12 @@ def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
             f"{path}: a saved program is run from Python, by MLContext.load_program_sync"
         )
     start = time.perf_counter()
-    with Progress(f"reading {path.name}"):
+    with Progress(f"reading {path.name}") as progress:
         if path.suffix == SAVED:
-            graph = context.load_graph_sync(path)
+            graph = context.load_graph_sync(path, progress=progress.reached)
             _check_names(graph, shapes)
         else:
-            graph = onnx.load(path, context, shapes)
+            graph = onnx.load(path, context, shapes, progress=progress.reached)
     return Loaded(graph, time.perf_counter() - start)
 
 

@@ -44,6 +44,10 @@ class Progress:
         self._ended.set()
         self._thread.join()
 
+    def reached(self, done: int, total: int) -> None:
+        """So far, of so much; for what is only now known to have steps."""
+        self.done, self._total = done, total
+
     def _watch(self) -> None:
         if self._ended.wait(PATIENCE):
             return
@@ -65,7 +69,7 @@ class Progress:
         with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(self._title, total=self._total)
             while not self._ended.wait(0.1):
-                bar.update(task, completed=self.done)
+                bar.update(task, completed=self.done, total=self._total)
 
     def _print_lines(self) -> None:
         """A line now, and others ever more seldom."""

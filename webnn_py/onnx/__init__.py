@@ -17,6 +17,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
+from webnn_py.core.progress import BuildProgress
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "load", "to_onnx"]
 
 
-def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = None) -> MLGraph:
+def load(
+    path_or_model: Any,
+    ctx: MLContext,
+    input_shapes: InputShapes | None = None,
+    *,
+    progress: BuildProgress | None = None,
+) -> MLGraph:
     """Build a graph of an ONNX model.
 
     Bools are uint8 tensors of 0 and 1. Nodes are labelled by their names, weights named by their
@@ -38,6 +45,7 @@ def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = 
         ctx: Where the graph will run.
         input_shapes: What is fixed of that: shapes by inputs' names (names of sizes and -1 leave
             them open), sizes or bounds (lowest, highest) by the names of dimensions.
+        progress: As of `MLGraphBuilder.build_sync`.
 
     Raises:
         NotSupportedError: Nodes that WebNN cannot express, all in one message; or the extra `onnx`
@@ -51,7 +59,8 @@ def load(path_or_model: Any, ctx: MLContext, input_shapes: InputShapes | None = 
     importing = _importer()
     shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
     builder, found = importing.imported(ctx, importing.Model(path_or_model), shapes)
-    graph: MLGraph = builder.build_sync(importing.outputs(builder, found))
+    outputs = importing.outputs(builder, found)
+    graph: MLGraph = builder.build_sync(outputs, progress=progress)
     return graph
 
 

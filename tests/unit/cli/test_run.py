@@ -219,6 +219,11 @@ def test_what_takes_long_is_shown(
             said += capsys.readouterr().err
     assert said.startswith("thinking: 1 of 4, " if total else "thinking: ")
     assert said.splitlines()[0].endswith(" s")
+    said = ""
+    with progress.Progress("building") as built:
+        built.reached(3, 7)
+        while "3 of 7" not in said:
+            said += capsys.readouterr().err
     monkeypatch.setattr(progress, "PATIENCE", 60)
     with progress.Progress("thinking"):
         pass

@@ -13,7 +13,7 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core import cooperation
+from webnn_py.core import cooperation, progress
 from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 
@@ -94,17 +94,19 @@ class PipelineCache:
         lacking = {key: name for name, key in wanted if found[key] is None}
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
         if threads <= 1:
-            found |= {key: self._made(name, key) for key, name in lacking.items()}
+            one_by_one = (self._made(name, key) for key, name in lacking.items())
+            made = list(progress.counted(one_by_one, len(lacking)))
         else:
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=cooperation.enable
             ) as pool:
                 try:
-                    made = list(pool.map(self._made, lacking.values(), lacking))
+                    at_once = pool.map(self._made, lacking.values(), lacking)
+                    made = list(progress.counted(at_once, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
-            found |= zip(lacking, made, strict=True)
+        found |= zip(lacking, made, strict=True)
         return [found[key] for _, key in wanted]
 
     def _made(self, name: str, key: PipelineKey) -> Any:
