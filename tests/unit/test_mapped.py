@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
+from webnn_py.memory.aside import Aside
 from webnn_py.memory.mapped import places
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux says what is mapped")
@@ -30,8 +31,8 @@ def test_arrays_of_files_are_found(tmp_path: Path, name: str) -> None:
     path.write_bytes(numbers.tobytes())
     array = mapped(path, 64)
     part = array[5000:]
-    found = places({"part": part, "own": np.ones(3, np.float32)})
-    assert list(found) == ["part"]
+    with places({"part": part, "own": np.ones(3, np.float32)}) as found:
+        assert list(found) == ["part"]
     folder, file, offset, length = found["part"]
     assert Path(folder, file) == path
     read = np.frombuffer(path.read_bytes()[offset : offset + length], np.float32)
@@ -43,11 +44,27 @@ def test_files_that_were_replaced_are_not(tmp_path: Path) -> None:
     for place in (path, other):
         place.write_bytes(bytes(8192))
     array = mapped(path, 0)
-    assert places({"x": array})
+
+    def is_found() -> bool:
+        with places({"x": array}) as found:
+            return bool(found)
+
+    assert is_found()
     other.replace(path)
-    assert not places({"x": array})
+    assert not is_found()
     path.unlink()
-    assert not places({"x": array})
+    assert not is_found()
+
+
+def test_files_without_names_have_some_for_a_while() -> None:
+    kept, given = Aside(), [np.full((512, 512 + i), i, np.float32) for i in range(3)]
+    arrays = {str(i): kept.copy(array) for i, array in enumerate(given)}
+    with places(arrays) as found:
+        for name, (folder, file, offset, length) in found.items():
+            read = np.frombuffer(Path(folder, file).read_bytes()[offset : offset + length], "f4")
+            np.testing.assert_array_equal(read, given[int(name)].reshape(-1))
+        assert found.keys() == arrays.keys()
+    assert not any(Path(place.folder).exists() for place in found.values())
 
 
 @pytest.fixture
@@ -70,6 +87,19 @@ def test_sessions_map_weights_of_files_themselves(context: MLContext, tmp_path: 
     x = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
     made = MLExecution(context).compute(graph, {"x": x})["y"]
     np.testing.assert_allclose(made, x @ weights, rtol=1e-4, atol=1e-5)
+    compiled: Any = graph._compiled.executable(graph._compiled.session, sizes=(("n", 2),))
+    assert compiled._model.weights == []
+
+
+def test_sessions_map_weights_without_a_file_of_the_users_too(context: MLContext) -> None:
+    """Such as those of a builder: ONNX Runtime would copy them before it lays them out."""
+    weights = np.random.default_rng(0).normal(size=(512, 513)).astype(np.float32)
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", ["n", 512])
+    graph = builder.build_sync({"y": builder.matmul(x, builder.constant(weights))})
+    rows = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)
+    made = MLExecution(context).compute(graph, {"x": rows})["y"]
+    np.testing.assert_allclose(made, rows @ weights, rtol=1e-4, atol=1e-4)
     compiled: Any = graph._compiled.executable(graph._compiled.session, sizes=(("n", 2),))
     assert compiled._model.weights == []
 

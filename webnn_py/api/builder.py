@@ -188,6 +188,12 @@ class MLGraphBuilder(Suggesting, Operators):
         return MLGraph(CompiledGraph(self._nodes.session, recipe))
 
 
+def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
+    """What a constant of a builder holds; None of another operand."""
+    contents: Array | None = builder._nodes.array_of(operand)
+    return contents
+
+
 def _descriptor(
     data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int | str] | None
 ) -> MLOperandDescriptor:

@@ -23,6 +23,7 @@ from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
 from webnn_py.memory.aside import Aside
+from webnn_py.memory.heap import give_back
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
@@ -187,7 +188,7 @@ class Session:
         if not self.engine.stays_open:
             return None
         try:
-            opened = optimize(optimized, _target(self.engine, derive_anew), self.engine.passes)
+            opened = _optimize(self.engine, optimized, derive_anew)
             sample = fix(opened, typical_sizes(opened.open_sizes))
             compile = compile_open(opened, sample, self._engines)
         except ValidationError as error:  # something is not known of open dimensions
@@ -198,7 +199,7 @@ class Session:
     def _compile_on(
         self, engine: Engine, recipe: Graph, derive: Derive
     ) -> tuple[Listing, Executable]:
-        optimized = optimize(recipe, _target(engine, derive), engine.passes)
+        optimized = _optimize(engine, recipe, derive)
         helping = self._engines[1:]  # on a CPU, the reference
         engines = (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
         return compile_on(optimized, engines)
@@ -262,6 +263,14 @@ def _target(engine: Engine, derive: Derive) -> Target:
         return derive(what, sources, lambda: tuple(map(keep, compute())) if keep else compute())
 
     return Target(engine.supports, evaluate, derive=kept)
+
+
+def _optimize(engine: Engine, recipe: Graph, derive: Derive) -> Graph:
+    """A recipe after an engine's passes, and the memory given back of weights that these read."""
+    made = optimize(recipe, _target(engine, derive), engine.passes)
+    if engine.has_own_weights:
+        give_back(recipe.constants.values())
+    return made
 
 
 _SESSIONS: weakref.WeakSet[Session] = weakref.WeakSet()

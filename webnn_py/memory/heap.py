@@ -8,17 +8,17 @@ import mmap
 from collections.abc import Callable, Collection, Iterable
 
 from webnn_py.ir import Array
-from webnn_py.memory.mapped import mapping_of
+from webnn_py.memory.mapped import mappings_of
 
 LARGE = 1 << 24
 """Bytes of weights from which on it is worth the milliseconds that it takes."""
 
 
 def give_back(weights: Collection[Array]) -> None:
-    """Give back what a library needs no more that has prepared weights for itself.
+    """Give back what is needed no more once passes have read weights, or a library has its own.
 
-    It freed copies, much of which the C library keeps for later; and it has most weights in an
-    order of its own, so that those in mapped files are seldom read again.
+    They freed copies, much of which the C library keeps for later; and a library has most weights
+    in an order of its own, so that those in mapped files are seldom read again.
     """
     if sum(array.nbytes for array in weights) >= LARGE:
         _forget_pages(weights)
@@ -38,6 +38,5 @@ def _forget_pages(arrays: Iterable[Array]) -> None:
     """Let the pages of arrays in mapped files go; who reads them has them read again."""
     if not hasattr(mmap, "MADV_DONTNEED"):
         return
-    mapped = {id(found): found for array in arrays if (found := mapping_of(array)) is not None}
-    for mapping in mapped.values():
+    for mapping in mappings_of(arrays):
         mapping.madvise(mmap.MADV_DONTNEED)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from webnn_py.ir import Array
+from webnn_py.memory.nameless import NamelessFile
 
 MAPS = "/proc/self/maps"
 """Where Linux says what is mapped."""
@@ -46,18 +50,44 @@ def mapping_of(array: Array) -> mmap.mmap | None:
     return owner
 
 
-def places(arrays: Mapping[str, Array]) -> dict[str, Place]:
-    """Where arrays lie, by name: those in files that can be opened by their names now."""
-    mapped = {name: array for name, array in arrays.items() if mapping_of(array) is not None}
-    regions = list(_regions()) if mapped else []
-    found = {}
-    for name, array in mapped.items():
+def mappings_of(arrays: Iterable[Array]) -> list[mmap.mmap]:
+    """What maps some of them, each once."""
+    found = (mapping_of(array) for array in arrays)
+    return list({id(mapping): mapping for mapping in found if mapping is not None}.values())
+
+
+@contextlib.contextmanager
+def places(arrays: Mapping[str, Array]) -> Iterator[dict[str, Place]]:
+    """Where arrays lie, by name: those in files that can be opened by their names until the end.
+
+    A `NamelessFile` has a name for that long.
+    """
+    mappings = mappings_of(arrays.values())
+    nameless = [mapping for mapping in mappings if isinstance(mapping, NamelessFile)]
+    with contextlib.ExitStack() as names:
+        regions = list(_linked(nameless, names)) if nameless else []
+        if len(nameless) < len(mappings):
+            regions += _regions()
+        yield dict(_found(arrays, regions))
+
+
+def _found(arrays: Mapping[str, Array], regions: Iterable[_Region]) -> Iterator[tuple[str, Place]]:
+    for name, array in arrays.items():
         first = array.ctypes.data
         for region in regions:
             if region.first <= first and first + array.nbytes <= region.end:
                 offset = first - region.first + region.offset
-                found[name] = Place(*os.path.split(region.path), offset, array.nbytes)
-    return found
+                yield name, Place(*os.path.split(region.path), offset, array.nbytes)
+
+
+def _linked(files: Iterable[NamelessFile], names: contextlib.ExitStack) -> Iterator[_Region]:
+    """Files in a folder that `names` removes; none where they cannot have names."""
+    folder = names.enter_context(tempfile.TemporaryDirectory(prefix="webnn-"))
+    for number, file in enumerate(files):
+        path = Path(folder, str(number))
+        with contextlib.suppress(OSError):
+            file.link(path)
+            yield _Region(file.address, file.address + len(file), 0, str(path))
 
 
 def _regions() -> Iterator[_Region]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.builder import MLGraphBuilder, contents_of
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.onnx.tensor import (
@@ -102,6 +102,8 @@ class Emitter:
                 data_type,  # type: ignore[arg-type]
                 name=tensor.name,
             )
+            if array is tensor.array:  # the builder has a copy
+                tensor.array = contents_of(self.builder, tensor.operand)
         return tensor.operand
 
     def _measured(self, tensor: Tensor) -> MLOperand:

@@ -15,6 +15,7 @@ from webnn_py.core.errors import DataError, MLError, NotSupportedError, Validati
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.handlers import handler_of
+from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
 from webnn_py.onnx.model import Model, opsets_of
 from webnn_py.onnx.reasons import reason_of
@@ -88,9 +89,7 @@ class Importer:
 
     def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:
         graph = self.model.graph
-        scope: Scope = {}
-        for tensor in graph.initializer:
-            scope[tensor.name] = of_array(self.model.contents(tensor), tensor.name)
+        scope = Initializers(self.model)
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = FAILED
             self._failures.append(("sparse initializer", sparse.values.name, "WebNN has none"))
@@ -104,6 +103,7 @@ class Importer:
                 self._check_output(value.name, found)
             elif not _is_failed(found):
                 self._failures.append(("output", value.name, "it is no tensor"))
+        scope.check_unread()
         self._raise_failures()
         return outputs
 

@@ -56,6 +56,10 @@ class NodeList(NodeBuilder):
         self._constants[value] = array
         return MLOperand(self, value)
 
+    def array_of(self, operand: MLOperand | None) -> Any:
+        """The contents of an operand if it is a constant, else None."""
+        return None if operand is None else self._constants.get(value_of(operand))
+
     def constant_of(self, value: object, like: MLOperand) -> MLOperand:
         """A scalar constant of the data type of `like`."""
         info = dtypes.DTYPES[like.data_type]

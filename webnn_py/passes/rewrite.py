@@ -52,10 +52,6 @@ class Rewriter(GraphBuilder):
         self._producers.update((value_of(operand), self._nodes[-1]) for operand in made)
         return made
 
-    def array_of(self, operand: MLOperand | None) -> Any:
-        """The contents of an operand if it is a constant, else None."""
-        return None if operand is None else self._constants.get(value_of(operand))
-
     def producer_of(self, operand: MLOperand) -> Node | None:
         """The new node that makes an operand; None for an input or a constant."""
         return self._producers.get(value_of(operand))

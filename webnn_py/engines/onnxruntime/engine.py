@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.arrays import Ends
 from webnn_py.memory.heap import give_back
-from webnn_py.memory.mapped import places
+from webnn_py.memory.mapped import Place, places
 from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
@@ -70,19 +71,19 @@ class LoadedModel:
         options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
         if threads is not None:
             options.intra_op_num_threads = threads
-        in_memory = _take_from_file(lowered, options)
-        # The session computes with the arrays themselves.
-        self.weights = [
-            onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in in_memory.values()
-        ]
-        options.add_external_initializers(list(in_memory), self.weights)
-        give_back(lowered.external.values())  # passes have read them
-        self.session = onnxruntime.InferenceSession(
-            lowered.model.SerializeToString(),
-            options,
-            providers=PROVIDERS,
-            disabled_optimizers=LEFT_OUT,
-        )
+        with places(lowered.external) as found:
+            in_memory = _take_from_file(lowered, found, options)
+            # The session computes with the arrays themselves.
+            self.weights = [
+                onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in in_memory.values()
+            ]
+            options.add_external_initializers(list(in_memory), self.weights)
+            self.session = onnxruntime.InferenceSession(
+                lowered.model.SerializeToString(),
+                options,
+                providers=PROVIDERS,
+                disabled_optimizers=LEFT_OUT,
+            )
         forks.leave_in_child(self.session)
         give_back(lowered.external.values())
         self.names = (*names.inputs, *names.outputs)
@@ -96,14 +97,18 @@ class LoadedModel:
         return self._held
 
 
-def _take_from_file(lowered: Lowered, options: Any) -> dict[str, Array]:
+def _take_from_file(lowered: Lowered, found: Mapping[str, Place], options: Any) -> dict[str, Array]:
     """Have a session map weights of files itself, as it copies arrays before it lays them out.
+
+    It takes them from one folder: that with the most.
 
     Returns:
         The other weights, by name.
     """
-    found = places(lowered.external)
-    folder = next((place.folder for place in found.values()), "")
+    sizes: Counter[str] = Counter()
+    for place in found.values():
+        sizes[place.folder] += place.length
+    folder = max(sizes, key=sizes.__getitem__, default="")
     here = {name: place for name, place in found.items() if place.folder == folder}
     if here:
         options.add_session_config_entry(FOLDER, folder)
