@@ -302,6 +302,16 @@ def test_an_input_handed_through(gpu: MLContext) -> None:
     np.testing.assert_array_equal(read(z, (2, 3)), ONES)
 
 
+def test_outputs_that_are_left_out(gpu: MLContext) -> None:
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+    graph = build(gpu, two_outputs)
+    plus, sums = empty_buffer(gpu.device, 60), empty_buffer(gpu.device, 12)
+    run_recorded(graph, {"x": x}, {"sums": sums})
+    run_recorded(graph, {"x": x + 1}, {"plus": plus})
+    np.testing.assert_array_equal(read(sums), (x + 1).sum(1))
+    np.testing.assert_array_equal(read(plus, (3, 5)), x + 2)
+
+
 # Kinds of buffers
 
 
@@ -335,18 +345,44 @@ def test_buffers_that_can_only_be_bound(gpu: MLContext) -> None:
     np.testing.assert_array_equal(read(z, (2, 3)), TWOS * 2)
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 1003])
+def test_buffers_that_can_only_be_bound_are_copied_by_a_kernel(gpu: MLContext, size: int) -> None:
+    def twice(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        y = builder.add(builder.input("x", "uint8", [size]), builder.input("z", "uint8", [size]))
+        return {"a": y, "b": y}
+
+    def bound() -> Any:
+        return buffer_of(
+            gpu.device, np.full(1024, 9, np.uint8), STORAGE | wgpu.BufferUsage.COPY_SRC
+        )
+
+    data = (np.arange(1024) % 100).astype(np.uint8)
+    graph, (a, b) = build(gpu, twice), (bound(), bound())
+    encoder = MLCommandEncoder(gpu)
+    encoder.initialize_graph(graph, {"z": buffer_of(gpu.device, data, STORAGE)})
+    encoder.dispatch(graph, {"x": data[:size]}, {"a": a, "b": b})
+    submit(encoder, gpu)
+    for buffer in (a, b):
+        found = read(buffer, dtype=np.uint8)
+        np.testing.assert_array_equal(found[:size], 2 * data[:size])
+        assert (found[size:] == 9).all()
+
+
 def test_buffers_without_the_usage_that_is_needed(gpu: MLContext) -> None:
     graph = doubling(gpu)
     vertices = empty_buffer(gpu.device, 32, wgpu.BufferUsage.VERTEX)
     bound = {"buffer": empty_buffer(gpu.device, 32, STORAGE), "offset": 4}
     good = empty_buffer(gpu.device, 32)
-    for bad in (vertices, bound):
-        with pytest.raises(DataError, match=r"input 'x': .*lacks STORAGE \(or COPY_SRC\)"):
+    for bad, read_by, written_by in (
+        (vertices, r"lacks STORAGE \(or COPY_SRC\)", r"lacks STORAGE \(or COPY_DST\)"),
+        (bound, "offset 4 .*usage COPY_SRC", "offset 4 .*usage COPY_DST"),
+    ):
+        with pytest.raises(DataError, match=f"input 'x': .*{read_by}"):
             run_recorded(graph, {"x": bad}, {"y": good})
-        with pytest.raises(DataError, match=r"output 'y': .*lacks STORAGE \(or COPY_DST\)"):
+        with pytest.raises(DataError, match=f"output 'y': .*{written_by}"):
             run_recorded(graph, {"x": good}, {"y": bad})
-    with pytest.raises(DataError, match=r"input 'x': .*lacks COPY_SRC"):
-        MLCommandEncoder(gpu).initialize_graph(graph, {"x": bound["buffer"]})
+    with pytest.raises(DataError, match=r"input 'x': .*lacks STORAGE \(or COPY_SRC\)"):
+        MLCommandEncoder(gpu).initialize_graph(graph, {"x": vertices})
     assert_awaits(gpu)
 
 

@@ -144,14 +144,11 @@ OF_ONE_CONTEXT: dict[str, Fault] = {
         "output 'y': .*belongs to another context",
     ),
 }
-# What runs at once makes the outputs that it is not given.
-OF_LATER_RUNS: dict[str, Fault] = {
+OF_DISPATCHES: dict[str, Fault] = {
     "no output": (
         outputs(lambda g: {"z": g.outputs["z"]}),
-        "output 'y' is missing; a (recording|dispatch) needs every output",
+        "output 'y' is missing; a dispatch needs every output",
     ),
-}
-OF_DISPATCHES: dict[str, Fault] = {
     "one tensor for input and output": (
         with_y(lambda g: g.inputs["x"]),
         "output 'y': the MLTensor is input 'x', too; give the output one of its own",
@@ -165,8 +162,6 @@ def faults(mode: str) -> dict[str, Fault]:
     is_dispatch = mode.startswith("dispatch")
     if is_dispatch or MODES[mode][0] == "cpu":
         found |= OF_ONE_CONTEXT
-    if is_dispatch or mode == "recorded":
-        found |= OF_LATER_RUNS
     return found | OF_DISPATCHES if is_dispatch else found
 
 

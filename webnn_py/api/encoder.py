@@ -94,8 +94,9 @@ class MLCommandEncoder(Suggesting):
                 "size"} in bytes, a GPUTexture or view, {"texture", "mip_level", "origin", "size",
                 "scale", "bias"} in texels, an MLTensor, an array or buffer in host memory (read
                 before this returns), or {"resource": one of these, "dimensions": [...]}.
-            outputs: Every output by name: a GPUBuffer or GPUTexture, a view or part of one, or
-                an MLTensor. Buffers may be larger than the result. No two share memory.
+            outputs: What to write outputs into, by name: a GPUBuffer or GPUTexture, a view or part
+                of one, or an MLTensor. Buffers may be larger than the result. No two share memory.
+                What an output holds that is left out is lost; one at least is given.
 
         Raises:
             ValidationError: `graph` is no MLGraph.

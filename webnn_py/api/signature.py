@@ -181,7 +181,7 @@ class Signature:
             outputs: What to write into, by name; may be None or lack some.
             bound: The graph's inputs that are constants.
             places: Where those lie for this run.
-            recorded: It is recorded for later: every output is given, and lies on the device.
+            recorded: It is recorded for later: all outputs that are given lie on the device.
 
         Raises:
             DataError: A name, data type, size or device does not fit. What is special to the
@@ -221,7 +221,11 @@ class Signature:
         read = convert.mapping(inputs, "inputs")
         write = convert.mapping(outputs, "outputs")
         self._check_names(read, write, bound, ValidationError)
-        self._check_complete(write, "a dispatch", ValidationError)
+        missing = [name for name in self.outputs if name not in write]
+        if missing:
+            raise ValidationError(
+                f"output {shown(missing[0])} is missing; a dispatch needs every output"
+            )
         reads, writes = (
             {
                 name: _own_tensor(session, given[name], descriptor, f"{kind} {shown(name)}")
@@ -320,13 +324,9 @@ class Signature:
             descriptor = self.public("inputs")[missing[0]]
             raise error(f"input {shown(missing[0])} is missing; expected {descriptor}")
 
-    def _check_complete(self, outputs: Mapping[str, Any], what: str, error: type[MLError]) -> None:
-        missing = [name for name in self.outputs if name not in outputs]
-        if missing:
-            raise error(f"output {shown(missing[0])} is missing; {what} needs every output")
-
     def _check_recorded(self, session: Session, outputs: Mapping[str, Any]) -> None:
-        self._check_complete(outputs, "a recording", DataError)
+        if not outputs:
+            raise DataError(f"outputs: got none, expected at least {shown(self._output_names[0])}")
         for name, value in outputs.items():
             if not isinstance(value, MLTensor) and not session.engine.takes(value):
                 raise DataError(

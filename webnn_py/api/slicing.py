@@ -60,8 +60,7 @@ class Slicing(SessionOwner):
             graph: Built by this context, which is a GPU context.
             inputs: As `MLCommandEncoder.dispatch` takes them. Arrays are read before this returns,
                 the rest when the commands of the first slice run.
-            outputs: As there; all are written by the commands of the last slice. A GPUBuffer needs
-                the usage COPY_DST.
+            outputs: As there; all are written by the commands of the last slice.
 
         Returns:
             What `dispatch_slice` is given.

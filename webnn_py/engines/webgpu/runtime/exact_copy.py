@@ -1,22 +1,30 @@
-"""Copies of results that end within a word: the bytes behind them stay as they are."""
+"""Copies of tensors: of just their bytes, and of buffers that only kernels may read or write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import wgpu
+
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE
 
 WORD = 4
+THREADS = 1 << 20
+"""Invocations of a copy by a kernel at most; each copies every so manieth word."""
+GROUP = 64
 
 
 def copy_exactly(gpu: Device, source: Binding, target: Binding, size: int) -> Callable[[Any], None]:
     """What records the copy of `size` bytes, though copies are of whole words.
 
     The last word of both is brought together in a buffer of its own, merged there, and put back.
+    Where a buffer's usage allows no copy, a kernel makes it, which needs STORAGE of both.
     """
+    if not _can_copy(source, target):
+        return _copy_by_kernel(gpu, source, target, size)
     whole = size // WORD * WORD
     if whole == size:
         return lambda encoder: copy_binding(encoder, source, target)
@@ -40,6 +48,44 @@ def copy_exactly(gpu: Device, source: Binding, target: Binding, size: int) -> Ca
         encoder.copy_buffer_to_buffer(words, 0, target.buffer, target.offset + whole, WORD)
 
     return record
+
+
+def _can_copy(source: Binding, target: Binding) -> bool:
+    usages = wgpu.BufferUsage
+    return bool(source.buffer.usage & usages.COPY_SRC and target.buffer.usage & usages.COPY_DST)
+
+
+def _copy_by_kernel(
+    gpu: Device, source: Binding, target: Binding, size: int
+) -> Callable[[Any], None]:
+    words = -(-size // WORD)
+    pipeline = gpu.pipelines.get("the copy of a tensor", _copying(size % WORD))
+    entries = [_first(place, words * WORD).entry for place in (source, target)]
+    group = gpu.bind_group(pipeline.get_bind_group_layout(0), entries)
+
+    def record(encoder: Any) -> None:
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, group)
+        compute.dispatch_workgroups(-(-min(words, THREADS) // GROUP))
+        compute.end()
+
+    return record
+
+
+def _copying(used: int) -> str:
+    """A kernel that copies words, and of the last one only `used` bytes, or all where that is 0."""
+    mask = (1 << 8 * used) - 1
+    end = f"written[whole] = (given[whole] & {mask}u) | (written[whole] & {mask ^ 0xFFFFFFFF}u);"
+    return f"""@group(0) @binding(0) var<storage, read> given: array<u32>;
+@group(0) @binding(1) var<storage, read_write> written: array<u32>;
+@compute @workgroup_size({GROUP})
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) n: vec3<u32>) {{
+  let whole = arrayLength(&given) - {min(used, 1)}u;
+  for (var i = id.x; i < whole; i += n.x * {GROUP}u) {{ written[i] = given[i]; }}
+  {f"if (id.x == 0u) {{ {end} }}" if used else ""}
+}}
+"""
 
 
 def _first(binding: Binding, size: int) -> Binding:

@@ -137,6 +137,18 @@ def check_usage(buffer: Any, usage: int, what: str, why: str) -> None:
         raise DataError(f"{what}: the buffer's usage lacks {why}")
 
 
+def _check_reach(gpu: Device, given: Binding, copy: str, what: str) -> None:
+    """Raise a DataError if neither a copy nor a kernel can read or write a part of a buffer."""
+    if given.buffer.usage & getattr(wgpu.BufferUsage, copy):
+        return
+    check_usage(given.buffer, STORAGE, what, f"STORAGE (or {copy})")
+    if given.offset % gpu.offset_alignment:
+        raise DataError(
+            f"{what}: offset {given.offset} of a buffer, expected a multiple of"
+            f" {gpu.offset_alignment}, or one with the usage {copy}"
+        )
+
+
 def place(
     loaded: LoadedGraph,
     inputs: Sequence[Any],
@@ -190,7 +202,8 @@ def place_apart(
     for _, value in loaded.graph.outputs:
         _computed(run, value, own)
     for (name, value), resource in zip(loaded.graph.outputs, outputs, strict=True):
-        _place_output(gpu, run, name, value, resource, own, set())
+        if resource is not None:
+            _place_output(gpu, run, name, value, resource, own, set())
     check_apart(run.written)
     return run
 
@@ -228,7 +241,7 @@ def _place_input(
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
             run.places[value] = given
             return
-        check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "STORAGE (or COPY_SRC)")
+        _check_reach(gpu, given, "COPY_SRC", what)
         run.places[value] = target = own(value)
         run.before.append(copying(gpu, given, target, target.size))
     else:
@@ -263,9 +276,8 @@ def _place_output(
             run.places[value] = given
             taken.add(given.buffer)
             return
-        lacking = "COPY_DST" if value in run.places else "STORAGE (or COPY_DST)"
-        check_usage(given.buffer, wgpu.BufferUsage.COPY_DST, what, lacking)
-        if exact % 4:
+        _check_reach(gpu, given, "COPY_DST", what)
+        if exact % 4 and given.buffer.usage & wgpu.BufferUsage.COPY_DST:
             why = "COPY_SRC, to keep the bytes behind the result in its last word"
             check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
         run.after.append(copying(gpu, _computed(run, value, own), given, exact))
@@ -292,7 +304,6 @@ def copy_input(
     if isinstance(resource, Binding) or (
         is_buffer(resource) and place.buffer is _buffer_of(resource)
     ):
-        check_usage(place.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
         run.take(place.buffer, what)
         run.places[value] = target = own(value)
         run.before.append(copying(gpu, place, target, target.size))
