@@ -53,11 +53,10 @@ class WebGPUExecutable(DeviceExecutable):
         dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
         made = (value for _, value in loaded.graph.outputs)
         return Run(
-            loaded.gpu,
+            loaded,
             self._submit_recorded,
             self._under_way,
             dispatch,
-            loaded.pieces,
             list(zip(outputs, made, strict=True)),
         )
 
@@ -144,11 +143,10 @@ class ProgramExecutable:
         dispatch = place_arguments(program, inputs, outputs, program.io_buffer)
         written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
         return Run(
-            program.gpu,
+            program,
             self._submit_recorded,
             self._under_way,
             dispatch,
-            program.pieces,
             written,
         )
 

@@ -15,6 +15,7 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
+from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -73,6 +74,7 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._shared = False
+        self.ahead = Ahead()
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
             (kernel.name, PipelineKey(kernel.code)) for kernel in kernels

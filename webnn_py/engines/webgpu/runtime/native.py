@@ -8,12 +8,11 @@ capabilities do not depend on each other. WEBNN_NATIVE=0 turns all of them off.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +22,8 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
+from webnn_py.engines.webgpu.runtime.pauses import pause
 from webnn_py.engines.webgpu.runtime.pieces import pieces_of
-
-NO_PAUSE = 1e-4
-"""Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
-LONGEST_PAUSE = 2e-3
-"""Seconds between two looks later on; a small part of the time waited."""
-_let_others_run: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
-"""Between two looks: a driver that computes on the CPU may be about to, on this very core."""
 
 
 @dataclass(eq=False)
@@ -311,15 +304,15 @@ if RECORDING.there:
 # Waiting
 
 
-def map_for_reading(device: Any, buffer: Any) -> None:
-    """Wait until the host can read a buffer.
+def map_for_reading(device: Any, buffer: Any, expected: float = 0.0) -> None:
+    """Wait until the host can read a buffer, which is expected to take so many seconds.
 
     Raises:
         ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
         OperationError: The buffer cannot be mapped.
     """
     if WAITING.there:
-        _map(device, buffer)
+        _map(device, buffer, expected)
     else:
         public.map_for_reading(device, buffer)
 
@@ -355,7 +348,7 @@ if WAITING.there:
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _mapped)
 
 
-def _map(device: Any, buffer: Any) -> None:
+def _map(device: Any, buffer: Any, expected: float) -> None:
     """Look now and then, as wgpu-py waits within wgpu-native, and lets nobody submit meanwhile."""
     ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
     number = next(_numbers)
@@ -376,10 +369,7 @@ def _map(device: Any, buffer: Any) -> None:
             if now - looked > public.LIFE_SIGN:
                 public.check_alive(device)
                 looked = now
-            if now - begun < NO_PAUSE:
-                _let_others_run()
-            else:
-                time.sleep(min((now - begun) / 16, LONGEST_PAUSE))
+            pause(now - begun, expected)
     finally:
         del _statuses[number]
     if status != lib.WGPUMapAsyncStatus_Success:

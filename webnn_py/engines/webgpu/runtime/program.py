@@ -12,6 +12,7 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.program.needs import choose
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
+from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -75,6 +76,7 @@ class LoadedProgram:
         self._io: dict[Value, Binding] = {}
         self._lock = threading.Lock()
         self._shared = False
+        self.ahead = Ahead()
         used = {step.kernel: plan.kernels[step.kernel] for step in self.variant.steps}
         pipelines = gpu.pipelines.get_all(
             (kernel.name, PipelineKey.of(kernel, plan.shaders)) for kernel in used.values()

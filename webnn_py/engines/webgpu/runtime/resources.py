@@ -68,6 +68,14 @@ class Dispatch:
         for resource, what in self.given:
             check_usable(resource, what)
 
+    @property
+    def only_on_host(self) -> bool:
+        """Whether such runs differ in contents alone: nothing of the user's lies on the device."""
+        ours = {buffer for buffer, _ in self.uploads}
+        ours |= {place.buffer for place in self.downloads.values()}
+        recorded = self.before or self.after
+        return not recorded and ours.issuperset(place.buffer for place in self.places.values())
+
 
 def is_buffer(value: object) -> bool:
     """A buffer or a binding of one."""

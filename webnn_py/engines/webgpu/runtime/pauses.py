@@ -1,0 +1,50 @@
+"""When to look whether a device is done: often where that is expected, else now and then."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+
+NO_PAUSE = 1e-4
+"""Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
+NEAR = 1.5e-4
+"""Seconds before and after the expected end within which it is looked without a pause."""
+LONGEST_PAUSE = 2e-3
+"""Seconds between two looks later on; a small part of the time waited."""
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
+"""Between two looks: a driver that computes on the CPU may be about to, on this very core."""
+
+
+def pause(waited: float, expected: float = 0.0) -> None:
+    """Let some time go by until the next look.
+
+    Args:
+        waited: Seconds since the wait began.
+        expected: Seconds that it is likely to take in all; 0 if that is not known.
+    """
+    left = expected - waited
+    if waited < NO_PAUSE or abs(left) < NEAR:
+        _let_others_run()
+    else:
+        seconds = min(waited / 16, LONGEST_PAUSE)
+        time.sleep(min(seconds, left - NEAR) if left > 0 else seconds)
+
+
+class Pace:
+    """What waits of one kind take, so that the next one is ended in time.
+
+    Attributes:
+        seconds: What is expected; 0 if nothing is known yet.
+    """
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def learn(self, seconds: float) -> None:
+        """A wait took so long: shorter ones count at once, longer ones may have been disturbed."""
+        known = self.seconds
+        self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
