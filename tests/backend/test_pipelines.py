@@ -57,6 +57,30 @@ def test_several_threads_make_them(device: Counting) -> None:
     assert (threading.current_thread().name in device.threads) != several
 
 
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one thread does everything")
+def test_there_is_other_work_meanwhile(device: Counting) -> None:
+    other = threading.Event()
+    waited: list[bool] = []
+
+    class Waiting(Counting):
+        def create_compute_pipeline(self, **arguments: Any) -> Any:
+            waited.append(other.wait(10))
+            return super().create_compute_pipeline(**arguments)
+
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(4)]
+    PipelineCache(Waiting(device)).get_all(kernels, other.set)
+    assert waited == [True] * 4
+
+
+def test_work_that_fails_meanwhile_ends_it(device: Counting) -> None:
+    def fail() -> None:
+        raise OperationError("out of memory")
+
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(9)]
+    with pytest.raises(OperationError, match="out of memory"):
+        PipelineCache(device).get_all(kernels, fail)
+
+
 def test_the_kernel_that_fails_is_named(device: Counting) -> None:
     cache = PipelineCache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(9)]

@@ -77,10 +77,8 @@ class LoadedGraph:
         self.ahead = Ahead()
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
-            (kernel.name, PipelineKey(kernel.code)) for kernel in kernels
+            ((kernel.name, PipelineKey(kernel.code)) for kernel in kernels), self._place_values
         )
-        self._place_constants()
-        self._place_intermediates()
         self._steps = [
             self._step(kernel, pipeline, numbers)
             for kernel, pipeline, numbers in checkpoints(
@@ -92,6 +90,10 @@ class LoadedGraph:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
             self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
+
+    def _place_values(self) -> None:
+        self._place_constants()
+        self._place_intermediates()
 
     def _place_constants(self) -> None:
         for value in checkpoints(self.compiled.constants):

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -79,11 +79,16 @@ class PipelineCache:
             found = self._pipelines.get(key)
         return self._made(name, key) if found is None else found
 
-    def get_all(self, kernels: Iterable[tuple[str, PipelineKey]]) -> list[Any]:
+    def get_all(
+        self,
+        kernels: Iterable[tuple[str, PipelineKey]],
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> list[Any]:
         """The pipelines of several kernels, made on several threads: drivers take their time.
 
         Args:
             kernels: Name of each, for messages, and what it is made of.
+            meanwhile: What this thread does until they are there.
 
         Raises:
             OperationError: The device refused the code of one.
@@ -96,12 +101,14 @@ class PipelineCache:
         if threads <= 1:
             one_by_one = (self._made(name, key) for key, name in lacking.items())
             made = list(progress.counted(one_by_one, len(lacking)))
+            meanwhile()
         else:
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=cooperation.enable
             ) as pool:
                 try:
                     at_once = pool.map(self._made, lacking.values(), lacking)
+                    meanwhile()
                     made = list(progress.counted(at_once, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)

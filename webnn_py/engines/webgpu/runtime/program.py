@@ -78,16 +78,19 @@ class LoadedProgram:
         self._shared = False
         self.ahead = Ahead()
         used = {step.kernel: plan.kernels[step.kernel] for step in self.variant.steps}
+        self._buffers: list[Any] = []
         pipelines = gpu.pipelines.get_all(
-            (kernel.name, PipelineKey.of(kernel, plan.shaders)) for kernel in used.values()
+            ((k.name, PipelineKey.of(k, plan.shaders)) for k in used.values()), self._make_buffers
         )
         self._pipelines = dict(zip(used, pipelines, strict=True))
-        self._buffers = [self._buffer(buffer) for buffer in checkpoints(self.variant.buffers)]
         self._fixed = {
             number: self._bind_group(step, {})
             for number, step in checkpoints(enumerate(self.variant.steps))
             if all(place.kind == "buffer" for place in step.places)
         }
+
+    def _make_buffers(self) -> None:
+        self._buffers += [self._buffer(buffer) for buffer in checkpoints(self.variant.buffers)]
 
     def _buffer(self, planned: BufferPlan) -> Any:
         usage = STORAGE | COPIES if planned.usage == "storage" else wgpu.BufferUsage.UNIFORM
