@@ -196,6 +196,32 @@ def test_a_recording_needs_every_argument_on_the_device(gpu: MLContext) -> None:
         encoder.execute(program, {"x": X, "total": np.zeros((4, 3), "f4")})
 
 
+def test_arguments_are_called_so(gpu: MLContext) -> None:
+    program, total = mixed(gpu), np.zeros((4, 3), np.float32)
+    x = np.zeros(SHAPE)
+    for wrong, message in (
+        ({"x": x, "total": total}, "argument 'x': data type float64"),
+        ({"x": X, "total": total.astype(int)}, "argument 'total': data type int64"),
+        ({"x": X, "total": total[:2]}, "argument 'total': 6 elements, expected at least 12"),
+        ({"x": X, "total": [1]}, "argument 'total': got list"),
+    ):
+        with pytest.raises(DataError, match=f"^{message}"):
+            program.run_sync(wrong)
+
+
+def test_a_recorded_program_without_results(gpu: MLContext) -> None:
+    program = MLProgram(gpu)
+    x, total = program.argument("x", "float32", [4]), program.buffer("float32", [4])
+    step = program.sequence()
+    step.dispatch(
+        build(gpu, lambda b: {"y": b.neg(b.input("x", "float32", [4]))}), {"x": x}, {"y": total}
+    )
+    program.append(step)
+    encoder = MLCommandEncoder(gpu)
+    encoder.execute(program, {"x": np.ones(4, np.float32)})
+    gpu.device.queue.submit([encoder.finish()])
+
+
 def test_blocking_on_an_event_loop_is_refused(gpu: MLContext) -> None:
     program = mixed(gpu)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from webnn_py.api import tensors
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.given_tensors import own_memory
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.loading import Loading
 from webnn_py.api.promise import MLPromise
 from webnn_py.api.session import MLContextLostInfo, Session
-from webnn_py.api.signature import own_memory
 from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated

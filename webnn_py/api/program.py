@@ -15,6 +15,7 @@ from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
+from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensors import tensor_descriptor
 from webnn_py.core import convert
 from webnn_py.core.completion import check_may_block
@@ -25,7 +26,7 @@ from webnn_py.core.errors import (
     ValidationError,
     telling_of_memory,
 )
-from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.messages import Suggesting, shown, type_name
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
@@ -331,9 +332,12 @@ class MLProgram(Suggesting):
                     f"argument {shown(argument.name)} is missing; expected {argument.descriptor}"
                 )
         given = [argument for argument in wanted if argument.name in read]
+        for argument in given if recorded else ():
+            _check_recorded(self._session, argument, read[argument.name])
         signature = Signature(
             {a.name: a.descriptor for a in given if a.access != "write"},
             {a.name: a.descriptor for a in wanted if a.written},
+            kinds=("argument", "argument"),
         )
         inputs, outputs = (
             {name: read[name] for name in members if name in read}
@@ -386,6 +390,15 @@ def record_program(
     executable = program._compiled()
     signature, given = program._given(executable.plan.arguments, arguments, recorded=True)
     executable.record(commands, *_by_name(signature, given))
+
+
+def _check_recorded(session: Session, argument: Argument, value: object) -> None:
+    """What a recording writes lies on the device."""
+    if argument.written and not isinstance(value, MLTensor) and not session.engine.takes(value):
+        raise DataError(
+            f"argument {shown(argument.name)}: got {type_name(value)}, expected a GPUBuffer, a"
+            " binding of one or an MLTensor, as it is written"
+        )
 
 
 def _by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:

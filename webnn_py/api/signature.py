@@ -11,8 +11,9 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.given_shapes import given_shapes
+from webnn_py.api.given_tensors import given_tensor, own_tensor
 from webnn_py.api.session import Session
-from webnn_py.api.tensor import MLTensor, memory_of
+from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dimensions import symbols_of
@@ -40,6 +41,7 @@ class Signature:
         inputs: Data type and shape of each.
         outputs: The same.
         open_sizes: The names of the open sizes in them.
+        kinds: What messages call one of the inputs and one of the outputs.
 
     Attributes:
         title: What messages call a dispatch.
@@ -51,10 +53,12 @@ class Signature:
         inputs: Mapping[str, Descriptor],
         outputs: Mapping[str, Descriptor],
         open_sizes: Iterable[str] = (),
+        kinds: tuple[str, str] = ("input", "output"),
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self._open_sizes = tuple(open_sizes)
+        self._input, self._output = kinds
         self._output_names = tuple(self.outputs)
         self._none = (None,) * len(self.outputs)
         self.title = f"dispatch to {', '.join(map(shown, self.outputs))}"
@@ -152,13 +156,13 @@ class Signature:
         targets = [
             new_array(shape, dtype)
             if value is None
-            else self._target(session, value, self.outputs[name], named("output", name), writes)
+            else self._target(session, value, self.outputs[name], named(self._output, name), writes)
             for value, (name, (shape, dtype)) in zip(given, self.made.items(), strict=True)
         ]
         if write:
-            _check_apart(self._output_names, given, targets)
+            self._check_apart(given, targets)
         arrays = [
-            self._source(session, read[name], descriptor, named("input", name), reads, private)
+            self._source(session, read[name], descriptor, named(self._input, name), reads, private)
             for name, descriptor in self.inputs.items()
         ]
         return Arguments(arrays, targets, given, self._output_names, reads, writes)
@@ -197,15 +201,15 @@ class Signature:
         targets = [
             value
             if value is None or session.engine.takes(value)
-            else self._target(session, value, descriptor, named("output", name), writes)
+            else self._target(session, value, descriptor, named(self._output, name), writes)
             for value, (name, descriptor) in zip(given, self.outputs.items(), strict=True)
         ]
         if write:
-            _check_apart(self._output_names, given, targets)
+            self._check_apart(given, targets)
         sources = [
             places[name]
             if name in places
-            else self._source(session, read[name], d, named("input", name), reads, not recorded)
+            else self._source(session, read[name], d, named(self._input, name), reads, not recorded)
             for name, d in self.inputs.items()
         ]
         return Arguments(sources, targets, given, self._output_names, reads, writes)
@@ -228,7 +232,7 @@ class Signature:
             )
         reads, writes = (
             {
-                name: _own_tensor(session, given[name], descriptor, f"{kind} {shown(name)}")
+                name: own_tensor(session, given[name], descriptor, f"{kind} {shown(name)}")
                 for name, descriptor in descriptors.items()
                 if name in given
             }
@@ -277,7 +281,7 @@ class Signature:
         for name, descriptor in self.inputs.items():
             if name not in constants:
                 continue
-            what = named("input", name)
+            what = named(self._input, name)
             missing = [size for size in symbols_of(descriptor.shape) if size not in sizes]
             if missing:
                 raise DataError(
@@ -325,7 +329,7 @@ class Signature:
             raise error(f"input {shown(missing[0])} is missing; expected {descriptor}")
 
     def _check_recorded(self, session: Session, outputs: Mapping[str, Any]) -> None:
-        if not outputs:
+        if self.outputs and not outputs:
             raise DataError(f"outputs: got none, expected at least {shown(self._output_names[0])}")
         for name, value in outputs.items():
             if not isinstance(value, MLTensor) and not session.engine.takes(value):
@@ -333,6 +337,15 @@ class Signature:
                     f"output {shown(name)}: got {type_name(value)}, expected a GPUBuffer, a"
                     " binding of one, an MLTensor, a GPUTexture, a view or a part of one"
                 )
+
+    def _check_apart(self, given: Sequence[Any], targets: Sequence[Any]) -> None:
+        """The arrays among what is given share no memory; the device's own the engine checks."""
+        arrays = {
+            name: target
+            for name, value, target in zip(self._output_names, given, targets, strict=True)
+            if value is not None and isinstance(target, np.ndarray)
+        }
+        check_apart(arrays, kind=self._output)
 
     def _source(
         self,
@@ -349,7 +362,7 @@ class Signature:
             return host.private(array, value) if private else array
         resource = host.split_dimensions(value, descriptor, what)
         if isinstance(resource, MLTensor):
-            memory = _tensor(session, resource, descriptor, what)
+            memory = given_tensor(session, resource, descriptor, what)
             reads.append(memory)
             return memory.contents if memory.constant else memory.storage
         if session.engine.takes(resource):
@@ -368,7 +381,7 @@ class Signature:
         """What an output is written into: the memory of a tensor, or a writable array."""
         if not isinstance(value, MLTensor):
             return host.output_array(value, descriptor, what)
-        memory = _tensor(session, value, descriptor, what, written=True)
+        memory = given_tensor(session, value, descriptor, what, written=True)
         writes.append(memory)
         return memory.storage
 
@@ -381,70 +394,3 @@ def _mappings(inputs: object, outputs: object) -> tuple[Mapping[str, Any], Mappi
     """What is given by name, as dictionaries."""
     read = convert.mapping(inputs, "inputs", DataError)
     return read, convert.mapping(outputs, "outputs", DataError)
-
-
-def _tensor(
-    session: Session, tensor: MLTensor, descriptor: Descriptor, what: str, written: bool = False
-) -> TensorMemory:
-    """The memory of a tensor that an execution is given, if it can be used now.
-
-    Raises:
-        DataError: It is of another context (on a GPU: device), destroyed, constant where that
-            cannot be, or does not fit.
-        InvalidStateError: It is exported.
-    """
-    memory = memory_of(tensor, what, DataError)
-    device = session.device
-    if written and (memory.constant or memory.read_only):
-        raise DataError(f"{what}: the MLTensor cannot be written to")
-    if memory.session is not session and (device is None or memory.session.device is not device):
-        owner = "another context" if device is None else "a context on another device"
-        raise DataError(f"{what}: the MLTensor belongs to {owner}")
-    memory.place(what, DataError)
-    if memory.constant and device is not None:
-        raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
-    _check_fits(memory, descriptor, what, DataError)
-    return memory
-
-
-def _own_tensor(session: Session, tensor: Any, descriptor: Descriptor, what: str) -> TensorMemory:
-    """The memory of a context's own tensor that can be read and written now."""
-    memory = own_memory(session, tensor, what)
-    _check_fits(memory, descriptor, what, ValidationError)
-    return memory
-
-
-def own_memory(session: Session, tensor: object, what: str) -> TensorMemory:
-    """The memory of a context's own tensor, if it can be read or written now.
-
-    Raises:
-        ContextLostError: The context is lost.
-        ValidationError: It is none, of another context, destroyed or constant.
-        InvalidStateError: It is exported.
-    """
-    session.check_alive()
-    memory = memory_of(tensor, what)
-    if memory.session is not session:
-        raise ValidationError(f"{what}: the MLTensor belongs to another context")
-    memory.place(what)
-    if memory.constant:
-        raise ValidationError(f"{what}: the MLTensor is constant")
-    return memory
-
-
-def _check_fits(
-    memory: TensorMemory, descriptor: Descriptor, what: str, error: type[MLError]
-) -> None:
-    wanted = Descriptor(descriptor.data_type, descriptor.shape)
-    if memory.descriptor != wanted:
-        raise error(f"{what}: the MLTensor is {memory.descriptor}, expected {wanted}")
-
-
-def _check_apart(names: Sequence[str], given: Sequence[Any], targets: Sequence[Any]) -> None:
-    """The arrays among what is given share no memory; the device's resources the engine checks."""
-    arrays = {
-        name: target
-        for name, value, target in zip(names, given, targets, strict=True)
-        if value is not None and isinstance(target, np.ndarray)
-    }
-    check_apart(arrays)

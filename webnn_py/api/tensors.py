@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.given_tensors import own_memory
 from webnn_py.api.session import Session
-from webnn_py.api.signature import own_memory
 from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensor_memory import TensorMemory, mark_failed, on_tensors
 from webnn_py.core import convert, dtypes

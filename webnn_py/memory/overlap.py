@@ -34,12 +34,17 @@ MemoryLocation = Array | Span
 """What work reads or writes."""
 
 
-def check_apart(targets: Mapping[str, MemoryLocation], error: type[MLError] = DataError) -> None:
+def check_apart(
+    targets: Mapping[str, MemoryLocation],
+    error: type[MLError] = DataError,
+    kind: str = "output",
+) -> None:
     """Raise a DataError (or `error`) if two outputs share memory, naming both.
 
     Args:
         targets: What is written, by the outputs' names.
         error: What to raise.
+        kind: What messages call one of them.
     """
     if len(targets) < 2:
         return
@@ -48,7 +53,7 @@ def check_apart(targets: Mapping[str, MemoryLocation], error: type[MLError] = Da
         for other, before in given[:i]:
             if _overlap(before, target):
                 raise error(
-                    f"outputs {other!r} and {name!r} share memory; give each one of its own"
+                    f"{kind}s {other!r} and {name!r} share memory; give each one of its own"
                 )
 
 

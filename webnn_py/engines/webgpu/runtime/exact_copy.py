@@ -23,7 +23,7 @@ def copy_exactly(gpu: Device, source: Binding, target: Binding, size: int) -> Ca
     The last word of both is brought together in a buffer of its own, merged there, and put back.
     Where a buffer's usage allows no copy, a kernel makes it, which needs STORAGE of both.
     """
-    if not _can_copy(source, target):
+    if not _can_copy(source, target, size):
         return _copy_by_kernel(gpu, source, target, size)
     whole = size // WORD * WORD
     if whole == size:
@@ -50,9 +50,10 @@ def copy_exactly(gpu: Device, source: Binding, target: Binding, size: int) -> Ca
     return record
 
 
-def _can_copy(source: Binding, target: Binding) -> bool:
-    usages = wgpu.BufferUsage
-    return bool(source.buffer.usage & usages.COPY_SRC and target.buffer.usage & usages.COPY_DST)
+def _can_copy(source: Binding, target: Binding, size: int) -> bool:
+    wanted = COPIES if size % WORD else wgpu.BufferUsage.COPY_DST
+    readable = source.buffer.usage & wgpu.BufferUsage.COPY_SRC
+    return bool(readable) and target.buffer.usage & wanted == wanted
 
 
 def _copy_by_kernel(

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import wgpu
-
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.plan import Argument
@@ -123,10 +121,10 @@ def _bind(
     what = named("argument", argument.name)
     run.places[value] = place = own(value)
     if argument.access != "write":
-        resources.check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, "COPY_SRC")
+        resources.check_reach(gpu, given, "COPY_SRC", what)
         run.before.append(resources.copying(gpu, given, place, place.size))
     if argument.written:
-        resources.check_usage(given.buffer, wgpu.BufferUsage.COPY_DST, what, "COPY_DST")
+        resources.check_reach(gpu, given, "COPY_DST", what)
         exact = argument.descriptor.byte_length
         run.after.append(resources.copying(gpu, place, given, exact))
 

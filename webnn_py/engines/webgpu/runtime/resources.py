@@ -145,15 +145,15 @@ def check_usage(buffer: Any, usage: int, what: str, why: str) -> None:
         raise DataError(f"{what}: the buffer's usage lacks {why}")
 
 
-def _check_reach(gpu: Device, given: Binding, copy: str, what: str) -> None:
+def check_reach(gpu: Device, given: Binding, copy: str, what: str, why: str = "") -> None:
     """Raise a DataError if neither a copy nor a kernel can read or write a part of a buffer."""
     if given.buffer.usage & getattr(wgpu.BufferUsage, copy):
         return
-    check_usage(given.buffer, STORAGE, what, f"STORAGE (or {copy})")
+    check_usage(given.buffer, STORAGE, what, f"STORAGE (or {copy}{why})")
     if given.offset % gpu.offset_alignment:
         raise DataError(
             f"{what}: offset {given.offset} of a buffer, expected a multiple of"
-            f" {gpu.offset_alignment}, or one with the usage {copy}"
+            f" {gpu.offset_alignment}, or one with the usage {copy}{why}"
         )
 
 
@@ -249,7 +249,7 @@ def _place_input(
         if given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0:
             run.places[value] = given
             return
-        _check_reach(gpu, given, "COPY_SRC", what)
+        check_reach(gpu, given, "COPY_SRC", what)
         run.places[value] = target = own(value)
         run.before.append(copying(gpu, given, target, target.size))
     else:
@@ -284,10 +284,10 @@ def _place_output(
             run.places[value] = given
             taken.add(given.buffer)
             return
-        _check_reach(gpu, given, "COPY_DST", what)
-        if exact % 4 and given.buffer.usage & wgpu.BufferUsage.COPY_DST:
-            why = "COPY_SRC, to keep the bytes behind the result in its last word"
-            check_usage(given.buffer, wgpu.BufferUsage.COPY_SRC, what, why)
+        check_reach(gpu, given, "COPY_DST", what)
+        if exact % 4:
+            why = ", to keep the bytes behind the result in its last word"
+            check_reach(gpu, given, "COPY_SRC", what, why)
         run.after.append(copying(gpu, _computed(run, value, own), given, exact))
 
 
