@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.backend.joined import (
     Held,
@@ -31,6 +32,8 @@ from webnn_py import (
     Timeline,
     ml,
 )
+from webnn_py.ir import Graph
+from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
 
 def test_each_gets_its_own_results(context: MLContext, run: Run) -> None:
@@ -67,6 +70,36 @@ def test_what_waits_when_a_run_begins_is_joined(
 
     run(main)
     assert runs == [(7, 8)]
+
+
+def test_a_graph_is_examined_once(
+    cpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, built = prepared(cpu, 4), threading.Event()
+    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=4)
+    given = [inputs(seed) for seed in range(6)]
+    examined: list[Graph] = []
+
+    def examine(recipe: Graph, name: str) -> BatchAxes:
+        examined.append(recipe)
+        return batch_axes(recipe, name)
+
+    async def let_go() -> None:
+        for _ in range(10):
+            await pause()
+        built.set()
+
+    async def all_of_them() -> None:
+        for result, each in zip(await computed(execution, graph, given), given, strict=True):
+            assert_alone(result, each)
+
+    async def main() -> None:
+        session_of(cpu).run_on_builder(lambda: built.wait(60))
+        await together([all_of_them, let_go])
+
+    monkeypatch.setattr("webnn_py.api.batching.batch_axes", examine)
+    run(main)
+    assert len(examined) == 1
 
 
 def test_only_what_may_be_joined_is(

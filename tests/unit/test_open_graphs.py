@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from webnn_py import (
     MLOperandDescriptor,
     ValidationError,
 )
+from webnn_py.core import cooperation
 from webnn_py.ir import Descriptor, Graph
+from webnn_py.ops.batch_axes import batch_axes
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.replay import fix, output_shapes, replay, replayed
 from webnn_py.passes.pipeline import verify_types
@@ -84,6 +87,24 @@ def test_a_graph_is_recorded_for_sizes(cpu: MLContext, encoder: Graph) -> None:
     assert fix(fixed, {}) is fixed
     with pytest.raises(ValidationError, match="'batch' is no open dimension of the graph"):
         fix(fixed, {"batch": 4})
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda graph: fix(graph, {"batch": 2, "length": 3}), lambda graph: batch_axes(graph, "batch")],
+    ids=["recorded for sizes", "examined"],
+)
+def test_the_interpreter_is_offered_before_each_node(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch, work: Callable[[Graph], object]
+) -> None:
+    b = MLGraphBuilder(cpu)
+    graph = recorded(
+        b, y=b.relu(b.add(b.input("x", "float32", ["batch", "length"]), b.constant(1.0, "float32")))
+    )
+    offers: list[None] = []
+    monkeypatch.setattr(cooperation, "checkpoint", lambda: offers.append(None))
+    work(graph)
+    assert len(offers) == 2
 
 
 def test_sizes_out_of_bounds_are_refused(encoder: Graph) -> None:

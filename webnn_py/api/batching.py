@@ -15,6 +15,7 @@ from webnn_py.api.line import Joining, Line, Request
 from webnn_py.api.pace import Pace, run_sizes
 from webnn_py.api.session import Session
 from webnn_py.core import convert
+from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ValidationError
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
@@ -69,21 +70,28 @@ class Batching:
         self.max_delay = max_delay
         self.lock = threading.RLock()  # work that is refused at once fails what waits
         self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
+        self._under_way: dict[CompiledGraph, Completion[Known]] = {}  # examinations
         self._lines: dict[Key, Line] = {}
 
     def known(self, compiled: CompiledGraph) -> Known | None:
         """What is known of a graph, if it was examined before."""
         return self._graphs.get(compiled)
 
-    async def examined(self, compiled: CompiledGraph) -> Known:
-        """What is known of a graph, found out now.
+    def examined(self, compiled: CompiledGraph) -> Completion[Known]:
+        """What is known of a graph, found out now: once for all computes that wait for it.
 
-        Raises:
-            ValidationError: An operator mixes what lies along the dimension.
+        It is a ValidationError if an operator mixes what lies along the dimension.
         """
-        find = functools.partial(batch_axes, compiled.recipe, self.name)
-        found = await self.session.run_on_builder(find)
-        known = self._graphs[compiled] = Known(found)
+        with self.lock:
+            found = self._under_way.get(compiled)
+            if found is None:
+                examine = functools.partial(self._examine, compiled)
+                found = self._under_way[compiled] = self.session.run_on_builder(examine)
+                found.on_done(lambda: self._under_way.pop(compiled, None))
+        return found
+
+    def _examine(self, compiled: CompiledGraph) -> Known:
+        known = self._graphs[compiled] = Known(batch_axes(compiled.recipe, self.name))
         return known
 
     def join(

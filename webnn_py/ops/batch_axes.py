@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dimensions import MLDimension, named, symbols_of
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
@@ -130,7 +131,7 @@ def batch_axes(recipe: Graph, name: str) -> BatchAxes:
                 f" {name!r}, which is to be one of its dimensions, alone or times another size;"
                 " leave out `batch` for this graph"
             ) from None
-    for node in recipe.nodes:
+    for node in checkpoints(recipe.nodes):
         try:
             axes.update(zip(node.outputs, _results(node, axes, size), strict=True))
         except Mixed:

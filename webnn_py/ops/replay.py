@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.sizes import check_sizes, evaluated, solve
 from webnn_py.ir import Descriptor, Graph, Shape, Value
@@ -40,7 +41,7 @@ def replay(
     operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
     for value, array in graph.constants.items():
         operands[value] = builder._node_builder.add_constant(array, value.data_type, value.name)
-    for node in graph.nodes:
+    for node in checkpoints(graph.nodes):
         op = REGISTRY[node.op]
         arguments = op.given_arguments(node, operands)
         if sizes:
