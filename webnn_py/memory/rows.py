@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from webnn_py.ir import Array, Shape
+
+
+QUICK = 1 << 20
+"""Bytes that are copied in less time than it takes to have the interpreter again: NumPy gives it
+away for each array, and an event loop that is busy takes it for milliseconds."""
 
 
 def joined(parts: Sequence[Array], axis: int, shape: Shape, row: int) -> Array:
@@ -22,8 +28,10 @@ def joined(parts: Sequence[Array], axis: int, shape: Shape, row: int) -> Array:
         return parts[0]
     missing = shape[axis] - sum(part.shape[axis] for part in parts)
     last = places(parts[-1], axis, parts[-1].shape[axis] - row, row)
-    made = np.empty(shape, parts[0].dtype)
-    return np.concatenate([*parts, *[last] * (missing // row)], axis, out=made)
+    whole = [*parts, *[last] * (missing // row)]
+    if axis == 0 and math.prod(shape) * last.itemsize <= QUICK:
+        return np.ndarray(shape, last.dtype, b"".join(whole))
+    return np.concatenate(whole, axis, out=np.empty(shape, last.dtype))
 
 
 def places(array: Array, axis: int, begin: int, count: int) -> Array:
