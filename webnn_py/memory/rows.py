@@ -9,7 +9,6 @@ import numpy as np
 
 from webnn_py.ir import Array, Shape
 
-
 QUICK = 1 << 20
 """Bytes that are copied in less time than it takes to have the interpreter again: NumPy gives it
 away for each array, and an event loop that is busy takes it for milliseconds."""
