@@ -33,8 +33,12 @@ def test_the_largest_size_is_best_where_runs_cost_something_themselves() -> None
     assert settled({8: 9, 16: 17, 32: 33}) == 32
 
 
-def test_a_smaller_size_is_best_where_it_is_quicker_a_row() -> None:
+def test_a_smaller_size_is_best_where_it_is_much_quicker_a_row() -> None:
     assert settled({4: 1, 8: 9, 16: 15, 32: 66, 64: 80}) == 16
+
+
+def test_a_larger_size_is_best_where_it_is_nearly_as_quick_a_row() -> None:
+    assert settled({8: 8, 16: 17, 32: 38, 64: 90}) == 32
 
 
 def test_small_sizes_are_not_tried() -> None:

@@ -151,8 +151,7 @@ class MLAwaitedExecution(Suggesting):
                 return await self._compile_first(compiled, sizes, given, waits)
             request, line = joined
             withdraw = functools.partial(line.withdraw, request)
-            settle = given.writes_given
-            await wait_or_cancel(request.done, request.cancellation, withdraw, settle)
+            await wait_or_cancel(request, request.cancellation, withdraw, given.writes_given)
         return given.results(request.outputs)
 
     async def _compile_first(

@@ -87,8 +87,11 @@ class Batching:
             if found is None:
                 examine = functools.partial(self._examine, compiled)
                 found = self._under_way[compiled] = self.session.run_on_builder(examine)
-                found.on_done(lambda: self._under_way.pop(compiled, None))
+                found.on_done(functools.partial(self._forget, compiled))
         return found
+
+    def _forget(self, compiled: CompiledGraph) -> None:
+        self._under_way.pop(compiled, None)
 
     def _examine(self, compiled: CompiledGraph) -> Known:
         known = self._graphs[compiled] = Known(batch_axes(compiled.recipe, self.name))

@@ -10,7 +10,7 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.pace import Pace
 from webnn_py.api.session import Session
-from webnn_py.core.completion import Cancellation, Completion, waking_together
+from webnn_py.core.completion import Cancellation, Completion, Waiter, waking_together
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.engines.base import AwaitedRun, Executable
@@ -36,29 +36,57 @@ Rows = tuple[Array, Axis, int]
 
 
 class Request:
-    """One compute that waits to be joined.
+    """One compute that waits to be joined, to be awaited by the task that makes it.
 
     Attributes:
         inputs: In the graph's order.
         outputs: What to write into; None where a new array is to be made.
         rows: Its own size of the dimension.
-        done: Its end.
         cancellation: Whether its await was cancelled.
         arrived: When it began to wait, in seconds.
         apart: It is not to be joined: a run failed that it was part of.
     """
 
+    __slots__ = (
+        *("inputs", "outputs", "rows", "cancellation", "arrived", "apart"),
+        *("_error", "_seen", "_waiter"),
+    )
+
     def __init__(self, given: Arguments, rows: int) -> None:
+        self._seen = given.writes_given
         self.inputs: Sequence[Array] = given.hand_over()
         self.outputs: list[Any] = list(given.outputs)
         self.rows = rows
-        self.done: Completion[None] = Completion()
         self.cancellation = Cancellation()
         self.arrived = time.monotonic()
         self.apart = False
+        self._error: BaseException | None = None
+        self._waiter = Waiter()
 
-    def write(self, results: Sequence[Rows], begin: int) -> None:
-        """Take its rows of what a run gave, from `begin` on."""
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from self._waiter.__await__()
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del self, error  # its traceback has this frame, which is not to keep it alive
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Let the await end, with an error if there is one."""
+        self._error = error
+        self._waiter.end()
+
+    def take(self, results: Sequence[Rows], begin: int) -> None:
+        """Take its rows of what a run gave, from `begin` on; what nobody sees is taken anyhow."""
+        if not self._seen:
+            self._write(results, begin)
+            return
+        with self.cancellation.section() as wanted:
+            if wanted:
+                self._write(results, begin)
+
+    def _write(self, results: Sequence[Rows], begin: int) -> None:
         for number, (array, axis, row) in enumerate(results):
             if axis is not None:
                 array = places(array, axis, begin * row, self.rows * row)
@@ -324,7 +352,7 @@ class Line:
 def _fail(requests: Sequence[Request], error: BaseException) -> None:
     with waking_together():
         for request in requests:
-            request.done.set_exception(error)
+            request.end(error)
 
 
 def _hand_out(
@@ -339,11 +367,9 @@ def _hand_out(
     with waking_together():
         for request in requests:
             try:
-                with request.cancellation.section() as wanted:
-                    if wanted:
-                        request.write(results, begin)
+                request.take(results, begin)
             except BaseException as error:
-                request.done.set_exception(error)
+                request.end(error)
             else:
-                request.done.set_result(None)
+                request.end()
             begin += request.rows

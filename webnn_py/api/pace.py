@@ -1,4 +1,4 @@
-"""The sizes of joined runs: few, so that few are compiled; and which of them is the quickest."""
+"""The sizes of joined runs: few, so that few are compiled; and which of them pays most."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ TRIES = 2
 """Full runs of each size before one is chosen."""
 LOOK_AGAIN = 256
 """Full runs after which all sizes are tried again."""
+WORTH_IT = 1.25
+"""How many times the quickest size's time a row a larger one may take: fewer runs leave more of the
+interpreter to the event loop, and two measured runs are not exact."""
 LEAST_TRIED = 8
 """Smaller runs than this are not tried where larger ones can be filled."""
 
@@ -19,7 +22,7 @@ def run_sizes(low: int, high: int) -> list[int]:
 
 
 class Pace:
-    """Which size of full runs is the quickest, a row: the largest one mostly is, but not always.
+    """Which size full runs are to have: the largest, unless smaller ones are much quicker a row.
 
     Args:
         sizes: Those that runs may have, in ascending order.
@@ -32,13 +35,15 @@ class Pace:
 
     @property
     def best(self) -> int:
-        """The size that runs were quickest with, or one to be tried."""
+        """The size that pays most, or one to be tried."""
         largest = self.sizes[-1]
         tried = [size for size in self.sizes if size >= min(LEAST_TRIED, largest)]
         for size in reversed(tried):
             if len(self._seconds.get(size, ())) < TRIES:
                 return size
-        return min(reversed(tried), key=lambda size: min(self._seconds[size]))
+        seconds = {size: min(self._seconds[size]) for size in tried}
+        enough = WORTH_IT * min(seconds.values())
+        return max(size for size in tried if seconds[size] <= enough)
 
     def ran(self, size: int, seconds: float) -> None:
         """A full run took so long."""

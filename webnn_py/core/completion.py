@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -102,12 +101,18 @@ class Completion(Generic[T]):
     async def settled(self) -> None:
         """Wait until it is done, well or not."""
         if self._outcome is None:
-            await _arrival(self)
+            await self._waiter()
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._outcome is None:
-            yield from _arrival(self).__await__()
+            yield from self._waiter().__await__()
         return self.wait(0)
+
+    def _waiter(self) -> Waiter:
+        """What the running event loop awaits until it is done, well or not."""
+        waiter = Waiter()
+        self.on_done(waiter.end)
+        return waiter
 
 
 class Cancellation:
@@ -169,7 +174,7 @@ class Section:
 
 
 async def wait_or_cancel(
-    done: Completion[T],
+    done: Awaitable[T],
     cancellation: Cancellation,
     withdraw: Callable[[], None] | None = None,
     settle: bool = True,
@@ -223,11 +228,6 @@ def _in_asyncio() -> bool:
     return True
 
 
-def _arrival(completion: Completion[Any]) -> Awaitable[Any]:
-    """What the running event loop awaits until it is done, well or not."""
-    return _trio_arrival(completion) if _in_trio() else _asyncio_arrival(completion)
-
-
 class _Collected(threading.local):
     """What a thread is about to wake, by event loop (or trio's token), while it collects that."""
 
@@ -252,12 +252,33 @@ def waking_together() -> Iterator[None]:
             _wake(loop, waiters)
 
 
-def _arrived(loop: Any, waiter: Any) -> None:
-    collected = _collected.waiters
-    if collected is None:
-        _wake(loop, [waiter])
-    else:
-        collected.setdefault(loop, []).append(waiter)
+class Waiter:
+    """An await of one task, made where its event loop runs, which any thread may end."""
+
+    __slots__ = ("_loop", "_told")
+
+    def __init__(self) -> None:
+        if _in_trio():
+            trio: Any = sys.modules["trio"]
+            self._loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
+        else:
+            import asyncio  # late: a fifth of the package's import time, and a loop has it already
+
+            self._loop = asyncio.get_running_loop()
+            self._told = self._loop.create_future()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        told = self._told
+        awaited: Generator[Any, None, None] = (told.wait() if _in_trio() else told).__await__()
+        return awaited
+
+    def end(self) -> None:
+        """Let it come to its end; a second call changes nothing."""
+        collected = _collected.waiters
+        if collected is None:
+            _wake(self._loop, [self._told])
+        else:
+            collected.setdefault(self._loop, []).append(self._told)
 
 
 def _wake(loop: Any, waiters: list[Any]) -> None:
@@ -268,27 +289,10 @@ def _wake(loop: Any, waiters: list[Any]) -> None:
             loop.run_sync_soon(_set, waiters)
 
 
-def _asyncio_arrival(completion: Completion[Any]) -> Awaitable[None]:
-    import asyncio  # late: a fifth of the package's import time, and a running loop has it already
-
-    loop = asyncio.get_running_loop()
-    waiter = loop.create_future()
-    completion.on_done(functools.partial(_arrived, loop, waiter))
-    return waiter
-
-
 def _resume(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
-
-
-def _trio_arrival(completion: Completion[Any]) -> Awaitable[None]:
-    trio: Any = sys.modules["trio"]
-    event = trio.Event()
-    completion.on_done(functools.partial(_arrived, trio.lowlevel.current_trio_token(), event))
-    arrival: Awaitable[None] = event.wait()
-    return arrival
 
 
 def _set(events: list[Any]) -> None:

@@ -29,7 +29,7 @@ def joined(parts: Sequence[Array], axis: int, shape: Shape, row: int) -> Array:
     last = places(parts[-1], axis, parts[-1].shape[axis] - row, row)
     whole = [*parts, *[last] * (missing // row)]
     if axis == 0 and math.prod(shape) * last.itemsize <= QUICK:
-        return np.ndarray(shape, last.dtype, b"".join(whole))
+        return np.ndarray(shape, last.dtype, b"".join(part.data for part in whole))
     return np.concatenate(whole, axis, out=np.empty(shape, last.dtype))
 
 
