@@ -66,7 +66,8 @@ class CudaGraph:
         self._inputs = {name: torch.from_numpy(a).cuda() for name, a in inputs.items()}
         self._graph = torch.cuda.CUDAGraph()
         with torch.inference_mode():
-            compute: Callable[[dict[str, Any]], Any] = TorchModel(model, "cuda")
+            # Kept: a replay reads its weights.
+            self._compute = compute = TorchModel(model, "cuda")
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):
