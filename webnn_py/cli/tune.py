@@ -1,24 +1,44 @@
-"""`webnn-py tune`: which engine runs a model fastest here; `engine="fastest"` remembers it."""
+"""`webnn-py tune`: what runs a model fastest here, remembered for later builds.
+
+On a CPU that is an engine, which `engine="fastest"` takes; on a GPU the tiles of products and
+convolutions, which every build on this adapter takes.
+"""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from webnn_py.api.context import MLContext
+from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import Session
-from webnn_py.cli.models import add_model, all_sizes_of, given_shapes, load
-from webnn_py.cli.printing import print_json, print_table
+from webnn_py.cli.models import (
+    DEVICES,
+    Shapes,
+    add_model,
+    all_sizes_of,
+    given_shapes,
+    load,
+    open_context,
+)
+from webnn_py.cli.printing import as_text, in_time, print_facts, print_json, print_table
+from webnn_py.cli.progress import Progress
 from webnn_py.engines.registry import fastest_engine
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.tuning import Tuning, tune
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What it takes."""
     add_model(parser)
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="what is tuned for it")
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and print what was found; returns the exit status."""
     shapes = given_shapes(options)
+    if options.device == "gpu":
+        return _tune_tiles(options, shapes)
     engine = fastest_engine({}, anew=True)
     with MLContext(Session(engine, "cpu")) as context:
         graph = load(options.model, context, shapes).graph
@@ -30,3 +50,68 @@ def run(options: argparse.Namespace) -> int:
     rows = [(name, f"{seconds * 1e3:.3g}") for name, seconds in medians.items()]
     print_table(f"runs of {options.model.name}", ("engine", "milliseconds"), rows)
     return 0
+
+
+def _tune_tiles(options: argparse.Namespace, shapes: Shapes) -> int:
+    with open_context("gpu", "auto") as context:
+        graph = load(options.model, context, shapes).graph
+        executable = _executable(graph, all_sizes_of(graph, shapes))
+        with (
+            Progress(f"measuring {options.model.name}") as progress,
+            compiled_of(graph).session.queue.loss(),
+        ):
+            found = tune(executable.loaded.gpu, executable.compiled.graph, progress.reached)
+        device = context.device.adapter.info["device"]
+    if options.json:
+        print_json({"model": str(options.model), "device": device, **_as_json(found)})
+    else:
+        _print(options.model.name, device, found)
+    return 0
+
+
+def _executable(graph: MLGraph, sizes: dict[str, int]) -> WebGPUExecutable:
+    compiled = compiled_of(graph)
+    made = compiled.executable(compiled.session, sizes=tuple(sorted(sizes.items())))
+    assert isinstance(made, WebGPUExecutable)
+    return made
+
+
+def _as_json(found: Tuning) -> dict[str, Any]:
+    return {
+        "kept": found.kept,
+        "before": found.before,
+        "after": found.after,
+        "kernels": [
+            {
+                "operator": each.node.op,
+                "operands": [list(value.shape) for value in each.node.operands],
+                "count": each.count,
+                "tile": each.tile,
+                "before": each.before,
+                "after": each.after,
+            }
+            for each in found.found
+        ],
+    }
+
+
+def _print(name: str, device: str, found: Tuning) -> None:
+    rows = [
+        (
+            f"{each.node.op} {' · '.join(as_text(value.shape) for value in each.node.operands)}",
+            each.count,
+            in_time(each.before),
+            in_time(each.after),
+            each.tile or "as it is",
+        )
+        for each in sorted(found.found, key=lambda each: each.after - each.before)
+    ]
+    columns = ("operator and operands", "alike", "before", "after", "tile")
+    print_table(f"products and convolutions of {name}", columns, rows)
+    facts = {
+        "device": device,
+        "whole graph before": in_time(found.before),
+        "whole graph after": in_time(found.after),
+        "remembered": "yes" if found.kept else "no: the graph is not faster with them",
+    }
+    print_facts(name, facts)

@@ -17,6 +17,11 @@ GivenInputs = Mapping[str, tuple[Descriptor, Any]]
 class DeviceExecutable(Executable):
     """A compiled graph that is recorded into a device's commands."""
 
+    @property
+    def remark(self) -> str:
+        """What to know of it, in a line of its listing, if there is anything."""
+        return ""
+
     @abstractmethod
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run; it takes place when the commands are submitted.

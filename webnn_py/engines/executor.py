@@ -18,6 +18,7 @@ from webnn_py.core.errors import MLError, OperationError
 from webnn_py.core.messages import LOG, said, type_name
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
+from webnn_py.engines.device import DeviceExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, StepTime, step_of
 from webnn_py.engines.segments import Part, Segment, segments, split
@@ -38,13 +39,16 @@ class Listing:
         graph: Its nodes in the order of the segments.
         engines: By the first node of each segment, the name of the engine that runs it. Empty
             where there is but one.
+        remark: What else there is to know, in a line.
     """
 
     graph: Graph
     engines: Mapping[Node, str]
+    remark: str = ""
 
     def __str__(self) -> str:
-        return format_graph(self.graph, {n: f"engine {name}" for n, name in self.engines.items()})
+        names = {node: f"engine {name}" for node, name in self.engines.items()}
+        return "\n".join(filter(None, (format_graph(self.graph, names), self.remark)))
 
 
 def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Executable]:
@@ -124,7 +128,9 @@ def _joined(
     listing = _listing(graph, segments) if len(engines) > 1 else Listing(graph, {})
     on_host = [made for made in executables if isinstance(made, HostExecutable)]
     if not on_host:
-        return listing, executables[0]
+        (on_device,) = executables
+        assert isinstance(on_device, DeviceExecutable)
+        return replace(listing, remark=on_device.remark), on_device
     assert len(on_host) == len(segments), "what runs on a device runs alone"
     if len(segments) > 1:
         made = SegmentedExecutable(graph, segments, on_host)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.cli.commands import refused, told
-from webnn_py import ml, onnx
+from webnn_py import MLContext, ml, onnx
+from webnn_py.cli import progress
 from webnn_py.cli.main import main
 from webnn_py.engines import fastest, registry
+from webnn_py.engines.webgpu.runtime import tuning
 
 
 def test_tune_measures_and_remembers(
@@ -54,3 +58,52 @@ def test_open_dimensions_are_to_be_given(
     monkeypatch.setattr(fastest, "SECONDS", 0.03)
     assert "--shape batch=SIZE" in refused(capsys, "tune", doubling)
     assert told(capsys, "tune", doubling, "--shape", "batch=3")["seconds"]
+
+
+def test_tiles_are_tuned_on_gpus(
+    network: str,
+    gpu: MLContext,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
+
+    def medians(device: Any, runs: dict[str, Any]) -> dict[str, float]:
+        return {name: 3.0 - number % 2 for number, name in enumerate(runs)}
+
+    monkeypatch.setattr(tuning, "_medians", medians)
+    assert main(["tune", network, "--device", "gpu"]) == 0
+    out = capsys.readouterr().out
+    assert "conv2d" in out
+    assert "before" in out
+    assert "remembered" in out
+    found = told(capsys, "tune", network, "--device", "gpu")
+    assert found["kept"]
+    assert found["device"] == gpu.device.adapter.info["device"]
+    assert (found["before"], found["after"]) == (3, 2)
+    assert all(kernel["tile"] and kernel["count"] for kernel in found["kernels"])
+    assert main(["inspect", network, "--device", "gpu"]) == 0
+    assert f"tuned: {found['kernels'][0]['tile']}" in capsys.readouterr().out
+
+
+def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
+    network: str,
+    gpu: MLContext,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="wgpu")
+    monkeypatch.setattr(progress, "PATIENCE", 60)
+    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
+
+    def lost(device: Any, runs: dict[str, Any]) -> dict[str, float]:
+        device.handle.destroy()
+        return measured(device, runs)
+
+    measured = tuning._medians
+    monkeypatch.setattr(tuning, "_medians", lost)
+    assert "lost" in refused(capsys, "tune", network, "--device", "gpu")
+    assert not (tmp_path / "cache" / "tiles").exists()

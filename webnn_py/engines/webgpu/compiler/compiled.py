@@ -75,6 +75,7 @@ class Compiled:
             reads = ", ".join(dict.fromkeys(name(part.value) for part in kernel.reads))
             x, y, z = kernel.workgroups
             times = f", {kernel.times} times" if kernel.times > 1 else ""
+            times += f", tuned: {kernel.tile}" if kernel.tile else ""
             lines.append(
                 f"{number}: {kernel.name}<{x},{y},{z}>({reads})"
                 f" -> {name(kernel.writes.value)}{times}"

@@ -58,6 +58,7 @@ class Kernel:
         times: How often it is dispatched in a row. It may count in what it writes.
         numbers: Words of a uniform buffer bound behind the rest, if there are any.
         root: The value of the graph that it computes, perhaps with other kernels.
+        tile: The name of its tile, where that was measured on the adapter.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Kernel:
     times: int = 1
     numbers: tuple[int, ...] = ()
     root: Value | None = None
+    tile: str = ""
 
 
 class KernelBuilder:
@@ -81,6 +83,7 @@ class KernelBuilder:
         features: The device.
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
             only the kernels of one root know.
+        tile: The name of the tile that a product is to have; "" for the one that suits it.
 
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
@@ -96,7 +99,9 @@ class KernelBuilder:
         lowerings: Callable[[Node], Lowering],
         features: Features,
         root: Value,
+        tile: str = "",
     ) -> None:
+        self.tile = tile
         self.graph = graph
         self.features = features
         self.root = root

@@ -11,7 +11,7 @@ from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
-from webnn_py.engines.webgpu.compiler.structure import Structures
+from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
@@ -25,18 +25,21 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
     kernels: list[Kernel] = []
     for root in checkpoints(fusion.roots):
-
-        def make(writes: Value | None = None, root: Value = root) -> KernelBuilder:
-            return KernelBuilder(*shared, root if writes is None else writes)
-
         structure = structures.of(root)
+        tile = features.tiles.get(key_of(structure), "") if features.tiles else ""
+
+        def make(
+            writes: Value | None = None, root: Value = root, tile: str = tile
+        ) -> KernelBuilder:
+            return KernelBuilder(*shared, root if writes is None else writes, tile)
+
         if structure.key in written:
             made, values = written[structure.key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))
         else:
             made = emit(make, fusion.anchor_of(root), fusion.stages_of(root))
             written[structure.key] = made, structure.values
-        kernels += [dataclasses.replace(kernel, root=root) for kernel in made]
+        kernels += [dataclasses.replace(kernel, root=root, tile=tile) for kernel in made]
     return kernels
 
 

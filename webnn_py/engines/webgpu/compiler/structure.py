@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,11 @@ class Structure:
 
     key: tuple[Any, ...]
     values: tuple[Value, ...]
+
+
+def key_of(structure: Structure) -> str:
+    """What is remembered about a structure is remembered by this; the same in each process."""
+    return hashlib.sha256(repr(structure.key).encode()).hexdigest()[:32]
 
 
 class Structures:

@@ -8,14 +8,17 @@ int64 and uint64 are `i64` and `u64` where the device has shader-int64, else pai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from webnn_py.ir import Descriptor
 
 PAIR = "vec2<u32>"
 """The compute type of 64-bit integers without shader-int64, see `int64`."""
+
+NO_TILES: Mapping[str, str] = MappingProxyType({})
 
 PART_ALIGNMENT = 256
 """A multiple of what any device asks for the offset of a binding."""
@@ -43,6 +46,7 @@ class Features:
         grid: Workgroups along one dimension.
         kind: "cpu" for a software adapter, else "gpu".
         binding_bytes: Largest binding; a larger tensor is bound in parts.
+        tiles: Names of tiles that were measured, by what is computed (`compiler/tuning.py`).
     """
 
     f16: bool = True
@@ -53,6 +57,7 @@ class Features:
     grid: int = 65535
     kind: str = "gpu"
     binding_bytes: int = 128 << 20
+    tiles: Mapping[str, str] = field(default_factory=lambda: NO_TILES, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

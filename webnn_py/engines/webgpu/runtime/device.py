@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import wgpu
@@ -19,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.commands import observe, unobserved
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.forks import check_process
+from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles
 from webnn_py.engines.webgpu.runtime.life import life_of
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.semaphore import NonBlockingSemaphore
@@ -56,7 +58,8 @@ class Device:
         self.queue: Any = device.queue
         self.life = life_of(device)
         self.hardware = is_hardware(device.adapter)
-        self.features = _features(device, self.hardware)
+        features = _features(device, self.hardware)
+        self.features = replace(features, tiles=known_tiles(device.adapter, features))
         self.max_buffer_bytes: int = device.limits["max-buffer-size"]
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
         self.submit_lock = threading.Lock()

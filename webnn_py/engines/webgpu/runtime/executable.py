@@ -89,12 +89,19 @@ class WebGPUExecutable(DeviceExecutable):
         """Every kernel with its workgroups and buffers, and the sizes of buffers."""
         return self.compiled.describe()
 
+    @property
+    def remark(self) -> str:
+        """Whether choices are used that `webnn-py tune` made."""
+        tuned = sum(bool(kernel.tile) for kernel in self.compiled.kernels)
+        return f"{tuned} kernels with tiles tuned on this adapter" if tuned else ""
+
     def steps(self) -> Steps:
         """The kernels."""
         made = []
         for kernel, nodes in zip(self.compiled.kernels, self.compiled.nodes(), strict=True):
             reads = tuple(dict.fromkeys(part.value for part in kernel.reads))
-            made.append(Step(kernel.name, nodes, reads, kernel.writes.value))
+            name = f"{kernel.name}, tuned: {kernel.tile}" if kernel.tile else kernel.name
+            made.append(Step(name, nodes, reads, kernel.writes.value))
         return Steps(self.compiled.graph, tuple(made))
 
     def code(self) -> str:

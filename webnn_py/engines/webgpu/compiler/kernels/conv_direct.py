@@ -28,6 +28,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     root = builder.storage(builder.root)
     if node.op != "conv2d" or root.per_word != 1 or builder.features.kind != "cpu":
         return None
+    if builder.tile:  # which only products have
+        return None
     conv = Convolution(builder, node)
     if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
         return None

@@ -142,7 +142,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     if conv.per_group < FEWEST_CHANNELS:
         return None
     problem = _planar(conv) if conv.layout == "nchw" else _interleaved(conv)
-    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind)
+    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind, builder.tile)
     return builder.finish("conv2d", tile.code, tile.workgroups)
 
 

@@ -12,6 +12,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emi
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+from webnn_py.engines.webgpu.compiler.kernels.tiles import emit_named
 
 __all__ = ["GemmProblem", "Limits", "TileKernel", "emit_gemm"]
 
@@ -60,17 +61,21 @@ _HALF_TILES = (
 _SHALLOW_TILES = (*_TILES[:2], _Choice(SharedTile(32, 32, 32, 4, 4), 23, 96))
 
 
-def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "") -> TileKernel:
+def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str = "") -> TileKernel:
     """Emits the kernel that suits the problem's sizes and the device.
 
     Args:
         problem: Sizes, types and hooks.
         limits: The device's limits.
         device: "cpu" for a software adapter, anything else for graphics hardware.
+        tile: The name of the tile to take, if it fits.
 
     Returns:
         The kernel and its grid.
     """
+    named = emit_named(problem, tile, device, limits) if tile else None
+    if named is not None:
+        return named
     if device == "cpu":
         return _on_software(problem, limits)
     if problem.n <= FEW_ROWS < problem.m:
@@ -81,10 +86,10 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "") -> TileKer
     if problem.k < 8 or (shallow and (few or problem.m * problem.n <= TINY)):
         rows, cols = (4 if problem.m >= 16 else 1), (4 if problem.n >= 4 else 1)
         return emit_direct(problem, DirectTile(rows, cols, 64, "blocks"), limits)
-    tile = _tile(problem, limits)
-    if tile is None:
+    shared = _tile(problem, limits)
+    if shared is None:
         return emit_direct(problem, DirectTile(4, 4, 64, "blocks"), limits)
-    return emit_tiled(problem, tile, limits)
+    return emit_tiled(problem, shared, limits)
 
 
 def _tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:

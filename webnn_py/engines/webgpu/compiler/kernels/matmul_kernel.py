@@ -167,5 +167,5 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         if builder.vector_out
         else None,
     )
-    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind)
+    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind, builder.tile)
     return builder.finish("matmul", tile.code, tile.workgroups)

@@ -1,0 +1,104 @@
+"""Tiles by name, which a product may be told to have in the place of the one chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
+from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+
+MOST_ROWS = 16
+"""Rows of a product whose invocations share k: each keeps all of them in registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTile:
+    """A tile, and whether the product is turned over: Cᵀ = Bᵀ·Aᵀ."""
+
+    tile: SharedTile | DirectTile | ReduceTile
+    turned: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tables and listings call it."""
+        match self.tile:
+            case SharedTile() as tile:
+                block = f"{tile.block_rows}x{tile.block_cols}"
+                text = f"shared {tile.rows}x{tile.cols}x{tile.depth} {block}"
+                text += f" in {tile.slices}" if tile.slices > 1 else ""
+            case DirectTile(rows, cols, lanes, spread):
+                text = f"direct {rows}x{cols} {lanes} {spread}"
+            case ReduceTile(columns, slices, unroll):
+                text = f"reduce {columns}x{slices} {unroll}"
+        return f"{text} turned" if self.turned else text
+
+
+_HARDWARE: Sequence[SharedTile | DirectTile | ReduceTile] = (
+    SharedTile(128, 128, 16, 8, 8),
+    SharedTile(128, 64, 16, 8, 8),
+    SharedTile(64, 128, 16, 8, 8),
+    SharedTile(64, 64, 16, 8, 8),
+    SharedTile(64, 64, 32, 8, 8),
+    SharedTile(64, 64, 16, 4, 4),
+    SharedTile(32, 64, 32, 4, 4),
+    SharedTile(32, 32, 32, 4, 4),
+    SharedTile(32, 32, 32, 4, 4, slices=2),
+    SharedTile(32, 32, 32, 4, 4, slices=4),
+    SharedTile(16, 32, 64, 4, 4, slices=8),
+    SharedTile(16, 16, 64, 4, 4, slices=16),
+    SharedTile(16, 16, 128, 4, 4, slices=16),
+    DirectTile(4, 4, 64, "blocks"),
+    DirectTile(2, 4, 64, "blocks"),
+    ReduceTile(4, 64, 4),
+    ReduceTile(8, 32, 8),
+    ReduceTile(16, 16, 4),
+)
+_SOFTWARE: Sequence[DirectTile] = (
+    DirectTile(8, 8, 8),
+    DirectTile(8, 4, 8),
+    DirectTile(4, 8, 8),
+    DirectTile(4, 4, 8),
+    DirectTile(8, 8, 16, "blocks"),
+    DirectTile(4, 4, 16, "blocks"),
+)
+
+_TILES: Mapping[str, Mapping[str, NamedTile]] = {
+    kind: {
+        named.name: named
+        for turned in (False, True)
+        for named in (NamedTile(tile, turned) for tile in tiles)
+    }
+    for kind, tiles in (("gpu", _HARDWARE), ("cpu", _SOFTWARE))
+}
+
+
+def tile_names(kind: str) -> Sequence[str]:
+    """The tiles that suit a kind of adapter.
+
+    Args:
+        kind: "cpu" for a software adapter, which is slow at barriers, else "gpu".
+    """
+    return list(_TILES[kind])
+
+
+def emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKernel | None:
+    """The kernel of a product with a tile; None where the product or the limits do not allow it."""
+    named = _TILES[kind].get(name)
+    if named is None:
+        return None
+    if named.turned:
+        problem = problem.transposed()
+    match named.tile:
+        case SharedTile() as tile:
+            fits = tile.invocations <= limits.max_invocations
+            fits = fits and tile.storage(problem) <= limits.max_workgroup_storage
+            return emit_tiled(problem, tile, limits) if fits else None
+        case DirectTile() as tile:
+            return emit_direct(problem, tile, limits)
+        case ReduceTile() as tile:
+            fits = tile.columns * tile.slices <= limits.max_invocations and problem.m <= MOST_ROWS
+            return emit_reduce(problem, tile, limits) if fits else None
