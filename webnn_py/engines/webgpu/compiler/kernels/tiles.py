@@ -57,12 +57,9 @@ _HARDWARE: Sequence[SharedTile | DirectTile | ReduceTile] = (
     ReduceTile(8, 32, 8),
     ReduceTile(16, 16, 4),
 )
-_SOFTWARE: Sequence[DirectTile] = (
-    DirectTile(8, 8, 8),
+_SOFTWARE: Sequence[DirectTile] = (  # few, since their drivers compile for long
     DirectTile(8, 4, 8),
-    DirectTile(4, 8, 8),
     DirectTile(4, 4, 8),
-    DirectTile(8, 8, 16, "blocks"),
     DirectTile(4, 4, 16, "blocks"),
 )
 
