@@ -13,7 +13,9 @@ from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
-from webnn_py.passes.pool_channels import pool_channels_by_products
+from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
+from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
+from webnn_py.passes.rearrange_later import rearrange_later
 from webnn_py.passes.scale_channels import scale_channels_by_convolutions
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
@@ -36,19 +38,19 @@ PIPELINE: tuple[Pass, ...] = (
 """Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
 and scaled products, hence the second round. No pass leaves dead nodes (see `Rewriter.run`)."""
 
-PRODUCTS: tuple[Pass, ...] = tuple(
-    added
-    for stage in PIPELINE
-    for added in ((pool_channels_by_products, stage) if stage is cancel_transposes else (stage,))
-)
+
+def _with_products(*passes: Pass) -> tuple[Pass, ...]:
+    """The pipeline with passes before layouts are chosen: those know patterns as they are given."""
+    place = PIPELINE.index(cancel_transposes)
+    return (*PIPELINE[:place], *passes, *PIPELINE[place:])
+
+
+PRODUCTS = _with_products(pool_channels_by_products, rearrange_later)
 """The passes for engines whose convolutions take less than walks through memory."""
 
-BLOCKS: tuple[Pass, ...] = tuple(
-    added
-    for stage in PRODUCTS
-    for added in (
-        (scale_channels_by_convolutions, stage) if stage is pool_channels_by_products else (stage,)
-    )
+BLOCKS = (
+    *_with_products(scale_channels_by_convolutions, pool_channels_by_groups, rearrange_later),
+    multiply_rows_by_convolutions,
 )
 """The same for those that lay out channels in blocks for them."""
 

@@ -1,0 +1,73 @@
+"""Products of one row and large weights, as convolutions of one element.
+
+Such a product takes as long as its weights take from memory. An engine that lays out weights of
+convolutions in blocks reads these from one end to the other, faster than those of a gemm.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from webnn_py.core.dimensions import is_dimension
+from webnn_py.ir import Array, Graph, Node
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.scale_channels import BLOCK
+from webnn_py.passes.target import Target
+
+LARGE = 1 << 18
+"""Weights from which on the way to them takes longer than one more step or two."""
+
+
+def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
+    """Put reshape, conv2d and reshape in the place of gemm with one row."""
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        if node.op != "gemm" or not _is_row(node):
+            return None
+        row, weights, bias = (None if v is None else rewriter.map[v] for v in node.inputs)
+        assert row is not None
+        array, shift = rewriter.array_of(weights), rewriter.array_of(bias)
+        outer, inner = node.output.shape[1], row.shape[1]
+        if array is None or (bias is not None and shift is None):
+            return None
+        transposed = bool(node.attrs["b_transpose"])
+        (filters,) = target.derive(
+            ("filters", transposed), [array], lambda: (_filters(array, transposed),)
+        )
+        made = rewriter.conv2d(
+            rewriter.reshape(row, [1, inner, 1, 1]),
+            rewriter.add_constant(filters, "float32"),
+            bias=None
+            if shift is None
+            else rewriter.add_constant(_summand(shift, outer), "float32"),
+        )
+        return [rewriter.reshape(made, [1, outer])]
+
+    return Rewriter(graph).run(rule)
+
+
+def _is_row(node: Node) -> bool:
+    """Whether a gemm is one row times weights of many blocks, and a summand as it is."""
+    row, weights, *_ = node.operands
+    attrs = node.attrs
+    return (
+        row.data_type == "float32"
+        and row.shape[0] == 1
+        and not any(map(is_dimension, (*row.shape, *weights.shape)))
+        and row.shape[1] % BLOCK == 0
+        and math.prod(weights.shape) >= LARGE
+        and (attrs["alpha"], attrs["beta"], attrs["a_transpose"]) == (1, 1, False)
+    )
+
+
+def _filters(weights: Array, transposed: bool) -> Array:
+    """The weights as the filters of a convolution, in the same memory where they lie so."""
+    filters = weights if transposed else np.ascontiguousarray(weights.T)
+    return filters.reshape(*filters.shape, 1, 1)
+
+
+def _summand(bias: Array, size: int) -> Array:
+    return np.broadcast_to(bias.reshape(-1), (size,)).copy()
