@@ -15,8 +15,8 @@ from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
 from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
-from webnn_py.passes.rearrange_later import rearrange_later
 from webnn_py.passes.scale_channels import scale_channels_by_convolutions
+from webnn_py.passes.shrink_first import shrink_images_first
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
@@ -45,11 +45,11 @@ def _with_products(*passes: Pass) -> tuple[Pass, ...]:
     return (*PIPELINE[:place], *passes, *PIPELINE[place:])
 
 
-PRODUCTS = _with_products(pool_channels_by_products, rearrange_later)
+PRODUCTS = _with_products(pool_channels_by_products, shrink_images_first)
 """The passes for engines whose convolutions take less than walks through memory."""
 
 BLOCKS = (
-    *_with_products(scale_channels_by_convolutions, pool_channels_by_groups, rearrange_later),
+    *_with_products(scale_channels_by_convolutions, pool_channels_by_groups, shrink_images_first),
     multiply_rows_by_convolutions,
 )
 """The same for those that lay out channels in blocks for them."""

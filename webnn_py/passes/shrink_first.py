@@ -1,7 +1,8 @@
-"""Channels are put together or shuffled behind what makes images smaller, not before it.
+"""What makes images smaller comes before what would copy or multiply all of them.
 
 A concat before a pooling copies more than one behind it; so does a shuffle of channels before a
-convolution of each channel by itself, whose filters are shuffled back in its place.
+convolution of each channel by itself, whose filters are shuffled back in its place. Means of
+products with the same weights everywhere are products of means; these are rounded elsewhere.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import numpy as np
 
 from webnn_py.core.dimensions import is_open
 from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.convolution import dims
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.rewrite import Rewriter, as_list
+from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
 POOLINGS = ("average_pool2d", "l2_pool2d", "max_pool2d")
 
 
-def rearrange_later(graph: Graph, target: Target) -> Graph:
-    """Swap concat with poolings behind it, and shuffles with convolutions of each channel."""
+def shrink_images_first(graph: Graph, target: Target) -> Graph:
+    """Swap poolings with concat or conv2d before them, and conv2d of each channel with shuffles."""
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         if node.op in POOLINGS:
-            return _pooled_parts(rewriter, node)
+            return _pooled_first(rewriter, node)
         if node.op == "conv2d":
             return _shuffled_results(rewriter, node, target)
         return None
@@ -38,23 +40,40 @@ def _makes_smaller(node: Node, source: Value) -> bool:
     return not is_open(sizes) and math.prod(node.output.shape) < math.prod(source.shape)
 
 
-def _pooled_parts(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+def _pooled_first(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """A pooling of what a concat or a convolution of one element is made of."""
     (source,) = node.operands
-    concat = rewriter.graph.producers.get(source)
-    axis = node.attrs["layout"].index("c")
-    if (
-        concat is None
-        or concat.op != "concat"
-        or concat.attrs["axis"] != axis
-        or rewriter.graph.uses[source] > 1
-        or not _makes_smaller(node, source)
-    ):
+    before = rewriter.graph.producers.get(source)
+    layout = node.attrs["layout"]
+    if before is None or rewriter.graph.uses[source] > 1 or not _makes_smaller(node, source):
         return None
-    parts = [
-        as_list(rewriter.apply_again(node, {source: rewriter.map[part]}))[0]
-        for part in concat.operands
-    ]
-    return [rewriter.concat(parts, axis)]
+
+    def pooled(value: Value) -> MLOperand:
+        (made,) = rewriter.apply_again(node, {source: rewriter.map[value]})
+        return made
+
+    if before.op == "concat" and before.attrs["axis"] == layout.index("c"):
+        return [rewriter.concat(list(map(pooled, before.operands)), before.attrs["axis"])]
+    if node.op != "average_pool2d" or before.op != "conv2d" or not _is_of_one_element(before):
+        return None
+    images, *others = before.operands
+    if before.attrs["input_layout"] != layout or images.data_type != "float32":
+        return None
+    operands = {images: pooled(images), **{value: rewriter.map[value] for value in others}}
+    return rewriter.apply_again(before, operands)
+
+
+def _is_of_one_element(node: Node) -> bool:
+    """Whether a convolution makes each place of its result of the same place alone."""
+    images, filters, *_ = node.operands
+    attrs = node.attrs
+    window = dims(filters.shape, attrs["filter_layout"], "hw")
+    return (
+        tuple(window) == (1, 1)
+        and dims(images.shape, attrs["input_layout"], "hw")
+        == dims(node.output.shape, attrs["input_layout"], "hw")
+        and not any(attrs["padding"])
+    )
 
 
 def _shuffled_results(rewriter: Rewriter, node: Node, target: Target) -> list[MLOperand] | None:

@@ -1,4 +1,4 @@
-"""Concats move behind poolings, and shuffles behind convolutions of each channel."""
+"""Poolings move before concats and convolutions, convolutions of each channel before shuffles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph
-from webnn_py.passes.rearrange_later import rearrange_later
+from webnn_py.passes.shrink_first import shrink_images_first
 
 SHAPE = (2, 6, 8, 7)
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
@@ -50,10 +50,38 @@ POOLED: dict[str, Step] = {
 @pytest.mark.parametrize("name", POOLED)
 def test_parts_are_pooled(name: str) -> None:
     graph = recorded(POOLED[name], SHAPE)
-    made = after(rearrange_later, graph)
+    made = after(shrink_images_first, graph)
     pooling = graph.nodes[-1].op
     assert operators(made) == ["relu", "neg", pooling, pooling, "concat"]
     assert_computes_the_same(graph, made)
+
+
+def projected(b: MLGraphBuilder, x: MLOperand, **options: Any) -> MLOperand:
+    return b.conv2d(x, floats(b, 4, 6, 1, 1), bias=floats(b, 4), **options)
+
+
+MEANS: dict[str, Step] = {
+    "windows": lambda b, x: b.average_pool2d(
+        projected(b, x), window_dimensions=[2, 2], strides=[2, 2]
+    ),
+    "windows over the border": lambda b, x: b.average_pool2d(
+        projected(b, x), window_dimensions=[3, 3], strides=[2, 2], padding=[1, 1, 1, 1]
+    ),
+    "all": lambda b, x: b.average_pool2d(b.conv2d(x, floats(b, 4, 3, 1, 1), groups=2)),
+    "channels last": lambda b, x: b.average_pool2d(
+        b.conv2d(x, floats(b, 2, 7, 1, 1), input_layout="nhwc"), layout="nhwc"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_means_are_convolved(name: str) -> None:
+    graph = recorded(MEANS[name], SHAPE)
+    made = after(shrink_images_first, graph)
+    assert operators(made) == ["average_pool2d", "conv2d"]
+    x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def shuffled(
@@ -83,7 +111,7 @@ SHUFFLED: dict[str, Step] = {
 @pytest.mark.parametrize("name", SHUFFLED)
 def test_results_are_shuffled(name: str) -> None:
     graph = recorded(SHUFFLED[name], SHAPE)
-    made = after(rearrange_later, graph)
+    made = after(shrink_images_first, graph)
     assert operators(made) == ["conv2d", "reshape", "transpose", "reshape"]
     assert_computes_the_same(graph, made)
 
@@ -94,6 +122,14 @@ STAYING: dict[str, Step] = {
     ),
     "rows joined": lambda b, x: b.average_pool2d(joined(b, x, 2)),
     "joined for others, too": lambda b, x: b.add(y := joined(b, x), b.average_pool2d(y)),
+    "maxima of products": lambda b, x: b.max_pool2d(projected(b, x)),
+    "means of what others read": lambda b, x: b.add(y := projected(b, x), b.average_pool2d(y)),
+    "means of windows of several elements": lambda b, x: b.average_pool2d(
+        b.conv2d(x, floats(b, 4, 6, 3, 3))
+    ),
+    "means of some places": lambda b, x: b.average_pool2d(projected(b, x, strides=[2, 2])),
+    "means of what is padded": lambda b, x: b.average_pool2d(projected(b, x, padding=[1, 0, 0, 0])),
+    "means of other layouts": lambda b, x: b.average_pool2d(projected(b, x), layout="nhwc"),
     "a convolution that makes nothing smaller": lambda b, x: convolved(
         b, shuffled(b, x), strides=[1, 1]
     ),
@@ -115,8 +151,8 @@ STAYING: dict[str, Step] = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_others_stay(name: str) -> None:
-    assert_keeps(rearrange_later, recorded(STAYING[name], SHAPE))
+    assert_keeps(shrink_images_first, recorded(STAYING[name], SHAPE))
 
 
 def test_open_sizes_stay() -> None:
-    assert_keeps(rearrange_later, recorded(POOLED["maxima"], ["n", 6, 8, 7]))
+    assert_keeps(shrink_images_first, recorded(POOLED["maxima"], ["n", 6, 8, 7]))
