@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from webnn_py.ir import Descriptor, Graph, verify
 from webnn_py.ops.apply import infer_node
+from webnn_py.passes.average_images import average_images_by_poolings
+from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.fold import fold_constants
@@ -49,7 +51,13 @@ PRODUCTS = _with_products(pool_channels_by_products, shrink_images_first)
 """The passes for engines whose convolutions take less than walks through memory."""
 
 BLOCKS = (
-    *_with_products(scale_channels_by_convolutions, pool_channels_by_groups, shrink_images_first),
+    *_with_products(
+        average_images_by_poolings,
+        scale_channels_by_convolutions,
+        pool_channels_by_groups,
+        shrink_images_first,
+        convolve_parts,
+    ),
     multiply_rows_by_convolutions,
 )
 """The same for those that lay out channels in blocks for them."""

@@ -1,4 +1,4 @@
-"""Batch normalizations before convolutions, as convolutions of each channel by itself.
+"""Batch normalizations before convolutions and poolings, as convolutions of each channel by itself.
 
 Behind a concat or a pooling, they have no weights to be folded into. An engine that lays out
 channels in blocks for convolutions has to lay them out as before for any arithmetic; a convolution
@@ -27,7 +27,7 @@ def scale_channels_by_convolutions(graph: Graph, target: Target) -> Graph:
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         chain = chains.get(node.outputs[0])
-        if chain is None or not _feeds_convolutions(graph, node.output):
+        if chain is None or not _stays_in_blocks(graph, node.output):
             return None
         with np.errstate(over="ignore", under="ignore"):
             weights = chain.affine.scale.astype(np.float32)
@@ -74,14 +74,14 @@ def _is_of_blocks(node: Node) -> bool:
     return not is_dimension(channels) and channels % BLOCK == 0
 
 
-def _feeds_convolutions(graph: Graph, value: Value) -> bool:
-    """Whether convolutions alone read a value, as it is or by way of an activation."""
+def _stays_in_blocks(graph: Graph, value: Value) -> bool:
+    """Whether convolutions and poolings alone read a value, as it is or after an activation."""
     readers = graph.readers.get(value, ())
     if value in graph.results or not readers:
         return False
     return all(
-        _feeds_convolutions(graph, reader.output)
+        _stays_in_blocks(graph, reader.output)
         if reader.op == "relu"
-        else reader.op == "conv2d" and reader.inputs[0] is value
+        else reader.op in ("average_pool2d", "conv2d", "max_pool2d") and reader.inputs[0] is value
         for reader in readers
     )

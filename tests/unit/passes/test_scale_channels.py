@@ -1,4 +1,4 @@
-"""Normalizations before convolutions become convolutions; others stay."""
+"""Normalizations before convolutions and poolings become convolutions; others stay."""
 
 from __future__ import annotations
 
@@ -57,6 +57,12 @@ def test_normalizations_are_convolutions(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_poolings_may_read_them() -> None:
+    graph = recorded(lambda b, x: b.average_pool2d(b.relu(normalized(b, x))), SHAPE)
+    made = after(scale_channels_by_convolutions, graph)
+    assert [node.op for node in made.nodes] == ["conv2d", "relu", "average_pool2d"]
+
+
 def two(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     made = b.relu(normalized(b, x))
     return b.concat([convolved(b, made), convolved(b, made)], 1)
@@ -68,7 +74,7 @@ def test_several_convolutions_may_read_one() -> None:
 
 
 STAYING: dict[str, Step] = {
-    "no convolution reads it": lambda b, x: b.relu(normalized(b, x)),
+    "nothing in blocks reads it": lambda b, x: b.relu(normalized(b, x)),
     "others read it, too": lambda b, x: b.add(y := normalized(b, x), convolved_as(b, y)),
     "another dimension": lambda b, x: convolved(b, normalized(b, x, axis=3)),
     "channels that fill no blocks": lambda b, x: convolved(
