@@ -17,8 +17,8 @@ from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.scale_channels import BLOCK
 from webnn_py.passes.target import Target
 
-LARGE = 1 << 18
-"""Weights from which on the way to them takes longer than one more step or two."""
+LARGE = 1 << 19
+"""Weights that caches of cores do not keep from one run to the next."""
 
 
 def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:

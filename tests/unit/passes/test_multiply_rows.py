@@ -12,8 +12,8 @@ from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
 
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
-SHAPE = (1, 512)
-WEIGHTS = (512, 520)
+SHAPE = (1, 1024)
+WEIGHTS = (1024, 520)
 
 
 def floats(b: MLGraphBuilder, *shape: int) -> MLOperand:
@@ -48,19 +48,19 @@ def test_weights_that_lie_as_filters_stay_where_they_are() -> None:
 
 
 STAYING: dict[str, tuple[Step, tuple[int, ...]]] = {
-    "two rows": (PRODUCTS["alone"], (2, 512)),
-    "few weights": (lambda b, x: b.gemm(x, floats(b, 512, 500)), SHAPE),
-    "channels that fill no blocks": (lambda b, x: b.gemm(x, floats(b, 520, 520)), (1, 520)),
+    "two rows": (PRODUCTS["alone"], (2, 1024)),
+    "few weights": (lambda b, x: b.gemm(x, floats(b, 1024, 500)), SHAPE),
+    "channels that fill no blocks": (lambda b, x: b.gemm(x, floats(b, 1000, 600)), (1, 1000)),
     "weights that are computed": (
-        lambda b, x: b.gemm(x, b.mul(floats(b, *WEIGHTS), b.reshape(x, [512, 1]))),
+        lambda b, x: b.gemm(x, b.mul(floats(b, *WEIGHTS), b.reshape(x, [1024, 1]))),
         SHAPE,
     ),
     "a summand that is computed": (
-        lambda b, x: b.gemm(x, floats(b, 512, 512), c=x),
+        lambda b, x: b.gemm(x, floats(b, 1024, 1024), c=x),
         SHAPE,
     ),
     "a factor": (lambda b, x: b.gemm(x, floats(b, *WEIGHTS), alpha=2), SHAPE),
-    "a column": (lambda b, x: b.gemm(x, floats(b, 1, 1 << 18), a_transpose=True), (1, 1)),
+    "a column": (lambda b, x: b.gemm(x, floats(b, 1, 1 << 19), a_transpose=True), (1, 1)),
 }
 
 
@@ -75,4 +75,4 @@ def test_other_data_types_and_open_rows_stay() -> None:
         return b.gemm(x, b.constant(np.ones(WEIGHTS, np.float16)))
 
     assert_keeps(multiply_rows_by_convolutions, recorded(halves, SHAPE, "float16"))
-    assert_keeps(multiply_rows_by_convolutions, recorded(PRODUCTS["alone"], ["n", 512]))
+    assert_keeps(multiply_rows_by_convolutions, recorded(PRODUCTS["alone"], ["n", 1024]))
