@@ -278,8 +278,32 @@ def test_outputs_into_parts_of_one_texture(gpu: MLContext) -> None:
     graph = b.build_sync({"a": b.abs(x), "b": b.neg(x)})
     target = texture(gpu.device, "r32float")
     a, b_ = ({"texture": target, "origin": (i, 0), "size": (2, 2)} for i in (0, 2))
-    with pytest.raises(DataError, match="outputs 'a' and 'b' share memory"):
-        awaited(graph, {"x": np.ones((2, 2), np.float32)}, {"a": a, "b": b_})
+    data = np.arange(4, dtype=np.float32).reshape(2, 2)
+    awaited(graph, {"x": data}, {"a": a, "b": b_})
+    found = awaited(copying(gpu, [2, 4]), {"x": {"texture": target, "size": (4, 2)}})["y"]
+    np.testing.assert_array_equal(found, np.hstack([data, -data]))
+    for other in ({**b_, "origin": (1, 1)}, {"texture": target.create_view(), "size": (2, 2)}):
+        with pytest.raises(DataError, match="outputs 'a' and 'b' share memory"):
+            awaited(graph, {"x": data}, {"a": a, "b": other})
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_views_that_are_not_2d_leave_the_encoder_as_it_is(gpu: MLContext, written: bool) -> None:
+    made = texture(gpu.device, "rgba32float")
+    view = made.create_view(dimension="2d-array")
+    width, height = made.size[:2]
+    good = np.ones((1, 4, height, width), np.float32)
+    target = empty_buffer(gpu.device, good.nbytes)
+    graph = copying(gpu, [*good.shape])
+    commands = gpu.device.create_command_encoder()
+    encoder = MLCommandEncoder(gpu, encoder=commands)
+    with pytest.raises(DataError, match=r'cannot be bound as a 2d texture: .*dimension="2d"'):
+        encoder.dispatch(
+            graph, {"x": good if written else view}, {"y": view if written else target}
+        )
+    encoder.dispatch(graph, {"x": good}, {"y": target})
+    gpu.device.queue.submit([commands.finish()])
+    np.testing.assert_array_equal(read(target, good.shape), good)
 
 
 def test_tensors_larger_than_a_binding(gpu: MLContext) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.program import MLProgram, record_program
@@ -78,7 +77,9 @@ class MLCommandEncoder(Suggesting):
         Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
         effect: webnn_py, spec/execution.md, "MLCommandEncoder".
         """
-        compiled = self._compiled(graph)
+        self._commands.check_open()
+        compiled = compiled_of(graph)
+        compiled.check_usable(self._session)
         given = compiled.signature.constants(self._session, constants)
         _check_not_held("input", constants)
         self._commands.initialize(compiled.bound, given)
@@ -112,10 +113,12 @@ class MLCommandEncoder(Suggesting):
 
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
         """
-        compiled = self._compiled(graph)
+        self._commands.check_open()
+        compiled = compiled_of(graph)
+        executables = compiled.check_usable(self._session)
         constants = self._commands.constants(compiled.bound)
         signature, sizes = compiled.fixed(inputs, constants=constants)
-        executable = compiled.executable(self._session, sizes=sizes)
+        executable = executables.get(sizes).executable
         assert isinstance(executable, DeviceExecutable)
         given = signature.on_device(
             self._session, inputs, outputs, compiled.bound, constants.places, recorded=True
@@ -197,12 +200,6 @@ class MLCommandEncoder(Suggesting):
         """
         self._session.check_process()
         return self._commands.finish(convert.label(label))
-
-    def _compiled(self, graph: MLGraph) -> CompiledGraph:
-        self._commands.check_open()
-        compiled = compiled_of(graph)
-        compiled.check_usable(self._session)
-        return compiled
 
 
 def _check_not_held(kind: str, given: Mapping[str, Any] | None) -> None:

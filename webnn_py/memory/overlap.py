@@ -23,11 +23,14 @@ class Span:
         owner: Whose part it is, a buffer or a texture.
         begin: Its first byte.
         end: The byte after its last.
+        box: In each dimension what the part takes of it, from one number to below another, if its
+            bytes do not tell parts apart.
     """
 
     owner: object
     begin: int = 0
     end: int = 1
+    box: tuple[tuple[int, int], ...] = ()
 
 
 MemoryLocation = Array | Span
@@ -61,7 +64,8 @@ def _overlap(a: MemoryLocation, b: MemoryLocation) -> bool:
     if isinstance(a, Span):
         if not isinstance(b, Span) or a.owner != b.owner:
             return False
-        return a.begin < b.end and b.begin < a.end
+        in_boxes = all(i < n and m < j for (i, j), (m, n) in zip(a.box, b.box, strict=False))
+        return a.begin < b.end and b.begin < a.end and in_boxes
     if isinstance(b, Span) or not np.may_share_memory(a, b):
         return False
     try:

@@ -25,7 +25,12 @@ from webnn_py.engines.webgpu.runtime.loaded import (
     LoadedGraph,
     padded_bytes,
 )
-from webnn_py.engines.webgpu.runtime.texture_parts import is_texture, resource_of, texture_of
+from webnn_py.engines.webgpu.runtime.texture_parts import (
+    is_texture,
+    part_of,
+    resource_of,
+    texture_of,
+)
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import MemoryLocation, Span, check_apart
@@ -217,11 +222,11 @@ def place_apart(
 
 
 def _take_texture(gpu: Device, run: Dispatch, given: Any, what: str) -> Span:
-    """Use a texture, all of which counts as read or written."""
+    """Use a part of a texture, all of which counts as read or written by others."""
     resource = resource_of(given, what)
     check_device(gpu, resource, what)
     run.take(resource, what)
-    return Span(texture_of(resource))
+    return Span(texture_of(resource), box=part_of(given, what).box)
 
 
 def _public(value: Value) -> Descriptor:

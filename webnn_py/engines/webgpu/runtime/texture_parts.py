@@ -62,6 +62,14 @@ class TexturePart:
         return str(self.texture.format)
 
     @property
+    def box(self) -> tuple[tuple[int, int], ...]:
+        """What it takes of the texture; of a view nothing is known but its texture."""
+        if self.given is not self.texture:
+            return ()
+        (x, y), (width, height), level, layer = self.origin, self.size, self.mip_level, self.layer
+        return (level, level + 1), (layer, layer + 1), (x, x + width), (y, y + height)
+
+    @property
     def changes_numbers(self) -> bool:
         """Whether there is a scale or a bias."""
         return self.scale != (1.0,) or self.bias != (0.0,)

@@ -68,6 +68,7 @@ def load(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str
     """What records the conversion of texels into a tensor's buffer."""
     part, conversion = _checked(gpu, given, value, what)
     _check_usage(part, what, "TEXTURE_BINDING")
+    _check_view(gpu, part, {"texture": {"sample_type": "unfilterable-float"}}, what)
     return _computing(gpu, part, conversion, conversion.load_code(gpu.features), entry)
 
 
@@ -76,6 +77,7 @@ def store(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: st
     part, conversion = _checked(gpu, given, value, what)
     kind = FORMATS[part.format]
     if kind.storage and part.texture.usage & wgpu.TextureUsage.STORAGE_BINDING:
+        _check_view(gpu, part, {"storage_texture": {"format": part.format}}, what)
         return _computing(gpu, part, conversion, conversion.store_code(gpu.features), entry)
     ways = (("STORAGE_BINDING", kind.storage), ("RENDER_ATTACHMENT", kind.render))
     _check_usage(part, what, *reversed([name for name, possible in ways if possible]))
@@ -89,6 +91,25 @@ def _check_usage(part: TexturePart, what: str, *names: str) -> None:
             f"{what}: the texture's usage lacks {' or '.join(names)}: {title(part.texture)}, made"
             f" for {usages(part.texture)}"
         )
+
+
+def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str) -> None:
+    """Raise a DataError if a view cannot be bound, of which wgpu tells nothing but by trying.
+
+    While commands are recorded it would leave a pass of them open.
+    """
+    if part.given is part.texture:
+        return
+    entry = {"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, **bound}
+    try:
+        layout = gpu.handle.create_bind_group_layout(entries=[entry])
+        gpu.bind_group(layout, [part.given])
+    except wgpu.GPUValidationError as error:
+        why = str(error).splitlines()[-1].strip()
+        raise DataError(
+            f"{what}: the view cannot be bound as a 2d texture: {why}. Make it with"
+            ' dimension="2d", or give {"texture": texture, "origin": (x, y, layer)}'
+        ) from error
 
 
 def _checked(gpu: Device, given: Any, value: Value, what: str) -> tuple[TexturePart, Conversion]:
