@@ -29,7 +29,8 @@ class _Users:
 class Hazards:
     """The held work of a context, by the memory that it uses.
 
-    What is found to come before new work is as little as will do: the rest comes before that.
+    What is found to come before new work, and after it, is as little as will do: the rest comes
+    before that, or after it.
     """
 
     def __init__(self) -> None:
@@ -54,15 +55,19 @@ class Hazards:
         accesses = _accesses(held)
         for region, writes in accesses:
             for works in self._sharing(region):
+                next_ones: list[Held] = []
                 for user, user_writes in works:
                     if not (writes or user_writes):
                         continue
                     if overtakes is not None and overtakes(user):
-                        after[user] = None
+                        if user_writes:  # the rest comes after that
+                            next_ones.clear()
+                        next_ones.append(user)
                         continue
                     before[user] = None
                     if user_writes:  # the rest comes before that
                         break
+                after.update(dict.fromkeys(next_ones))
         for region, writes in accesses:
             _insert(self._users(region), held, writes, after)
             self._all[held] = None
