@@ -23,7 +23,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gpu, folded": {"kind": "gpu", "grid": 13},
     "gpu, plain": {"kind": "gpu", "f16": False, "int64": False},
     "gpu, in parts": {"kind": "gpu", "binding_bytes": 4096},
-    "gpu, small": {"kind": "gpu", "workgroup_bytes": 1024, "invocations": 64},
+    "gpu, small": {
+        "kind": "gpu",
+        "workgroup_bytes": 1024,
+        "invocations": 64,
+        "max_bindings": 8,
+    },
     "cpu": {"kind": "cpu"},
     "cpu, folded": {"kind": "cpu", "grid": 13},
 }
@@ -115,6 +120,20 @@ def rows() -> Iterator[Case]:
         lambda b, x, s, t: b.layer_normalization(b.mul(x, t), scale=s, bias=s, axes=[1]),
         {"x": numbers("x", (4, 70)), "s": numbers("s", (70,)), "t": numbers("t", (4, 1))},
         ALL,
+    )
+
+    def of_many(b: MLGraphBuilder, x: MLOperand, **others: MLOperand) -> MLOperand:
+        """So many that the result of the second reduction is stored for want of bindings."""
+        first, *rest = others.values()
+        x = b.sub(x, b.reduce_max(x, axes=[1], keep_dimensions=True))
+        for other in rest[:3]:
+            x = b.mul(x, other)
+        total = b.reduce_sum(x, axes=[1], keep_dimensions=True)
+        return b.sub(total, functools.reduce(b.add, rest[3:], first))
+
+    shape = (4, 70)
+    yield Case(
+        "rows of many", of_many, {name: numbers(name, shape) for name in "xpqrstuv"}, settings
     )
 
 

@@ -4,19 +4,19 @@ Every stored value becomes one kernel, whose root it is; what its kernel reads f
 leaves. A value is stored if it is a graph output, if computing it again would cost more than
 reading it, or if its reader would read it at other places than its own: the result of a kernel's
 anchor, the one node whose loop the kernel is built around, can only be taken up by readers that go
-element by element with it (an epilogue).
+element by element with it (an epilogue), or that are computed row by row with it (`rows`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
-from webnn_py.engines.webgpu.compiler.rows import Rows, Stage, Stored
+from webnn_py.engines.webgpu.compiler.rows import Rows, is_step, is_writable, rows_of
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -66,10 +66,10 @@ class Fusion:
         self._outputs = {value for _, value in graph.outputs}
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
+        self._rows = rows_of(graph, features)
         for node in graph.nodes:
             self._decide(node)
         made = [value for node in graph.nodes for value in node.outputs]
-        self._stages = self._find_rows([v for v in made if v in self._stored])
         self.roots: tuple[Value, ...] = tuple(v for v in made if v in self._stored)
 
     def is_stored(self, value: Value) -> bool:
@@ -80,25 +80,6 @@ class Fusion:
         """The node whose loop a root's kernel is built around, if there is one."""
         anchor = self._inline[root].anchor
         return None if anchor is None else self._producers[anchor]
-
-    def stages_of(self, root: Value) -> tuple[Stage, ...]:
-        """The reductions of rows that a root's kernel computes before its elements."""
-        return self._stages.get(root, ())
-
-    def _find_rows(self, roots: Sequence[Value]) -> dict[Value, tuple[Stage, ...]]:
-        """The roots whose kernels take up reductions, which are stored no more."""
-        stored = {root: Stored(self.anchor_of(root), self._inline[root].leaves) for root in roots}
-        rows = Rows(self._graph, self._features, stored)
-        found: dict[Value, tuple[Stage, ...]] = {}
-        for root in roots:
-            stages = rows.stages_of(root)
-            inner = {stage.value for stage in stages}
-            leaves = frozenset().union(*(stored[value].leaves for value in (root, *inner))) - inner
-            bindings = sum(map(self._binding_count, leaves))
-            if stages and self._binding_count(root) == 1 and bindings <= self._most_bindings:
-                found[root] = stages
-                self._stored -= inner
-        return found
 
     def _decide(self, node: Node) -> None:
         """Which of its operands a node needs stored, and what its outputs take then."""
@@ -123,12 +104,17 @@ class Fusion:
         computed = [self._inline[v] for v in node.operands if v not in self._stored]
         anchors = [operand.anchor for operand in computed if operand.anchor is not None]
         leaves = {v for v in node.operands if v in self._stored and not self._is_number(v)}
+        leaves = leaves.union(*(operand.leaves for operand in computed))
+        anchor = anchors[0] if anchors else None
+        rows = self._rows.get(node)
+        if rows is not None and rows.is_one(node.output):
+            return Inline(anchor, cost=0, size=1, leaves=frozenset(leaves), rounds=0)
         reads = facts.reads(node)
         return Inline(
-            anchor=anchors[0] if anchors else None,
+            anchor=anchor,
             cost=sum(operand.cost for operand in computed) + (not facts.free),
             size=1 + reads * sum(operand.size for operand in computed),
-            leaves=frozenset(leaves.union(*(operand.leaves for operand in computed))),
+            leaves=frozenset(leaves),
             rounds=reads * sum(operand.rounds for operand in computed)
             + facts.rounds(node, self._features),
         )
@@ -140,14 +126,36 @@ class Fusion:
     def _must_store(self, value: Value, reader: Node) -> bool:
         """Whether a value has to lie in a buffer for a node that reads it."""
         inline, facts = self._inline[value], facts_of(reader.op)
-        if inline.anchor is not None:
+        rows = self._common_rows(value, reader)
+        if rows is not None and rows.is_one(value):
+            return False
+        if rows is None and inline.anchor is not None:
             return not self._is_epilogue(value, reader)
+        if reader in self._rows and inline.rounds:
+            return True
         if facts.reduced is not None:
             return inline.cost > RECOMPUTE_LIMIT or inline.rounds * facts.reduced(reader) > LONG
         if facts.loops or _is_repeated(value, reader):
             # Read often: by each window or row. A view costs only index arithmetic.
             return inline.cost > 0
         return self._uses[value] > 1 and inline.cost > RECOMPUTE_LIMIT
+
+    def _common_rows(self, value: Value, reader: Node) -> Rows | None:
+        """The rows with which both a value and its reader are computed."""
+        rows = self._rows.get(reader)
+        made = self._producers.get(value)
+        return rows if made is not None and self._rows.get(made) is rows else None
+
+    def _is_of_rows(self, value: Value) -> bool:
+        """Whether a kernel computes a value row by row."""
+        anchor = self._inline[value].anchor
+        return anchor is not None and self._producers[anchor] in self._rows
+
+    def _goes_on(self, reader: Node) -> bool:
+        """Whether what a kernel computes row by row may flow into a reader."""
+        rounds = any(self._inline[v].rounds for v in reader.operands if v not in self._stored)
+        step = is_step(reader, self._features) or facts_of(reader.op).view is not None
+        return step and not rounds and is_writable(reader.output, self._features)
 
     def _is_epilogue(self, value: Value, reader: Node) -> bool:
         """Whether a loop's result can flow into its reader: one reader, element by element."""
@@ -157,15 +165,14 @@ class Fusion:
         others = [v for v in reader.operands if v is not value and v not in self._stored]
         if any(self._inline[v].anchor is not None for v in others):
             return False
+        if self._is_of_rows(value) and not self._goes_on(reader):
+            return False
         if facts.view is not None:
             return facts.view(reader, 0).identity and reader.output.size == value.size
         return facts.fuses and broadcast_map(value.shape, reader.output.shape).identity
 
     def _bindings(self, inline: Inline) -> int:
-        return sum(map(self._binding_count, inline.leaves))
-
-    def _binding_count(self, value: Value) -> int:
-        return binding_count(value, self._features)
+        return sum(binding_count(leaf, self._features) for leaf in inline.leaves)
 
     def _store(self, node: Node, measure: Callable[[Inline], int]) -> bool:
         """Store the operand that has most of something; False if none has any."""

@@ -364,9 +364,9 @@ class Body:
                     self.lines += [*body, end]
         self._around = around
 
-    def preset(self, value: Value, index: Index, name: str) -> None:
-        """Say that a value's element at `index` is known as `name`."""
-        self._known[-1][value, str(index.below(value.size))] = name
+    def preset(self, value: Value, index: Index | None, name: str) -> None:
+        """Say that a value's element at `index`, or wherever it is read, is known as `name`."""
+        self._known[-1][value, "" if index is None else str(index.below(value.size))] = name
 
     def load(self, value: Value, index: Index) -> str:
         """The name of a value's element at a flat index, which is in range; read or computed."""
@@ -375,10 +375,10 @@ class Body:
         # A number has a name: compilers evaluate expressions of literals alone, and refuse what is
         # not finite or cannot be converted.
         at = self._name_of(index.below(value.size)) if scalar is None else constant(0)
-        key = value, str(at)
+        key, anywhere = (value, str(at)), (value, "")
         for known in reversed(self._known):
-            if key in known:
-                return known[key]
+            if key in known or anywhere in known:
+                return known.get(key) or known[anywhere]
         if scalar is not None:
             made = self.fresh("c")
             self.line(f"let {made} = {storage.literal(scalar)};")

@@ -37,7 +37,7 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
             made, values = written[structure.key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))
         else:
-            made = emit(make, fusion.anchor_of(root), fusion.stages_of(root))
+            made = emit(make, fusion.anchor_of(root))
             written[structure.key] = made, structure.values
         kernels += [dataclasses.replace(kernel, root=root, tile=tile) for kernel in made]
     return kernels

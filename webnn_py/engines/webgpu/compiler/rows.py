@@ -1,137 +1,168 @@
-"""Rows: reductions whose results are read in the rows that they reduce, and what reads them.
+"""Which reductions share a kernel with what reads them: softmax, normalizations and the like.
 
-Softmax and normalizations reduce each row, once or twice, and then compute its elements. One kernel
-does all of it, with a workgroup for each row.
+A row is what one result of a reduction is made of. Where reductions over the same axes and element
+by element operators lead from rows to rows, and nothing leaves on the way but the last value, a
+workgroup computes a row from beginning to end: results of reductions never see a buffer.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import heapq
+import itertools
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.facts import facts_of
-from webnn_py.engines.webgpu.program.storage import Features, storage_of
-from webnn_py.ir import Graph, Node, Shape, Value
-from webnn_py.ops.declare import REGISTRY
+from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
+from webnn_py.engines.webgpu.compiler.rounds import LONG
+from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes, storage_of
+from webnn_py.ir import Graph, Node, Value
 
-SHORTEST, LONGEST = 64, 8192
-"""Elements of the rows that a workgroup computes."""
+FEWEST_SHARED = {"gpu": 64, "cpu": 512}
+"""Elements in a row from which a workgroup for each pays, by kind of device; below, an invocation
+computes a row."""
 
-MOST_ROWS = 1 << 20
+MOST_SHARED = {"gpu": 1 << 20, "cpu": 2}
+"""Rows up to which a workgroup for each pays. A processor takes long to have invocations wait for
+each other."""
 
+MOST_LONG = {"gpu": 1 << 20, "cpu": 1 << 12}
+"""As MOST_SHARED, of rows that are longer than LONGEST."""
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What fusion knows of a stored value.
+LONGEST = 1 << 13
+"""Elements in a row up to which one kernel computes all of it; the reductions of longer ones have
+kernels of their own, and their other operators all of the device."""
 
-    Attributes:
-        anchor: The node whose loop its kernel is built around, if there is one.
-        leaves: The stored values that its kernel reads.
-    """
-
-    anchor: Node | None
-    leaves: frozenset[Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A reduction of each row.
-
-    Attributes:
-        node: The reduction.
-        value: What is read of it: its result, or what that flows into.
-    """
-
-    node: Node
-    value: Value
+MOST_NODES = 64
+"""Operators that are looked at on the way from a reduction."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Finds what kernels of rows compute by themselves.
+    """Nodes that one kernel computes row by row.
+
+    Attributes:
+        shape: Of the rows together.
+        row: Of what there is once for each row: the results of the reductions.
+        nodes: In order; the last one's output is the only value that others read.
+    """
+
+    shape: tuple[int, ...]
+    row: tuple[int, ...]
+    nodes: tuple[Node, ...]
+
+    def is_one(self, value: Value) -> bool:
+        """Whether there is one element of a value for each row."""
+        return value.shape == self.row
+
+
+def is_reduction(node: Node) -> bool:
+    """Whether a node reduces axes."""
+    return facts_of(node.op).reduced is not None
+
+
+def is_step(node: Node, features: Features) -> bool:
+    """Whether a node goes element by element, without loops."""
+    facts = facts_of(node.op)
+    return facts.fuses and not facts.rounds(node, features)
+
+
+def threads_for(count: int, results: int, features: Features) -> int:
+    """Invocations that go over one row of `count` together; 1 where sharing does not pay."""
+    most = MOST_SHARED if count <= LONGEST else MOST_LONG
+    if count < FEWEST_SHARED[features.kind] or results > most[features.kind]:
+        return 1
+    return min(256 if count >= 256 else 64, features.invocations)
+
+
+def is_writable(value: Value, features: Features) -> bool:
+    """Whether a kernel can write rows of a value element by element, into one binding."""
+    whole = buffer_bytes(value) <= features.binding_bytes
+    return whole and storage_of(value.data_type, features).per_word == 1
+
+
+def rows_of(graph: Graph, features: Features) -> Mapping[Node, Rows]:
+    """The nodes that are computed row by row, with all that belongs to theirs."""
+    found: dict[Node, Rows] = {}
+    place = {node: number for number, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node in found or not _begins(node, features):
+            continue
+        rows = _from(node, graph, place, features, found)
+        if rows is not None:
+            found |= dict.fromkeys(rows.nodes, rows)
+    return found
+
+
+def _begins(node: Node, features: Features) -> bool:
+    """Whether a kernel can compute the rows of a reduction."""
+    if not is_reduction(node):
+        return False
+    operand = next(node.operands)
+    kept = tuple(1 if a in node.attrs["axes"] else n for a, n in enumerate(operand.shape))
+    count = count_of(node)
+    if node.output.shape != kept or not 1 < count <= LONGEST:
+        return False
+    # Invocations of a GPU that read long rows each have all their reads apart.
+    return threads_for(count, node.output.size, features) > 1 or (
+        features.kind == "cpu" or count < FEWEST_SHARED["gpu"]
+    )
+
+
+def _from(
+    first: Node,
+    graph: Graph,
+    place: Mapping[Node, int],
+    features: Features,
+    others: Collection[Node],
+) -> Rows | None:
+    """The longest way from a reduction to one value of its operand's shape, if there is one.
 
     Args:
+        first: The reduction.
         graph: The graph.
+        place: The place of each of its nodes.
         features: The device.
-        stored: The values that kernels write, in order.
+        others: The nodes that are on other ways.
     """
+    shape, row = next(first.operands).shape, first.output.shape
 
-    def __init__(self, graph: Graph, features: Features, stored: Mapping[Value, Stored]) -> None:
-        self._producers = graph.producers
-        self._features = features
-        self._stored = stored
-        self._outputs = {value for _, value in graph.outputs}
-        self._readers: dict[Value, set[Value]] = {}
-        for value, facts in stored.items():
-            for leaf in facts.leaves:
-                self._readers.setdefault(leaf, set()).add(value)
-
-    def stages_of(self, root: Value) -> tuple[Stage, ...]:
-        """The reductions that the kernel of a value computes for its rows, in order."""
-        kind, storage = self._features.kind, storage_of(root.data_type, self._features)
-        if kind == "cpu" or storage.per_word > 1 or self._stored[root].anchor is not None:
-            return ()
-        found = self._reductions(root)
-        while (
-            own := {value for value in found if self._readers[value] <= {root, *found}}
-        ) != found:
-            found = own
-        if not all(self._is_along(value, found) for value in (root, *found)):
-            return ()
-        return tuple(
-            Stage(facts.anchor, value)
-            for value, facts in self._stored.items()
-            if value in found and facts.anchor is not None
-        )
-
-    def _reductions(self, root: Value) -> set[Value]:
-        """Those of a value's rows that it reads, and that these read."""
-        found: set[Value] = set()
-        todo = [root]
-        while todo:
-            for leaf in self._stored[todo.pop()].leaves - found:
-                if self._reduces(leaf, root.shape):
-                    found.add(leaf)
-                    todo.append(leaf)
-        return found
-
-    def _reduces(self, value: Value, shape: Shape) -> bool:
-        """Whether a value follows from a reduction of the rows of this shape."""
-        facts = self._stored.get(value)
-        if facts is None or facts.anchor is None or value in self._outputs:
+    def belongs(node: Node) -> bool:
+        if node in others or not is_writable(node.outputs[0], features):
             return False
-        node = facts.anchor
-        if facts_of(node.op).reduced is None or next(node.operands).shape != shape:
-            return False
-        axes = sorted(node.attrs["axes"])
-        first = len(shape) - len(axes)
-        kept = (*shape[:first], *[1] * len(axes))
-        if axes != list(range(first, len(shape))) or value.shape != kept:
-            return False
-        is_float = storage_of(node.output.data_type, self._features).compute == "f32"
-        short = SHORTEST <= math.prod(shape[first:]) <= LONGEST
-        return is_float and short and math.prod(shape[:first]) <= MOST_ROWS
+        if is_reduction(node):
+            return next(node.operands).shape == shape and node.output.shape == row
+        return is_step(node, features) and node.output.shape in (shape, row)
 
-    def _is_along(self, value: Value, found: set[Value]) -> bool:
-        """Whether its elements are computed from the reductions of their own rows alone."""
-        anchor = self._stored[value].anchor
-        if anchor is None:
-            return self._path(value, value.shape, found - {value}, start=True) is not False
-        ends = (found - {value}) | {anchor.output}
-        behind = value is anchor.output or self._path(value, value.shape, ends, start=True)
-        (operand,) = anchor.operands
-        return bool(behind) and self._path(operand, operand.shape, found) is not False
+    most = LONG // count_of(first) - 1  # times that an invocation goes over a row, but for writing
+    nodes: list[Node] = []
+    longest = 0
+    unread: dict[Value, int] = {}  # how often what is made so far is read further on
+    for node in itertools.islice(_behind(first, graph, place), MOST_NODES):
+        nodes.append(node)
+        if not belongs(node) or sum(map(is_reduction, nodes)) > most:
+            break
+        for value in node.operands:
+            if value in unread:
+                unread[value] -= 1
+        unread[node.output] = graph.uses.get(node.output, 0)
+        leaving = [value for value, reads in unread.items() if reads]
+        if leaving == [node.output] and node.output.shape == shape:
+            longest = len(nodes)
+        if node.output in graph.results:
+            break
+    return Rows(shape, row, tuple(nodes[:longest])) if longest else None
 
-    def _path(
-        self, value: Value, shape: Shape, ends: set[Value], start: bool = False
-    ) -> bool | None:
-        """Whether all on the way from the ends to a value is elementwise; None if there is none."""
-        if value in ends:
-            return True
-        if value not in self._producers or (value in self._stored and not start):
-            return None
-        node = self._producers[value]
-        ways = {self._path(operand, shape, ends) for operand in node.operands}
-        if ways == {None}:
-            return None
-        return False not in ways and REGISTRY[node.op].wgsl is not None and value.shape == shape
+
+def _behind(first: Node, graph: Graph, place: Mapping[Node, int]) -> Iterator[Node]:
+    """A node, then all that follow from it, in their order."""
+    waiting = [place[first]]
+    seen = {first}
+    while waiting:
+        node = graph.nodes[heapq.heappop(waiting)]
+        yield node
+        for value in node.outputs:
+            for reader in graph.readers.get(value, ()):
+                if reader not in seen:
+                    seen.add(reader)
+                    heapq.heappush(waiting, place[reader])

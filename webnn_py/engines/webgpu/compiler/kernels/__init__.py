@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Make
 from webnn_py.engines.webgpu.compiler.kernels import (
@@ -17,7 +17,6 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     scatter_kernel,
     sequence_kernel,
 )
-from webnn_py.engines.webgpu.compiler.rows import Stage
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.ir import Node
 
@@ -28,6 +27,7 @@ _TEMPLATES = (
     matmul_kernel.emit,
     conv_direct.emit,
     conv_kernel.emit,
+    row_kernel.emit,
     reduce_kernel.emit,
     arg_kernel.emit,
     scan_kernel.emit,
@@ -35,7 +35,7 @@ _TEMPLATES = (
 """Tried in order for a kernel with a loop; each may decline with None."""
 
 
-def emit(make: Make, node: Node | None, stages: Sequence[Stage] = ()) -> list[Kernel]:
+def emit(make: Make, node: Node | None) -> list[Kernel]:
     """The kernels that write a root: one, or one for each part of a large root.
 
     Scattering and the compiler's own operators take several.
@@ -44,10 +44,7 @@ def emit(make: Make, node: Node | None, stages: Sequence[Stage] = ()) -> list[Ke
         make: Begins a kernel of the root.
         node: The node whose loop the kernel runs, with what is fused before and behind it; None if
             there is no loop.
-        stages: The reductions of rows that it computes first.
     """
-    if stages:
-        return [row_kernel.emit(make(), stages)]
     if node is not None and node.op in OWN:
         return OWN[node.op](make, node)
     scattering = None if node is None else scatter_kernel.emit(make, node)

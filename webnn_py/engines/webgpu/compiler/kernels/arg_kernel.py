@@ -10,22 +10,21 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import (
     grid,
     place_in,
 )
-from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import FEWEST, MOST_RESULTS
 from webnn_py.engines.webgpu.compiler.lower import scan
+from webnn_py.engines.webgpu.compiler.rows import threads_for
 from webnn_py.ir import Node
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """Threads stride over a line, then halve their candidates; the first of equals wins."""
-    kind = builder.features.kind
     if node.op not in scan.BETTER or builder.storage(builder.root).per_word != 1:
         return None
     operand = next(node.operands)
     count = operand.shape[node.attrs["axis"]]
-    if count < FEWEST[kind] or node.output.size > MOST_RESULTS[kind]:
+    threads = threads_for(count, node.output.size, builder.features)
+    if threads == 1:
         return None
     compute = builder.storage(operand).compute
-    threads = min(256 if count >= 256 else 64, builder.features.invocations)
     body = Body(builder)
     i, t, r = symbol("i"), symbol("t", threads), symbol("r", count)
     base, step = scan.line_of(body, operand, node.attrs["axis"], i)

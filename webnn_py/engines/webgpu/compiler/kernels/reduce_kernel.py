@@ -12,29 +12,25 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import (
     place_in,
 )
 from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.compiler.rows import is_reduction, threads_for
+from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
-from webnn_py.ops.declare import REGISTRY
-
-FEWEST = {"gpu": 64, "cpu": 512}
-"""Elements in one result from which a workgroup pays, by kind of device."""
-
-MOST_RESULTS = {"gpu": 1 << 20, "cpu": 1 << 12}
+from webnn_py.ops.declare import Reduce
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """Threads stride over the reduced elements, then halve their partial results."""
     storage = builder.storage(builder.root)
-    kind = builder.features.kind
-    if REGISTRY[node.op].reduce is None or storage.per_word != 1:
+    if not is_reduction(node) or storage.per_word != 1:
         return None
     count = reduction.count_of(node)
-    if count < FEWEST[kind] or node.output.size > MOST_RESULTS[kind]:
+    threads = threads_for(count, node.output.size, builder.features)
+    if threads == 1:
         return None
     operand = next(node.operands)
     rule = reduction.rule_of(node)
     inner = builder.storage(node.output)
     kept, reduced = reduction.axes_of(node)
-    threads = min(256 if count >= 256 else 64, builder.features.invocations)
     body = Body(builder)
     i, r = symbol("i"), symbol("r", count)
     base = body.let(subset_map(operand.shape, kept).at(i), "base")
@@ -50,17 +46,25 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(node.output.size, builder.features.grid)
-    combined = reduction.combine(rule, inner, "shared_part[t]", "shared_part[t + s]")
+    halves = "\n".join(halving("shared_part", threads, rule, inner))
     main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
   let i = {place_in(groups)};
   shared_part[t] = partial(min(i, {node.output.size - 1}u), t);
-  workgroupBarrier();
-  for (var s = {threads // 2}u; s > 0u; s = s >> 1u) {{
-    if (t < s) {{ shared_part[t] = {combined}; }}
-    workgroupBarrier();
-  }}
+{halves}
   if (t == 0u && i < {node.output.size}u) {{ put(i, shared_part[0]); }}
 }}"""
     return builder.finish(node.op, main, groups)
+
+
+def halving(array: str, threads: int, rule: Reduce, storage: Storage) -> list[str]:
+    """The lines by which a workgroup's threads `t` combine all of a shared array in its first."""
+    combined = reduction.combine(rule, storage, f"{array}[t]", f"{array}[t + s]")
+    return [
+        "  workgroupBarrier();",
+        f"  for (var s = {threads // 2}u; s > 0u; s = s >> 1u) {{",
+        f"    if (t < s) {{ {array}[t] = {combined}; }}",
+        "    workgroupBarrier();",
+        "  }",
+    ]
