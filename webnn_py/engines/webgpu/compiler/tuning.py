@@ -49,7 +49,7 @@ def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
     alike: dict[str, list[tuple[Value, Node]]] = {}
     for root in fusion.roots:
         node = fusion.anchor_of(root)
-        if node is not None and node.op in PRODUCTS and not fusion.stages_of(root):
+        if node is not None and node.op in PRODUCTS:
             alike.setdefault(key_of(structures.of(root)), []).append((root, node))
 
     def made(root: Value, node: Node, tile: str) -> list[Kernel]:
