@@ -39,6 +39,8 @@ SignedSize = Annotated[int, "signed size"]
 
 def unsigned(value: object, what: str) -> int:
     """One [EnforceRange] unsigned long."""
+    if type(value) is int and 0 <= value <= MAX_UNSIGNED:
+        return value
     number = _truncated(_number(value, what))
     if number is None or not 0 <= number <= MAX_UNSIGNED:
         raise ValidationError(

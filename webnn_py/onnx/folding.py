@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -76,27 +77,35 @@ def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -
     Raises:
         Exception: Whatever that raises for a node that is not valid.
     """
-    feeds = {
-        name: array for name, array in zip(node.input, arrays, strict=True) if array is not None
-    }
     bare = onnx.NodeProto()
     bare.CopyFrom(node)
+    bare.name = ""
+    del bare.input[:], bare.output[:]
+    bare.input.extend("" if array is None else f"x{i}" for i, array in enumerate(arrays))
+    bare.output.extend(f"y{i}" if name else "" for i, name in enumerate(node.output))
+    given = {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
+    elements = tuple(map(_element, given.values()))
+    evaluator = _evaluator(bare.SerializeToString(), elements, tuple(opsets.items()))
+    with np.errstate(all="ignore"):
+        results = evaluator.run(None, given)
+    return [np.asarray(result) for result in results]
+
+
+@functools.lru_cache
+def _evaluator(node: bytes, elements: Sequence[int], opsets: Sequence[tuple[str, int]]) -> Any:
+    """What computes a node, and others with the same attributes."""
     from onnx.reference import ReferenceEvaluator  # imported late: 20 ms
 
+    bare = onnx.NodeProto.FromString(node)
+    inputs = zip(filter(None, bare.input), elements, strict=True)
     graph = onnx.helper.make_graph(
         [bare],
         "folded",
-        [
-            onnx.helper.make_tensor_value_info(name, _element(a), a.shape)
-            for name, a in feeds.items()
-        ],
-        [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        [onnx.helper.make_tensor_value_info(name, element, None) for name, element in inputs],
+        [onnx.ValueInfoProto(name=name) for name in bare.output if name],
     )
-    ids = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    model = onnx.helper.make_model(graph, opset_imports=ids)
-    with np.errstate(all="ignore"):
-        results = ReferenceEvaluator(model).run(None, feeds)
-    return [np.asarray(result) for result in results]
+    ids = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets]
+    return ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=ids))
 
 
 def _element(array: Array) -> int:

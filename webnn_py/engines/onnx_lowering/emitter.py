@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from webnn_py.core.dimensions import is_dimension, is_open
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
@@ -137,11 +137,15 @@ class Emitter:
         given = list(inputs)
         while given and given[-1] is None:
             given.pop()
-        node = helper.make_node(
-            kind,
-            ["" if t is None else t.name for t in given],
-            ["" if t is None else t.name for t in made],
-            **attributes,
+        node = NodeProto(
+            op_type=kind,
+            input=["" if t is None else t.name for t in given],
+            output=["" if t is None else t.name for t in made],
+            attribute=[
+                _attribute(name, value)
+                for name, value in sorted(attributes.items())
+                if value is not None
+            ],
         )
         self.nodes.append(node)
         self.types.append(
@@ -250,6 +254,15 @@ class Emitter:
     def reorder(self, x: Tensor, layout: str, wanted: str) -> Tensor:
         """From one order of dimensions, by their letters, to another."""
         return self.transpose(x, [layout.index(letter) for letter in wanted])
+
+
+def _attribute(name: str, value: Any) -> AttributeProto:
+    """What `helper.make_attribute` makes, which goes through all kinds that there are."""
+    if type(value) is int:
+        return AttributeProto(name=name, type=AttributeProto.INT, i=value)
+    if type(value) in (list, tuple) and value and all(type(x) is int for x in value):
+        return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
+    return helper.make_attribute(name, value)
 
 
 LOWERINGS: dict[str, Lowering] = {}
