@@ -10,12 +10,12 @@ import numpy as np
 
 from webnn_py.api.profile import MLProfile, measure
 from webnn_py.api.profile_built import profile_built
-from webnn_py.api.session import Session
+from webnn_py.api.session import Compiled, Session
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
-from webnn_py.core.recently_used import Held, RecentlyUsed
+from webnn_py.core.recently_used import Held, RecentlyUsed, Room
 from webnn_py.core.sizes import check_sizes
-from webnn_py.engines.base import Executable
+from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Graph
@@ -57,14 +57,20 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     """What compiles a graph for sizes; what does not depend on them is done once."""
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
-    for_all = RecentlyUsed(lambda _: session.compile_open(optimized), session.room)
+    for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
 
     def prepare(sizes: Sizes) -> Prepared:
-        compile = for_all.get(())
-        if compile is not None:
-            return Prepared(*compile(dict(sizes)))
+        numbers = dict(sizes)
+
+        def opened(engine: Engine) -> Compiled | None:
+            at_sizes = for_all.get(engine)
+            return None if at_sizes is None else at_sizes(numbers)
+
+        made = opened(session.engine)
+        if made is not None:
+            return Prepared(*made)
         derivations = Derivations(shared)
-        made = session.compile(fix(optimized, dict(sizes)), derivations)
+        made = session.compile(fix(optimized, numbers), derivations, opened)
         return Prepared(*made, derivations)
 
     return prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,7 +31,8 @@ from webnn_py.passes import Derive, Target, derive_anew, optimize, optimize_open
 from webnn_py.passes.derived import Results, Sources
 
 T = TypeVar("T")
-CompileForSizes = Callable[[Mapping[str, int]], tuple[Listing, Executable]]
+Compiled = tuple[Listing, Executable]
+CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
 DEFAULT_ROOM = Room()
 
@@ -155,12 +156,18 @@ class Session:
         """A recipe with open dimensions, after those of the engine's passes that allow for them."""
         return optimize_open(recipe, _target(self.engine, derive_anew), self.engine.passes)
 
-    def compile(self, recipe: Graph, derive: Derive = derive_anew) -> tuple[Listing, Executable]:
+    def compile(
+        self,
+        recipe: Graph,
+        derive: Derive = derive_anew,
+        opened: Callable[[Engine], Compiled | None] = lambda engine: None,
+    ) -> Compiled:
         """A recipe for this context's engine, and where that does not run all, the reference.
 
         Args:
             recipe: Without open dimensions.
             derive: Gives what passes compute from constants.
+            opened: Gives what an engine compiled for all sizes, at these.
 
         Returns:
             What is listed, the graph after the engine's passes, and what runs it.
@@ -170,39 +177,40 @@ class Session:
         """
         with self.queue.loss():
             listing, executable = self.engine.pick(
-                recipe, lambda engine: self._compile_on(engine, recipe, derive)
+                recipe, lambda engine: opened(engine) or self._compile_on(engine, recipe, derive)
             )
         report(executable.describe, executable.code)
         return listing, executable
 
-    def compile_open(self, optimized: Graph) -> CompileForSizes | None:
-        """A recipe for all sizes of its open dimensions, as far as the engine can.
+    def compile_open(self, optimized: Graph, engine: Engine) -> CompileForSizes | None:
+        """A recipe for all sizes of its open dimensions, as far as an engine can.
 
         Args:
             optimized: The recipe, as `optimize_open` gives it.
+            engine: This context's, or one for which that stands.
 
         Returns:
             What makes the rest for some sizes, as `compile`; None where each set of sizes is to be
             compiled for.
         """
-        if not self.engine.stays_open:
+        if not engine.stays_open:
             return None
         try:
-            opened = _optimize(self.engine, optimized, derive_anew)
+            opened = _optimize(engine, optimized, derive_anew)
             sample = fix(opened, typical_sizes(opened.open_sizes))
-            compile = compile_open(opened, sample, self._engines)
+            compile = compile_open(opened, sample, self._with_help(engine))
         except ValidationError as error:  # something is not known of open dimensions
-            LOG.info("engine %s compiles for each set of sizes: %s", self.engine.name, error)
+            LOG.info("engine %s compiles for each set of sizes: %s", engine.name, error)
             return None
         return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
 
-    def _compile_on(
-        self, engine: Engine, recipe: Graph, derive: Derive
-    ) -> tuple[Listing, Executable]:
-        optimized = _optimize(engine, recipe, derive)
-        helping = self._engines[1:]  # on a CPU, the reference
-        engines = (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
-        return compile_on(optimized, engines)
+    def _compile_on(self, engine: Engine, recipe: Graph, derive: Derive) -> Compiled:
+        return compile_on(_optimize(engine, recipe, derive), self._with_help(engine))
+
+    def _with_help(self, engine: Engine) -> Sequence[Engine]:
+        """An engine, and behind it what runs the rest: on a CPU, the reference."""
+        helping = self._engines[1:]
+        return (engine,) if isinstance(engine, ReferenceEngine) else (engine, *helping)
 
     def run_on_worker(self, work: Callable[[], T]) -> Completion[T]:
         """Run `work` on a thread of the context, begun after what was given to it before."""

@@ -333,7 +333,7 @@ class Loss:
 
 
 AtSizes = Callable[[Graph, Mapping[str, int]], Executable]
-"""What gives an executable: of the graph recorded for some sizes, and these by name."""
+"""An executable of the graph recorded for some sizes, and these by name; or CannotCompile."""
 
 
 class Engine(ABC):
@@ -350,7 +350,7 @@ class Engine(ABC):
         crossing_cost: How many elements one can read and write in the time that handing tensors
             over to the engine and back takes. It is not given less than that, where another engine
             runs it, too.
-        stays_open: Whether `compile_open` makes anything.
+        stays_open: Whether `compile_open` may make anything.
         has_own_weights: Whether it lays out most weights anew; what it was given is seldom read.
         accelerated: Whether a hardware GPU does the work.
         device: The device whose resources it takes, if it has one.

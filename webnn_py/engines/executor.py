@@ -6,6 +6,7 @@ OperationError.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -87,9 +88,7 @@ def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Comp
 
     def compile(fixed: Graph, sizes: Mapping[str, int]) -> tuple[Listing, Executable]:
         compiled = [
-            _compiled_for_sizes(segment, engines[-1])
-            if at is None
-            else (segment, at(segment.graph, sizes))
+            _compiled_for_sizes(segment, engines[-1], at, sizes)
             for segment, at in zip(segments(fixed, found), opened, strict=True)
         ]
         return _joined(fixed, engines, compiled)
@@ -163,9 +162,12 @@ def _compiled(segment: Segment[Engine], last: Engine) -> tuple[Segment[Engine], 
 
 
 def _compiled_for_sizes(
-    segment: Segment[Engine], last: Engine
+    segment: Segment[Engine], last: Engine, at: AtSizes | None, sizes: Mapping[str, int]
 ) -> tuple[Segment[Engine], Executable]:
-    """The same of a segment that was chosen for other sizes."""
+    """The same of a segment that was chosen for other sizes, and may be compiled for all."""
+    if at is not None:
+        with contextlib.suppress(CannotCompile):
+            return segment, at(segment.graph, sizes)
     if not all(map(segment.engine.supports, segment.graph.nodes)):
         segment = replace(segment, engine=last)
     return _compiled(segment, last)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.backend.networks import encoder
+from tests.graphs import normal
 from tests.internals import engine_of, executable_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 
 pytest.importorskip("openvino")
+from webnn_py.engines import fastest
+from webnn_py.engines.openvino.engine import CompiledModel
 from webnn_py.engines.openvino.exact import MOVED, OF_INTEGERS
 from webnn_py.ops.declare import REGISTRY
 
@@ -33,7 +38,7 @@ def test_the_model_has_the_weights_themselves(context: MLContext) -> None:
     x = b.input("x", "float32", [600])
     graph = b.build_sync({"y": b.add(x, b.constant(np.ones(600, np.float32)))})
     executable = executable_of(graph)._executable
-    (weight,) = executable._weights
+    (weight,) = executable._model.weights
     (array,) = graph._compiled.recipe.constants.values()
     assert weight is array
     assert executable.held() == {id(array): array.nbytes}
@@ -165,3 +170,63 @@ def test_importing_it_tells_nobody() -> None:
         "assert 'openvino' in sys.modules; assert 'openvino_telemetry' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each model that is compiled from now on, whether it has open dimensions."""
+    made: list[bool] = []
+    init = CompiledModel.__init__
+
+    def counted(self: Any, graph: Any, *given: Any) -> None:
+        made.append(bool(graph.open_sizes))
+        init(self, graph, *given)
+
+    monkeypatch.setattr(CompiledModel, "__init__", counted)
+    return made
+
+
+@pytest.mark.parametrize("name", ["openvino", "fastest"])
+def test_all_sizes_of_an_encoder_have_one_model(
+    name: str, models: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path))
+    monkeypatch.setattr(fastest, "SECONDS", 0)
+
+    def encoding(where: MLContext) -> MLGraph:
+        b = MLGraphBuilder(where, dimensions={"batch": (1, 8), "length": (1, 64)})
+        return b.build_sync({"y": encoder(b, "batch", "length", 1, 16, 2)})
+
+    reference = ml.create_context_sync(engine="reference")
+    with ml.create_context_sync(engine=name) as where:
+        graph, wanted = encoding(where), encoding(reference)
+        for batch, length in ((1, 1), (3, 2), (2, 7), (1, 2)):
+            given = {"x": normal(batch, length, 16), "mask": normal(batch, length)}
+            made, array = run(graph, where, **given)["y"], run(wanted, reference, **given)["y"]
+            np.testing.assert_allclose(made, array, rtol=2e-4, atol=2e-5)
+    assert models == [True]
+
+
+def test_what_is_not_exact_with_open_sizes_is_compiled_for_each(
+    context: MLContext, models: list[bool]
+) -> None:
+    """It takes the highest int32 for the lowest then."""
+    b = MLGraphBuilder(context)
+    graph = b.build_sync({"y": b.cast(b.input("x", "float32", ["n"]), "int32")})
+    for n in (2, 3):
+        x = np.full(n, 3e9, np.float32)
+        assert run(graph, context, x=x)["y"].tolist() == [2**31 - 1] * n
+    assert models == [False, False]
+
+
+def test_sizes_at_which_it_is_not_exact_are_compiled_for(
+    context: MLContext, models: list[bool]
+) -> None:
+    """Convolutions of one channel and one column, which the reference runs."""
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", [1, 1, 4, "n"])
+    graph = b.build_sync({"y": b.conv2d(x, b.constant(np.ones((1, 1, 2, 1), np.float32)))})
+    for n in (3, 1, 2):
+        made = run(graph, context, x=np.ones((1, 1, 4, n), np.float32))["y"]
+        np.testing.assert_array_equal(made, np.full((1, 1, 3, n), 2))
+    assert models == [True]

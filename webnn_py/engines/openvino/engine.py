@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ import numpy as np
 from webnn_py.core import forks
 from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import CannotCompile, HostExecutable
+from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
-from webnn_py.engines.openvino.exact import INSTEAD, is_exact
+from webnn_py.engines.openvino.exact import INSTEAD, is_exact, is_exact_open
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.memory.heap import give_back
@@ -25,19 +25,29 @@ IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Where OpenVINO looks for external data at an address: their offset."""
 
 
-class OpenVinoExecutable(HostExecutable):
-    """A compiled model, and for each thread a request with arrays bound to it.
+class CompiledModel:
+    """OpenVINO's compiled model of a graph, and what it is given.
 
     Args:
-        graph: What to run.
+        graph: What to run; for any sizes that its open dimensions have.
         core: OpenVINO's.
         threads: That compute one run; as many as there are cores if None.
+
+    Attributes:
+        compiled: OpenVINO's.
+        inputs: Its ends, in the graph's order; None of an input that nothing reads.
+        outputs: The same; None of a result that follows from no input.
+        fixed: The places of those, and their ends.
+        weights: What it has the addresses of.
+
+    Raises:
+        NotLowered: ONNX does not compute it for all open sizes.
     """
 
     def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
         names = numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
-        self._weights = list(lowered.external.values())  # the model has their addresses
+        self.weights = list(lowered.external.values())
         lowered.refer(
             {
                 name: (IN_MEMORY, array.ctypes.data, array.nbytes)
@@ -45,14 +55,26 @@ class OpenVinoExecutable(HostExecutable):
             }
         )
         model = core.read_model(lowered.model.SerializeToString())
-        self._compiled = core.compile_model(model, "CPU", _settings(threads))
-        forks.leave_in_child(self._compiled)
-        give_back(self._weights)
-        self._inputs = [_port(self._compiled.inputs, name) for name in names.inputs]
+        self.compiled = core.compile_model(model, "CPU", _settings(threads))
+        forks.leave_in_child(self.compiled)
+        give_back(self.weights)
+        self.inputs = [_port(self.compiled.inputs, name) for name in names.inputs]
         fixed = _constant_results(graph)
-        ports = [_port(self._compiled.outputs, name) for name in names.outputs]
-        self._outputs = [None if i in fixed else port for i, port in enumerate(ports)]
-        self._fixed = [(i, ports[i]) for i in sorted(fixed)]
+        ports = [_port(self.compiled.outputs, name) for name in names.outputs]
+        self.outputs = [None if i in fixed else port for i, port in enumerate(ports)]
+        self.fixed = [(i, ports[i]) for i in sorted(fixed)]
+
+
+class OpenVinoExecutable(HostExecutable):
+    """A model at some sizes, and for each thread a request with arrays bound to it.
+
+    Args:
+        model: What to run.
+        graph: What it computes, without open dimensions.
+    """
+
+    def __init__(self, model: CompiledModel, graph: Graph) -> None:
+        self._model = model
         self._local = threading.local()
         self._listing = str(graph)
 
@@ -63,14 +85,15 @@ class OpenVinoExecutable(HostExecutable):
         if getattr(local, "places", None) != places:
             self._bind(local, places, [*inputs, *outputs])
         local.request.infer()
-        for i, port in self._fixed:  # OpenVINO writes them nowhere else
+        for i, port in self._model.fixed:  # OpenVINO writes them nowhere else
             np.copyto(outputs[i], local.request.get_tensor(port).data)
 
     def _bind(self, local: Any, places: list[int], arrays: Sequence[Array]) -> None:
         local.places = None
         if not hasattr(local, "request"):
-            local.request = self._compiled.create_infer_request()
-        for port, array in zip((*self._inputs, *self._outputs), arrays, strict=True):
+            local.request = self._model.compiled.create_infer_request()
+        ports = (*self._model.inputs, *self._model.outputs)
+        for port, array in zip(ports, arrays, strict=True):
             if port is not None:
                 local.request.set_tensor(port, _tensor(array))
         local.places = places
@@ -80,8 +103,8 @@ class OpenVinoExecutable(HostExecutable):
         return self._listing
 
     def held(self) -> Held:
-        """The weights that the model has by their addresses."""
-        return {id(array): array.nbytes for array in self._weights}
+        """The weights that the model has by their addresses, which all sizes share."""
+        return {id(array): array.nbytes for array in self._model.weights}
 
 
 def _settings(threads: int | None) -> dict[str, str]:
@@ -137,6 +160,7 @@ class OpenVinoEngine(HostEngine):
 
     name = "openvino"
     passes = PRODUCTS
+    stays_open = True
     has_own_weights = True
 
     def __init__(self, *, threads: int | None = None) -> None:
@@ -160,6 +184,23 @@ class OpenVinoEngine(HostEngine):
             CannotCompile: OpenVINO fails over it.
         """
         try:
-            return OpenVinoExecutable(graph, self._core, self._threads)
+            return OpenVinoExecutable(CompiledModel(graph, self._core, self._threads), graph)
         except RuntimeError as error:
             raise CannotCompile(said(error)) from error
+
+    def compile_open(self, graph: Graph) -> AtSizes | None:
+        """Make a compiled model for all sizes; what is not exact at some is compiled for these.
+
+        Raises:
+            NotLowered: ONNX does not compute it for all sizes.
+        """
+        if not all(map(is_exact_open, graph.nodes)):
+            return None
+        model = CompiledModel(graph, self._core, self._threads)
+
+        def at_sizes(fixed: Graph, sizes: Mapping[str, int]) -> HostExecutable:
+            if not all(map(is_exact, fixed.nodes)):
+                raise CannotCompile("OpenVINO computes a node otherwise at these sizes")
+            return OpenVinoExecutable(model, fixed)
+
+        return at_sizes

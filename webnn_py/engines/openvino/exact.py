@@ -55,6 +55,14 @@ def is_exact(node: Node) -> bool:
     return REGISTRY[node.op].family in MOVED
 
 
+def is_exact_open(node: Node) -> bool:
+    """Whether OpenVINO can be trusted with a node of open dimensions, too.
+
+    It computes int32 in float32 then: the highest one becomes the lowest.
+    """
+    return all(value.data_type != "int32" for value in node.outputs)
+
+
 def _is_mistaken(node: Node) -> bool:
     """Convolutions that OpenVINO optimizes wrongly.
 
