@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
 
 from webnn_py.ir import Descriptor, Graph, Node, Value, make_graph, verify
+from webnn_py.ops.graph_builder import GraphBuilder
 
 X = Value("float32", (2, 3), "x")
 W = Value("float32", (3,))
@@ -123,3 +125,15 @@ def test_a_whole_graph_passes() -> None:
 def test_broken_graphs_are_found(changes: dict[str, object], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         verify(graph(**changes))
+
+
+def test_nodes_keep_few_objects_for_the_garbage_collector() -> None:
+    """It visits all of them again and again while a large graph is recorded."""
+    builder = GraphBuilder()
+    y = builder.add_input("x", Descriptor("float32", (2,)))
+    gc.collect()
+    before, count = len(gc.get_objects()), 500
+    for _ in range(count):
+        y = builder.relu(y)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 5 * count

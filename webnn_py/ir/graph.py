@@ -71,6 +71,16 @@ def titled(op: str, label: str) -> str:
     return f"{op} [{printable(label)}]" if label else op
 
 
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+def _frozen(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options that nobody changes; as few objects as can be, which the garbage collector visits."""
+    if not options:
+        return NO_OPTIONS
+    return options if type(options) is MappingProxyType else MappingProxyType(dict(options))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operator applied: `outputs = op(*inputs, **attrs)`.
@@ -95,14 +105,15 @@ class Node:
     given: Mapping[str, Any]
     outputs: tuple[Value, ...]
     label: str = ""
-    inferred: Mapping[str, Any] = field(default_factory=dict)
+    inferred: Mapping[str, Any] = field(default_factory=lambda: NO_OPTIONS)
     attrs: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        given, inferred = MappingProxyType(dict(self.given)), MappingProxyType(dict(self.inferred))
+        given, inferred = _frozen(self.given), _frozen(self.inferred)
+        attrs = MappingProxyType({**given, **inferred}) if inferred else given
         object.__setattr__(self, "given", given)
         object.__setattr__(self, "inferred", inferred)
-        object.__setattr__(self, "attrs", MappingProxyType({**given, **inferred}))
+        object.__setattr__(self, "attrs", attrs)
 
     @property
     def operands(self) -> Iterator[Value]:
