@@ -11,9 +11,17 @@ import pytest
 
 from tests.backend.buffers import buffer_of
 from tests.graphs import awaited, doubling, normal
-from tests.internals import executable_of
-from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLError, MLGraph, ml
-from webnn_py.engines.webgpu.runtime.awaited import Run
+from tests.internals import executable_of, session_of
+from webnn_py import (
+    ContextLostError,
+    MLAwaitedExecution,
+    MLContext,
+    MLError,
+    MLGraph,
+    MLGraphBuilder,
+    ml,
+)
+from webnn_py.engines.webgpu.runtime.ahead import RunCommands
 
 X = normal(2, 3)
 
@@ -25,17 +33,22 @@ def fresh() -> Iterator[MLContext]:
 
 
 @pytest.fixture
-def recordings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each run that is recorded, whether it is at once submitted."""
+def submissions(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each run, whether all of it was recorded before."""
     made: list[bool] = []
-    record = Run._record
+    submit = RunCommands.submit
 
-    def recording(self: Run, *submit: Any) -> Any:
-        made.append(bool(submit))
-        return record(self, *submit)
+    def submitting(self: RunCommands, in_pieces: bool) -> None:
+        made.append(self.recorded)
+        submit(self, in_pieces)
 
-    monkeypatch.setattr(Run, "_record", recording)
+    monkeypatch.setattr(RunCommands, "submit", submitting)
     return made
+
+
+def settle(context: MLContext) -> None:
+    """Wait until the context's worker has nothing left to do."""
+    session_of(context).run_on_worker(lambda: None).wait(10)
 
 
 def run(graph: MLGraph, x: Any = X) -> None:
@@ -43,23 +56,37 @@ def run(graph: MLGraph, x: Any = X) -> None:
 
 
 def test_from_the_second_run_on_the_next_is_recorded(
-    fresh: MLContext, recordings: list[bool]
+    fresh: MLContext, submissions: list[bool]
 ) -> None:
     graph = doubling(fresh)
-    run(graph)
-    assert recordings == [True]
     for number in range(5):
         run(graph, X + number)
-    assert recordings == [True, True, *[False] * 5]
+        settle(fresh)
+    assert submissions == [False, False, True, True, True]
 
 
-def test_runs_on_resources_of_the_user_are_not(fresh: MLContext, recordings: list[bool]) -> None:
+def test_runs_of_many_dispatches_are_whole(fresh: MLContext, submissions: list[bool]) -> None:
+    b = MLGraphBuilder(fresh)
+    h = b.input("x", "float32", [8, 8])
+    swap = np.eye(8, dtype=np.float32)[::-1]
+    for _ in range(101):
+        h = b.matmul(h, b.constant(np.ascontiguousarray(swap)))
+    graph = b.build_sync({"y": h})
+    for number in range(8):
+        x = normal(8, 8, seed=number)
+        np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+    settle(fresh)
+    np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+    assert submissions[-1]
+
+
+def test_runs_on_resources_of_the_user_are_not(fresh: MLContext, submissions: list[bool]) -> None:
     graph = doubling(fresh)
     for _ in range(3):
         buffer = buffer_of(fresh.device, X)
         np.testing.assert_array_equal(awaited(graph, {"x": buffer})["y"], X * 2)
         buffer.destroy()
-    assert recordings == [True] * 3
+    assert submissions == [False] * 3
     run(graph)
 
 
@@ -84,28 +111,33 @@ def test_a_failure_to_record_ahead_harms_nothing(
 ) -> None:
     graph = doubling(fresh)
     run(graph)
-    staging = executable_of(graph).loaded.gpu.staging
-    copy = staging.copy
-    calls = []
+    gpu = executable_of(graph).loaded.gpu
+    copy = gpu.staging.copy
+    failed = []
 
     def copying(*args: Any) -> Any:
-        calls.append(args)
-        if len(calls) % 2 == 0:  # the second of a run is the next one's
-            raise MLError("no memory left")
-        return copy(*args)
+        if gpu.submit_lock.locked():
+            return copy(*args)
+        failed.append(args)
+        raise MLError("no memory left")
 
-    monkeypatch.setattr(staging, "copy", copying)
+    monkeypatch.setattr(gpu.staging, "copy", copying)
     for _ in range(3):
         run(graph)
-    assert len(calls) == 6
+        settle(fresh)
+    assert failed
+    monkeypatch.undo()
+    run(graph)
 
 
 def test_a_device_that_is_destroyed_with_a_run_recorded(fresh: MLContext) -> None:
     graph = doubling(fresh)
+    for _ in range(3):
+        run(graph)
+        settle(fresh)
+    assert executable_of(graph).ahead.take() is not None
     run(graph)
-    run(graph)
-    assert executable_of(graph).loaded.ahead.take() is not None
-    run(graph)
+    settle(fresh)
     fresh.device.destroy()
     with pytest.raises(ContextLostError):
         run(graph)

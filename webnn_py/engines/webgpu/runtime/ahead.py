@@ -6,51 +6,108 @@ models take the device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.pauses import Pace
+from webnn_py.engines.webgpu.runtime.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.resources import Dispatch
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The commands of a run, to be submitted once.
+class RunCommands:
+    """The commands of one run, recorded piece by piece, and submitted once.
+
+    Args:
+        gpu: The device.
+        run: What is recorded before and after, and what is read back.
+        pieces: The commands between.
 
     Attributes:
-        commands: A GPUCommandBuffer.
         results: Buffers that the host can read when it has run, and the outputs' numbers.
         fence: What to wait for, if nothing is to be read.
     """
 
-    commands: Any
-    results: list[tuple[Any, int]]
-    fence: Any
+    def __init__(self, gpu: Device, run: Dispatch, pieces: Iterable[Encodable]) -> None:
+        self._gpu = gpu
+        self._before, self._after = run.before, run.after
+        self._downloads = run.downloads
+        self._pieces = deque(pieces)
+        self._recorded: list[Any] = []
+        self.results: list[tuple[Any, int]] = []
+        self.fence: Any = None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether all of it is."""
+        return not self._pieces
+
+    def record(self) -> None:
+        """Record the next piece."""
+        gpu = self._gpu
+        encoder = gpu.encoder("MLAwaitedExecution")
+        before, self._before = self._before, []
+        for record in before:
+            record(encoder)
+        record_pass(encoder, self._pieces.popleft())
+        if self.recorded:
+            for record in self._after:
+                record(encoder)
+            self.results = [
+                (gpu.staging.copy(encoder, place), number)
+                for number, place in self._downloads.items()
+            ]
+            self.fence = None if self.results else gpu.staging.fence(encoder)
+        self._recorded.append(encoder.finish())
+
+    def submit(self, in_pieces: bool) -> None:
+        """Submit it; what is not recorded yet is recorded.
+
+        Args:
+            in_pieces: What is recorded may run while the rest is being recorded.
+        """
+        while not self.recorded:
+            if in_pieces and self._recorded:
+                self._submit_recorded()
+            self.record()
+        self._submit_recorded()
+
+    def _submit_recorded(self) -> None:
+        commands, self._recorded = self._recorded, []
+        self._gpu.queue.submit(commands)
 
 
 class Ahead:
     """What is known before a run, and recorded, of runs that differ in nothing but contents.
 
     Attributes:
-        pace: Of the waits for its end.
+        pace: What they take, from their submission on.
     """
 
     def __init__(self) -> None:
-        self._recorded: list[Recorded] = []
-        self._repeated = False
+        self._kept: list[RunCommands] = []
         self.pace = Pace()
 
-    def take(self) -> Recorded | None:
-        """The commands of a run, if they are recorded; nobody else gets them."""
+    def take(self) -> RunCommands | None:
+        """The commands of a run, recorded or in part; nobody else gets them."""
         try:
-            return self._recorded.pop()
+            return self._kept.pop()
         except IndexError:
             return None
 
-    def is_wanted(self) -> bool:
-        """Whether to record another run: none is, and there were some before this one."""
-        repeated, self._repeated = self._repeated, True
-        return repeated and not self._recorded
+    def record(self, make: Callable[[], RunCommands], while_: Callable[[], bool]) -> None:
+        """Record the next run.
 
-    def keep(self, recorded: Recorded) -> None:
-        """Keep the commands of a run for whoever is next."""
-        self._recorded.append(recorded)
+        Args:
+            make: Gives the commands of a run, none of which are recorded.
+            while_: Whether there is time for another piece.
+        """
+        if not while_():
+            return
+        commands = self.take() or make()
+        while not commands.recorded and while_():
+            commands.record()
+        if not self._kept:
+            self._kept.append(commands)

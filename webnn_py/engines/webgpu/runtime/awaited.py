@@ -15,10 +15,10 @@ import numpy as np
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.engines.base import AwaitedRun
-from webnn_py.engines.webgpu.runtime.ahead import Recorded
+from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
-from webnn_py.engines.webgpu.runtime.pauses import Pace
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.pauses import Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
@@ -32,6 +32,7 @@ class Run(AwaitedRun):
 
     Args:
         loaded: What is computed.
+        ahead: What is known of its runs.
         submit_recorded: Submits what the context has recorded and not yet submitted.
         under_way: What the context has begun.
         dispatch: What is recorded before and after, and where everything lies.
@@ -41,6 +42,7 @@ class Run(AwaitedRun):
     def __init__(
         self,
         loaded: LoadedGraph | LoadedProgram,
+        ahead: Ahead,
         submit_recorded: Callable[[], None],
         under_way: UnderWay,
         dispatch: Dispatch,
@@ -53,7 +55,7 @@ class Run(AwaitedRun):
         self._under_way = under_way
         self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
-        self._ahead = loaded.ahead if dispatch.only_on_host else None
+        self._ahead = ahead if dispatch.only_on_host else None
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
@@ -76,15 +78,14 @@ class Run(AwaitedRun):
         self.check_not_cancelled()
         self._under_way.add_result(self.done, self.cancellation)
         with device_errors("submitting a graph"):
-            recorded = self._submit()
+            commands = self._submit()
         gpu = self._gpu
         if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
-            self._record_ahead()
-            self._read(recorded, None if self._ahead is None else self._ahead.pace)
+            self._read_alone(commands)
         else:
-            gpu.reader.submit(functools.partial(self._read, recorded), self.done.set_exception)
+            gpu.reader.submit(functools.partial(self._read, commands), self.done.set_exception)
 
-    def _submit(self) -> Recorded:
+    def _submit(self) -> RunCommands:
         """Upload, record what is not recorded yet, submit."""
         gpu = self._gpu
         self._submit_recorded()
@@ -98,40 +99,32 @@ class Run(AwaitedRun):
             run.check_usable()
             for buffer, contents in run.uploads:
                 gpu.queue.write_buffer(buffer, 0, contents)
-            recorded = None if self._ahead is None else self._ahead.take()
-            if recorded is None:
-                recorded = self._record(gpu.queue.submit)
-            gpu.queue.submit([recorded.commands])
-        return recorded
+            commands = (self._ahead and self._ahead.take()) or self._commands()
+            commands.submit(self._loaded.in_pieces)
+        return commands
 
-    def _record(self, submit: Callable[[Sequence[Any]], None] | None = None) -> Recorded:
-        """Record the run; `submit` is given its first pieces before the last one is recorded."""
-        gpu, run = self._gpu, self._dispatch
-        encoder = gpu.encoder("MLAwaitedExecution")
-        for record in run.before:
-            record(encoder)
-        *first, last = self._loaded.pieces(run.places)
-        for piece in first:
-            record_pass(encoder, piece)
-            if submit is not None:
-                submit([encoder.finish()])
-                encoder = gpu.encoder("MLAwaitedExecution")
-        record_pass(encoder, last)
-        for record in run.after:
-            record(encoder)
-        results = [
-            (gpu.staging.copy(encoder, place), number) for number, place in run.downloads.items()
-        ]
-        fence = None if results else gpu.staging.fence(encoder)
-        return Recorded(encoder.finish(), results, fence)
+    def _commands(self) -> RunCommands:
+        run = self._dispatch
+        return RunCommands(self._gpu, run, self._loaded.pieces(run.places))
 
-    def _record_ahead(self) -> None:
-        """Record the next run while the device works on this one."""
-        ahead = self._ahead
-        if ahead is not None and ahead.is_wanted():
-            # Who reads this run back is told what is wrong with the device.
-            with contextlib.suppress(MLError), device_errors("recording a graph"):
-                ahead.keep(self._record())
+    def _read_alone(self, commands: RunCommands) -> None:
+        """Read back; while the device works and when that is done, record the next run."""
+        if self._ahead is None:
+            self._read(commands)
+            return
+        wait = Wait(self._ahead.pace)
+        repeated = self._ahead.pace.seconds > 0
+        if repeated:
+            self._record_ahead(wait.is_long)
+        self._read(commands, wait)
+        if repeated:
+            self._record_ahead(lambda: self._gpu.in_flight.under_way == 0)
+
+    def _record_ahead(self, while_: Callable[[], bool]) -> None:
+        """Record the next run; who reads this one back is told what is wrong with the device."""
+        assert self._ahead is not None
+        with contextlib.suppress(MLError), device_errors("recording a graph"):
+            self._ahead.record(self._commands, while_)
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
@@ -143,14 +136,14 @@ class Run(AwaitedRun):
         """Keep the copies of host arrays no more."""
         self._dispatch.uploads = []
 
-    def _read(self, recorded: Recorded, pace: Pace | None = None) -> None:
+    def _read(self, commands: RunCommands, wait: Wait | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
         try:
             with device_errors("reading a graph's outputs"):
-                results = [(buffer, outputs[number]) for buffer, number in recorded.results]
-                gpu.staging.read(results, self.cancellation, pace)
-                if recorded.fence is not None:
-                    gpu.staging.wait(recorded.fence)
+                results = [(buffer, outputs[number]) for buffer, number in commands.results]
+                gpu.staging.read(results, self.cancellation, wait)
+                if commands.fence is not None:
+                    gpu.staging.wait(commands.fence)
         except BaseException as error:
             self.done.set_exception(error)
         else:

@@ -11,6 +11,7 @@ from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import profiling, resources
+from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import Run
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -44,6 +45,7 @@ class WebGPUExecutable(DeviceExecutable):
     ) -> None:
         self.compiled = compiled
         self.loaded = LoadedGraph(gpu, compiled)
+        self.ahead = Ahead()
         self._submit_recorded = submit_recorded
         self._under_way = under_way
 
@@ -54,6 +56,7 @@ class WebGPUExecutable(DeviceExecutable):
         made = (value for _, value in loaded.graph.outputs)
         return Run(
             loaded,
+            self.ahead,
             self._submit_recorded,
             self._under_way,
             dispatch,
@@ -122,6 +125,7 @@ class ProgramExecutable:
         self, program: LoadedProgram, submit_recorded: Callable[[], None], under_way: UnderWay
     ) -> None:
         self.program = program
+        self.ahead = Ahead()
         self._submit_recorded = submit_recorded
         self._under_way = under_way
 
@@ -151,6 +155,7 @@ class ProgramExecutable:
         written = [(outputs[a.name], a.descriptor) for a in program.plan.arguments if a.written]
         return Run(
             program,
+            self.ahead,
             self._submit_recorded,
             self._under_way,
             dispatch,

@@ -15,7 +15,6 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
-from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -74,7 +73,6 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._shared = False
-        self.ahead = Ahead()
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
             ((kernel.name, PipelineKey(kernel.code)) for kernel in kernels), self._place_values
@@ -213,14 +211,17 @@ class LoadedGraph:
             with self.gpu.submit_lock:  # a run in pieces is over, and none begins
                 self._shared = True
 
-    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[DispatchCommands]:
-        """One run, to be submitted piece by piece under the device's `submit_lock`.
+    @property
+    def in_pieces(self) -> bool:
+        """Whether nobody else uses the intermediates between two pieces of a run.
 
-        So the device begins while the rest is being recorded. It is one piece if the intermediates
-        may be used in between by others.
+        They must be submitted under the device's `submit_lock`.
         """
-        commands = self._commands.get(places, self._commands_for)
-        return [commands] if self._shared else commands.pieces
+        return not self._shared
+
+    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[DispatchCommands]:
+        """One run in pieces, so that the device begins while the rest is being recorded."""
+        return self._commands.get(places, self._commands_for).pieces
 
     def repeat(self, name: Hashable) -> DispatchCommands | None:
         """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""

@@ -23,7 +23,7 @@ from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
 from webnn_py.engines.webgpu.runtime.pauses import pause
-from webnn_py.engines.webgpu.runtime.pieces import pieces_of
+from webnn_py.engines.webgpu.runtime.pieces import piece_sizes
 
 
 @dataclass(eq=False)
@@ -267,15 +267,11 @@ class DispatchCommands:
     def pieces(self) -> Sequence[DispatchCommands]:
         """The same in parts, so that the device runs one while the next is recorded."""
         if not self._pieces:
-            count = len(self._dispatches)
-            most = pieces_of(count)
-            ends = [count * part // most for part in range(most + 1)]
-            self._pieces = [self]
-            if most > 1:
-                self._pieces = [
-                    DispatchCommands(self._dispatches[begin:end])
-                    for begin, end in itertools.pairwise(ends)
-                ]
+            ends = [0, *itertools.accumulate(piece_sizes(len(self._dispatches)))]
+            self._pieces = [
+                DispatchCommands(self._dispatches[begin:end])
+                for begin, end in itertools.pairwise(ends)
+            ]
         return self._pieces
 
     def encode(self, compute: Any, repeat: int = 1) -> None:

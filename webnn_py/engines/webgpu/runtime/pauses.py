@@ -33,7 +33,7 @@ def pause(waited: float, expected: float = 0.0) -> None:
 
 
 class Pace:
-    """What waits of one kind take, so that the next one is ended in time.
+    """What waits of one kind take, so that the end of the next one is seen in time.
 
     Attributes:
         seconds: What is expected; 0 if nothing is known yet.
@@ -48,3 +48,30 @@ class Pace:
         """A wait took so long: shorter ones count at once, longer ones may have been disturbed."""
         known = self.seconds
         self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
+
+
+class Wait:
+    """One wait, which begins when this is made.
+
+    Args:
+        pace: That of such waits.
+    """
+
+    __slots__ = ("_begun", "_pace")
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._begun = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """How many seconds more it is likely to take; 0 or less if that is over or not known."""
+        return self._begun + self._pace.seconds - time.monotonic()
+
+    def is_long(self) -> bool:
+        """Whether there is time for other work before its end is looked for."""
+        return self.left > NEAR
+
+    def end(self) -> None:
+        """It is over."""
+        self._pace.learn(time.monotonic() - self._begun)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-DISPATCHES_A_SUBMISSION = 8
-"""Dispatches that are recorded in the time that a submission takes."""
+FIRST_PIECE = 8
+"""Dispatches of the first piece, which are recorded in the time that a submission takes."""
+LARGE_PIECE = 64
+"""Dispatches from which a submission matters little."""
 
 
 class Encodable(Protocol):
@@ -17,10 +19,21 @@ class Encodable(Protocol):
         ...
 
 
-def pieces_of(dispatches: int) -> int:
-    """In how many parts so many dispatches are submitted.
+def largest_piece(dispatches: int) -> int:
+    """How many of so many dispatches are submitted at once at most."""
+    return max(LARGE_PIECE, math.isqrt(dispatches * FIRST_PIECE))
 
-    Submitting costs about as much as recording eight dispatches, which take the device about as
-    long as the recording: so few parts waste least.
+
+def piece_sizes(dispatches: int) -> list[int]:
+    """In what pieces so many dispatches are submitted.
+
+    The first one is small, so that the device begins at once. Each is twice the one before: devices
+    take longer over a dispatch than its recording does.
     """
-    return max(math.isqrt(dispatches // DISPATCHES_A_SUBMISSION), 1)
+    sizes = []
+    size, left = FIRST_PIECE, dispatches
+    while left >= 2 * size:
+        sizes.append(size)
+        left -= size
+        size = min(2 * size, largest_piece(dispatches))
+    return [*sizes, left]

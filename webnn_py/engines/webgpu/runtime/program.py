@@ -12,13 +12,12 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.program.needs import choose
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
-from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
-from webnn_py.engines.webgpu.runtime.pieces import pieces_of
+from webnn_py.engines.webgpu.runtime.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.ir import Value
 
@@ -42,7 +41,7 @@ class ProgramCommands:
     def pieces(self) -> Sequence[ProgramCommands]:
         """The same in parts, so that the device runs one while the next is recorded."""
         count = sum(len(commands) * repeat for commands, repeat in self._sections)
-        each = -(-count // pieces_of(count))
+        each = largest_piece(count)
         return [
             ProgramCommands([(commands, min(repeats, repeat - done))])
             for commands, repeat in self._sections
@@ -76,7 +75,6 @@ class LoadedProgram:
         self._io: dict[Value, Binding] = {}
         self._lock = threading.Lock()
         self._shared = False
-        self.ahead = Ahead()
         used = {step.kernel: plan.kernels[step.kernel] for step in self.variant.steps}
         self._buffers: list[Any] = []
         pipelines = gpu.pipelines.get_all(
@@ -142,18 +140,22 @@ class LoadedProgram:
             ]
         )
 
-    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[ProgramCommands]:
-        """One run, to be submitted piece by piece under the device's `submit_lock`.
+    @property
+    def in_pieces(self) -> bool:
+        """Whether nobody else uses the program's buffers between two pieces of a run.
 
-        It is one piece if others may use the program's buffers in between, and on a software
-        adapter, which computes on the cores that record.
+        They must be submitted under the device's `submit_lock`. A software adapter, which computes
+        on the cores that record, gains nothing by them.
+        """
+        return self.gpu.hardware and not self._shared
+
+    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[ProgramCommands]:
+        """One run in pieces, so that the device begins while the rest is being recorded.
 
         Args:
             places: Where each argument lies.
         """
-        commands = self._commands.get(places, self._commands_for)
-        in_pieces = self.gpu.hardware and not self._shared
-        return commands.pieces if in_pieces else [commands]
+        return self._commands.get(places, self._commands_for).pieces
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
         """Record one run into a GPUCommandEncoder with no open pass, to be submitted at any time.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
-from webnn_py.engines.webgpu.runtime.pauses import Pace
+from webnn_py.engines.webgpu.runtime.pauses import Wait
 
 KEPT_BYTES = 256 << 20
 """Bytes of staging buffers kept for later."""
@@ -46,36 +45,33 @@ class Staging:
         self,
         copies: Sequence[tuple[Any, np.ndarray[Any, Any]]],
         cancellation: Cancellation,
-        pace: Pace | None = None,
+        wait: Wait | None = None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
 
         Args:
             copies: Buffers, and what their contents are written into.
             cancellation: Of the work.
-            pace: Of such waits.
+            wait: When they are likely to be there.
         """
         for buffer, _ in copies:
-            self.map(buffer, pace)
-            pace = None  # when the first is there, so are the others
+            self.map(buffer, wait)
+            wait = None  # when the first is there, so are the others
         with self._life, cancellation.section() as wanted:
             for buffer, target in copies:
                 if wanted:
                     self._write_out(buffer, target)
                 self.release(buffer)
 
-    def map(self, buffer: Any, pace: Pace | None = None) -> None:
+    def map(self, buffer: Any, wait: Wait | None = None) -> None:
         """Wait until the host can read the buffer.
 
         Raises:
             ContextLostError: The device was lost meanwhile.
         """
-        if pace is None:
-            native.map_for_reading(self._device, buffer)
-            return
-        begun = time.monotonic()
-        native.map_for_reading(self._device, buffer, pace.seconds)
-        pace.learn(time.monotonic() - begun)
+        native.map_for_reading(self._device, buffer, 0.0 if wait is None else wait.left)
+        if wait is not None:
+            wait.end()
 
     def _write_out(self, buffer: Any, target: np.ndarray[Any, Any]) -> None:
         memory = native.read_mapped(buffer)
