@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.internals import engine_of
-from webnn_py import MLContext, OperationError
+from tests.graphs import normal
+from tests.internals import engine_of, executable_of
+from webnn_py import MLContext, MLGraphBuilder, OperationError
+from webnn_py.engines.webgpu.runtime import engine
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
@@ -70,6 +72,48 @@ def test_there_is_other_work_meanwhile(device: Counting) -> None:
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(4)]
     PipelineCache(Waiting(device)).get_all(kernels, other.set)
     assert waited == [True] * 4
+
+
+def test_what_was_begun_is_not_made_again(device: Counting) -> None:
+    cache = PipelineCache(device)
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(6)]
+    for name, key in (*kernels[3:], *kernels[3:]):
+        cache.begin(name, key)
+    assert len(set(map(id, cache.get_all(kernels)))) == 6
+    assert device.made == 6
+    cache.begin(*kernels[0])
+    cache.get_all(kernels)
+    assert device.made == 6
+
+
+def test_a_failure_of_what_was_begun_is_told_to_who_asks(device: Counting) -> None:
+    cache = PipelineCache(device)
+    kernels = [("broken", PipelineKey("fn main() { nonsense }"))]
+    cache.begin(*kernels[0])
+    with pytest.raises(OperationError, match="compiling the kernel broken"):
+        cache.get_all(kernels)
+
+
+def test_long_kernels_are_compiled_while_others_are_written(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    pipelines = engine_of(gpu).gpu.pipelines
+    begin = pipelines.begin
+
+    def beginning(name: str, key: PipelineKey) -> None:
+        begun.append(key)
+        begin(name, key)
+
+    monkeypatch.setattr(pipelines, "begin", beginning)
+    monkeypatch.setattr(engine, "LONG_CODE", 1_000)
+    b = MLGraphBuilder(gpu)
+    x, w = b.input("x", "float32", [1, 3, 9, 9]), b.constant(normal(7, 3, 3, 3))
+    graph = b.build_sync({"y": b.softmax(b.conv2d(x, w), 1)})
+    loaded = executable_of(graph).loaded
+    codes = {kernel.code for kernel in loaded.compiled.kernels}
+    assert begun
+    assert {key.code for key in begun} == {code for code in codes if len(code) >= 1_000}
 
 
 def test_work_that_fails_meanwhile_ends_it(device: Counting) -> None:

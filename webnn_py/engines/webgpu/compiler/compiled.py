@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
@@ -86,14 +86,21 @@ class Compiled:
         return "\n".join([*lines, text])
 
 
-def compile_graph(graph: Graph, features: Features) -> Compiled:
+def compile_graph(
+    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
+) -> Compiled:
     """Compile a graph for devices with these features.
+
+    Args:
+        graph: The graph.
+        features: What the devices have.
+        tell: Told of each kernel as it is written, most of which stay as they are.
 
     Raises:
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    kernels = share(kernels_of(legal, features))
+    kernels = share(kernels_of(legal, features, tell))
     _check_bindings(kernels, features)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]

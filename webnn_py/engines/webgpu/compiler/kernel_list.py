@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
@@ -16,8 +16,16 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
 
-def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
-    """The kernels of a graph for a device with these features, in order."""
+def kernels_of(
+    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
+) -> list[Kernel]:
+    """The kernels of a graph for a device with these features, in order.
+
+    Args:
+        graph: The graph.
+        features: What the device has.
+        tell: Told of each kernel as it is written.
+    """
     fusion = Fusion(graph, features)
     producers = graph.producers
     structures = Structures(graph, producers, fusion.is_stored)
@@ -39,6 +47,8 @@ def kernels_of(graph: Graph, features: Features) -> list[Kernel]:
         else:
             made = emit(make, fusion.anchor_of(root))
             written[structure.key] = made, structure.values
+            for kernel in made:
+                tell(kernel)
         kernels += [dataclasses.replace(kernel, root=root, tile=tile) for kernel in made]
     return kernels
 

@@ -6,7 +6,7 @@ The compiler is imported when the first graph is built: programs that are loaded
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
@@ -27,6 +28,12 @@ from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+
+LONG_CODE = 12_000
+"""Characters of a kernel that takes drivers long, and shares its code with no other."""
 
 
 class WebGPUEngine(DeviceEngine):
@@ -86,8 +93,13 @@ class WebGPUEngine(DeviceEngine):
         """Generate kernels, make pipelines and buffers, upload constants."""
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
-        compiled = compile_graph(graph, self.gpu.features)
+        compiled = compile_graph(graph, self.gpu.features, self._written)
         return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
+
+    def _written(self, kernel: Kernel) -> None:
+        """Have a long kernel compiled while others are being written."""
+        if len(kernel.code) >= LONG_CODE:
+            self.gpu.pipelines.begin(kernel.name, PipelineKey(kernel.code))
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.

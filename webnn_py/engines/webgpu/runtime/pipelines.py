@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -14,11 +15,17 @@ from typing import Any
 import wgpu
 
 from webnn_py.core import cooperation, progress
+from webnn_py.core.completion import Completion
+from webnn_py.core.errors import MLError
+from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 
 MOST_THREADS = 12
 """That make pipelines at once for one graph; drivers share locks, and gain little from more."""
+
+MOST_BEGUN = 4
+"""Threads that make pipelines while the kernels of a graph are still being written."""
 
 RECENT_PIPELINES = 256
 """Pipelines kept though no graph has them: those of graphs built again, of texture formats."""
@@ -62,6 +69,27 @@ class PipelineCache:
         )
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
+        self._begun: dict[PipelineKey, Completion[None]] = {}
+        self._early = Workers("webnn-early-pipelines", MOST_BEGUN)
+        weakref.finalize(self, self._early.finish).atexit = False
+
+    def begin(self, name: str, key: PipelineKey) -> None:
+        """Begin to make a pipeline that will be asked for; who asks is told why there is none."""
+        done: Completion[None] = Completion()
+
+        def make() -> None:
+            try:
+                with contextlib.suppress(MLError):
+                    self._make(name, key)
+            finally:
+                with self._lock:
+                    del self._begun[key]
+                done.set_result(None)
+
+        with self._lock:
+            if key not in self._pipelines and key not in self._begun:
+                self._early.submit(make, done.set_exception)
+                self._begun[key] = done
 
     def get(self, name: str, code: str, target: str = "") -> Any:
         """The pipeline of a kernel.
@@ -74,10 +102,7 @@ class PipelineCache:
         Raises:
             OperationError: The device refused the code.
         """
-        key = PipelineKey(code, target=target)
-        with self._lock:
-            found = self._pipelines.get(key)
-        return self._made(name, key) if found is None else found
+        return self._made(name, PipelineKey(code, target=target))
 
     def get_all(
         self,
@@ -96,7 +121,9 @@ class PipelineCache:
         wanted = list(kernels)
         with self._lock:
             found = {key: self._pipelines.get(key) for _, key in wanted}
+        # The longest first, which would keep others waiting at the end; those begun need no thread.
         lacking = {key: name for name, key in wanted if found[key] is None}
+        lacking = dict(sorted(lacking.items(), key=self._turn))
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
         if threads <= 1:
             one_by_one = (self._made(name, key) for key, name in lacking.items())
@@ -116,7 +143,19 @@ class PipelineCache:
         found |= zip(lacking, made, strict=True)
         return [found[key] for _, key in wanted]
 
+    def _turn(self, lacking: tuple[PipelineKey, str]) -> tuple[bool, int]:
+        key, _ = lacking
+        return key in self._begun, -len(key.code)
+
     def _made(self, name: str, key: PipelineKey) -> Any:
+        begun = self._begun.get(key)
+        if begun is not None:
+            begun.wait()
+        with self._lock:
+            found = self._pipelines.get(key)
+        return self._make(name, key) if found is None else found
+
+    def _make(self, name: str, key: PipelineKey) -> Any:
         device = self._device
         code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
         with device_errors(f"compiling the kernel {name}"):
