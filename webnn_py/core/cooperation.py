@@ -32,6 +32,11 @@ def enable() -> None:
     _state.due = time.perf_counter() + EVERY
 
 
+def enabled() -> bool:
+    """Whether this thread is one of those: an event loop may be waiting."""
+    return _state.due != float("inf")
+
+
 def checkpoint() -> None:
     """Let others run if it is time to; nothing on threads that are not enabled."""
     if time.perf_counter() >= _state.due:

@@ -39,11 +39,13 @@ class Workers:
     Args:
         name: Of the threads.
         count: How many there are at most.
+        prepare: What each of them does first.
     """
 
-    def __init__(self, name: str, count: int = 1) -> None:
+    def __init__(self, name: str, count: int = 1, prepare: Work = lambda: None) -> None:
         self._name = name
         self._count = count
+        self._prepare = prepare
         self._items: Items = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._progress = _Progress()
@@ -122,9 +124,8 @@ class Workers:
     def _begin_thread(self) -> None:
         name = f"{self._name}_{len(self._threads)}"
         # A daemon, as Python waits for others before it calls what tells these to end.
-        thread = threading.Thread(
-            target=_run_all, args=(self._items, self._progress), name=name, daemon=True
-        )
+        arguments = self._items, self._progress, self._prepare
+        thread = threading.Thread(target=_run_all, args=arguments, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -135,8 +136,9 @@ class Workers:
                 self._items.put(None)
 
 
-def _run_all(items: Items, progress: _Progress) -> None:
+def _run_all(items: Items, progress: _Progress, prepare: Work) -> None:
     cooperation.enable()
+    prepare()
     while (item := items.get()) is not None:
         work, fail = item
         try:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from webnn_py.core import dtypes, forks
+from webnn_py.core import cooperation, dtypes, forks
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
+from webnn_py.core.priority import begun_behind
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
@@ -78,12 +79,15 @@ class LoadedModel:
                 onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in in_memory.values()
             ]
             options.add_external_initializers(list(in_memory), self.weights)
-            self.session = onnxruntime.InferenceSession(
+            make = functools.partial(
+                onnxruntime.InferenceSession,
                 lowered.model.SerializeToString(),
                 options,
                 providers=PROVIDERS,
                 disabled_optimizers=LEFT_OUT,
             )
+            # Where a build is awaited, its threads compute beside an event loop.
+            self.session = begun_behind(make) if cooperation.enabled() else make()
         forks.leave_in_child(self.session)
         give_back(lowered.external.values())
         self.names = (*names.inputs, *names.outputs)
