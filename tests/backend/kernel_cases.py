@@ -235,6 +235,26 @@ def gathered() -> Iterator[Case]:
     yield Case("pooled", lambda b, x: b.max_pool2d(x), {"x": numbers("x", x.shape, "int8")})
 
 
+def _joined(builder: MLGraphBuilder, *operands: MLOperand, axis: int) -> MLOperand:
+    """A result in its place, and inputs; read as a whole and in part."""
+    largest = builder.reduce_max(operands[0], axes=[1], keep_dimensions=True)
+    made = builder.concat([operands[1], largest, *operands[2:]], axis)
+    return builder.concat([builder.add(made, largest), made], 1)
+
+
+def joined() -> Iterator[Case]:
+    """Concats of which some operands are in their places, and some are not."""
+    for axis, data_type in ((1, "float32"), (1, "float16"), (1, "int64")):
+        inputs = {
+            f"x{n}": numbers(f"{n}", (40, size, 9), data_type) for n, size in enumerate((2, 3, 1))
+        }
+        yield Case(
+            f"joined {data_type}",
+            lambda b, axis=axis, **given: _joined(b, *given.values(), axis=axis),
+            inputs,
+        )
+
+
 def _recurrent(op: str, hidden: int, rows: int, **options: Any) -> Case:
     """Three steps with everything that may be given, or with nothing."""
     gates = 4 if op == "lstm" else 3
@@ -279,4 +299,5 @@ CASES = [
     *running_sums(),
     *scattering(),
     *gathered(),
+    *joined(),
 ]

@@ -240,4 +240,29 @@ def convolutions() -> Iterator[Case]:
     )
 
 
-CASES = [*products(), *convolutions()]
+def _computed(
+    builder: MLGraphBuilder, x: MLOperand, scale: MLOperand, w: MLOperand, **inputs: MLOperand
+) -> MLOperand:
+    """A convolution of what lies in a concat, scaled and rectified."""
+    pooled = builder.max_pool2d(x, window_dimensions=[1, 2], strides=[1, 2])
+    joined = builder.concat([pooled, *inputs.values()], axis=3)
+    image = pooled if inputs else joined
+    data = builder.relu(builder.add(builder.mul(image, scale), image))
+    return builder.concat([builder.conv2d(data, w), *(joined,) * bool(inputs)], axis=3)
+
+
+def computed_pixels() -> Iterator[Case]:
+    """Inputs computed where they are loaded: four at a time, or one by one where they lie apart."""
+    for outs, data_type in itertools.product((12, 40), ("float32", "float16")):
+        scale, weights = (
+            numbers("s", (8, 1, 1), data_type),
+            numbers("w", (outs, 8, 1, 1), data_type),
+        )
+        inputs = {"x": numbers("x", (2, 8, 4, 16), data_type), "scale": scale, "w": weights}
+        yield Case(f"{outs} computed {data_type}", _computed, inputs, GPU)
+    square = numbers("w", (8, 8, 1, 1)), numbers("s", (8, 1, 1))
+    apart = {"x": numbers("x", (1, 8, 4, 16)), "scale": square[1], "w": square[0]}
+    yield Case("computed apart", _computed, apart | {"z": numbers("z", (1, 8, 4, 1))}, GPU)
+
+
+CASES = [*products(), *convolutions(), *computed_pixels()]

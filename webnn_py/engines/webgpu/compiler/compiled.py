@@ -40,7 +40,7 @@ class Compiled:
     def nodes(self) -> list[tuple[Node, ...]]:
         """What each kernel computes: its root's node, after those on the way to it.
 
-        Kernels of one root compute the same.
+        Kernels of one root compute the same. A concat that has no kernel is with its readers.
         """
         producers = self.graph.producers
         roots = {kernel.root for kernel in self.kernels}
@@ -61,10 +61,13 @@ class Compiled:
         return [made[kernel.root] for kernel in self.kernels]
 
     def describe(self) -> str:
-        """Every kernel with its workgroups and buffers, and the plan's sizes."""
+        """Every kernel with its workgroups and buffers, and the plan's sizes.
+
+        "%3 in %7" is a value that lies in another one's buffer.
+        """
         known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers}
-        written = (kernel.writes.value for kernel in self.kernels)
-        scratch = [value for value in dict.fromkeys(written) if value not in known]
+        targets = dict.fromkeys(kernel.writes.value for kernel in self.kernels)
+        scratch = [value for value in targets if value not in known]
         numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
 
         def name(value: Value) -> str:
@@ -76,10 +79,11 @@ class Compiled:
             x, y, z = kernel.workgroups
             times = f", {kernel.times} times" if kernel.times > 1 else ""
             times += f", tuned: {kernel.tile}" if kernel.tile else ""
-            lines.append(
-                f"{number}: {kernel.name}<{x},{y},{z}>({reads})"
-                f" -> {name(kernel.writes.value)}{times}"
-            )
+            written, root = kernel.writes.value, kernel.root
+            target = name(written)
+            if written in known and root is not None and root is not written:
+                target = f"{name(root)} in {target}"
+            lines.append(f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {target}{times}")
         sizes = ", ".join(map(str, self.plan.sizes))
         total, bound = self.plan.total, self.plan.bound
         text = f"intermediate buffers: {total} bytes ({sizes}), up to {bound} in use at once"

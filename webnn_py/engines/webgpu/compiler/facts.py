@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.ir import Node
+from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 
@@ -54,6 +54,31 @@ class Facts:
 
 OWN: Mapping[str, Facts] = {STEPS: Facts(loops=True)}
 """The compiler's own operators."""
+
+
+def elementwise_leaves(
+    value: Value, producers: Mapping[Value, Node], stored: Callable[[Value], bool]
+) -> list[Value] | None:
+    """The stored values of a value's shape that it is computed from, element by element.
+
+    What is broadcast on the way is stored, too. None if the value is computed in another way.
+    """
+    leaves: dict[Value, None] = {}
+    todo, seen = [value], {value}
+    while todo:
+        node = producers[todo.pop()]
+        if node.op not in REGISTRY or REGISTRY[node.op].wgsl is None:
+            return None
+        for operand in node.operands:
+            if stored(operand):
+                if operand.shape == value.shape:
+                    leaves[operand] = None
+            elif operand.shape != value.shape:
+                return None
+            elif operand not in seen:
+                seen.add(operand)
+                todo.append(operand)
+    return list(leaves)
 
 
 @functools.cache

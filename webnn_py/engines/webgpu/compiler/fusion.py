@@ -14,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.facts import facts_of
+from webnn_py.engines.webgpu.compiler.facts import elementwise_leaves, facts_of
+from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise
+from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.compiler.rows import Rows, is_step, is_writable, rows_of
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
@@ -22,6 +24,9 @@ from webnn_py.ir import Graph, Node, Value
 
 RECOMPUTE_LIMIT = 4
 """Elementwise operators that may be computed once more rather than stored and read."""
+
+MOST_LOADED = 8
+"""Elementwise operators that a convolution of single pixels may compute on an element it loads."""
 
 SIZE_LIMIT = 32
 """Elements that a kernel computes or reads on the way to one of its root, written out one by one.
@@ -55,6 +60,7 @@ class Fusion:
 
     Attributes:
         roots: The values that kernels write.
+        places: Which of them lie in others' buffers.
     """
 
     def __init__(self, graph: Graph, features: Features) -> None:
@@ -67,8 +73,13 @@ class Fusion:
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._rows = rows_of(graph, features)
+        self.places = Places(graph, features, self.is_stored)  # by what is known so far
         for node in graph.nodes:
             self._decide(node)
+        self.places = Places(graph, features, self.is_stored)
+        for node in graph.nodes:
+            if node.op == "concat" and node.output in self._stored:
+                self.places.join(node)
         made = [value for node in graph.nodes for value in node.outputs]
         self.roots: tuple[Value, ...] = tuple(v for v in made if v in self._stored)
 
@@ -95,8 +106,12 @@ class Fusion:
             if facts_of(node.op).loops:
                 inline = dataclasses.replace(inline, anchor=output)
             self._inline[output] = inline
-            if output in self._outputs:
+            if output in self._outputs or self._takes_no_kernel(node):
                 self._stored.add(output)
+
+    def _takes_no_kernel(self, node: Node) -> bool:
+        """Whether a node's result can be stored by the kernels of its operands."""
+        return node.op == "concat" and self.places.join(node, whole=True)
 
     def _inlined(self, node: Node) -> Inline:
         """What computing a node takes, from what computing those of its operands does."""
@@ -137,8 +152,17 @@ class Fusion:
             return inline.cost > RECOMPUTE_LIMIT or inline.rounds * facts.reduced(reader) > LONG
         if facts.loops or _is_repeated(value, reader):
             # Read often: by each window or row. A view costs only index arithmetic.
-            return inline.cost > 0
+            return inline.cost > 0 and not self._is_computed_by(value, reader)
         return self._uses[value] > 1 and inline.cost > RECOMPUTE_LIMIT
+
+    def _is_computed_by(self, value: Value, reader: Node) -> bool:
+        """Whether a convolution computes its input as it loads it, each element a few times."""
+        if self._features.kind == "cpu" or self._uses[value] > 1 or not is_pixelwise(reader, value):
+            return False
+        if storage_of(value.data_type, self._features).per_word > 1:
+            return False
+        leaves = elementwise_leaves(value, self._producers, self.is_stored)
+        return bool(leaves) and self._inline[value].cost <= MOST_LOADED
 
     def _common_rows(self, value: Value, reader: Node) -> Rows | None:
         """The rows with which both a value and its reader are computed."""

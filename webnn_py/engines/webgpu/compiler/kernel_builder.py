@@ -19,6 +19,7 @@ from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.affine import Affine
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
@@ -79,6 +80,7 @@ class KernelBuilder:
         graph: The whole graph.
         producers: The node that makes each value.
         stored: Whether a value lies in a buffer.
+        places: Which lie in others' buffers.
         lowerings: By operator, what computes one element.
         features: The device.
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
@@ -96,6 +98,7 @@ class KernelBuilder:
         graph: Graph,
         producers: Mapping[Value, Node],
         stored: Callable[[Value], bool],
+        places: Places,
         lowerings: Callable[[Node], Lowering],
         features: Features,
         root: Value,
@@ -106,6 +109,7 @@ class KernelBuilder:
         self.features = features
         self.root = root
         self.producers = producers
+        self.places = places
         self.functions: list[str] = []
         self.scratch: dict[Value, Value] = {}
         self._stored = stored
@@ -132,7 +136,8 @@ class KernelBuilder:
         return value is not self.root and self._stored(value)
 
     def parts(self, value: Value) -> list[Part]:
-        """The bindings that a value needs."""
+        """The bindings that a value's buffer needs."""
+        value = self.places.buffer_of(value)
         if value not in self._parts:
             size = self.storage(value).buffer_bytes(value.size)
             limit = self.features.binding_bytes
@@ -146,12 +151,13 @@ class KernelBuilder:
     def buffer(self, value: Value) -> str:
         """The name of the buffer that holds a value, which is bound as a whole."""
         assert self.is_whole(value)
+        value = self.places.buffer_of(value)
         if value not in self._bound:
             self._bound[value] = f"in{len(self._bound)}"
         return self._bound[value]
 
     def element(self, value: Value) -> Callable[[str], str]:
-        """The expression of an array element of a stored value, by its place."""
+        """The expression of an array element of a stored value's buffer, by its place."""
         if self.is_whole(value):
             return f"{self.buffer(value)}[{{}}]".format
         if value not in self._bound:
@@ -162,11 +168,19 @@ class KernelBuilder:
     def vector(self, value: Value) -> Callable[[str], str] | None:
         """As `element`, for vec4s of consecutive elements, where the value lies so."""
         storage = self.storage(value)
-        if not self.is_whole(value) or value.size % 4 or storage.element not in ("f32", "f16"):
+        if storage.element not in ("f32", "f16") or not self.places.in_fours(value):
             return None
+        if not self.is_whole(value):
+            return None
+        value = self.places.buffer_of(value)
         if value not in self._vectors:
             self._vectors[value] = f"vec{len(self._vectors)}"
         return f"{self._vectors[value]}[{{}}]".format
+
+    def writes_vectors(self, extent: int) -> bool:
+        """Whether the root can be written as vec4s along an innermost dimension of this size."""
+        is_float = self.storage(self.root).element in ("f32", "f16")
+        return extent % 4 == 0 and is_float and self.places.in_fours(self.root)
 
     def _part_loader(self, value: Value, name: str) -> str:
         storage = self.storage(value)
@@ -388,16 +402,17 @@ class Body:
             output = node.outputs.index(value)
             made = self.let(self.builder.lowering(node)(self, node, output, at), "v")
         else:
-            place = self.let(at, "i")
+            place = self.let(self.builder.places.at(value, at), "i")
             made = self.let(storage.load(self.builder.element(value), place), "v")
         self._known[-1][key] = self._known[-1][value, str(self._name_of(at))] = made
         return made
 
     def store(self, index: Index, value: str) -> None:
         """Write the root's element at a flat index; only where one element is one array element."""
-        storage = self.builder.storage(self.builder.root)
+        builder = self.builder
+        storage = builder.storage(builder.root)
         assert storage.per_word == 1
-        self.line(f"out0[{index}] = {storage.pack([value])};")
+        self.line(f"out0[{builder.places.at(builder.root, index)}] = {storage.pack([value])};")
 
 
 def reachable(functions: Sequence[str], main: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels import emit
+from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
@@ -28,11 +28,15 @@ def kernels_of(
     """
     fusion = Fusion(graph, features)
     producers = graph.producers
-    structures = Structures(graph, producers, fusion.is_stored)
-    shared = (graph, producers, fusion.is_stored, lowering_of, features)
+    places = fusion.places
+    structures = Structures(graph, producers, fusion.is_stored, places)
+    shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
     kernels: list[Kernel] = []
     for root in checkpoints(fusion.roots):
+        left = places.left.get(root)
+        if left == ():  # the kernels of its operands write all of it
+            continue
         structure = structures.of(root)
         tile = features.tiles.get(key_of(structure), "") if features.tiles else ""
 
@@ -45,7 +49,10 @@ def kernels_of(
             made, values = written[structure.key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))
         else:
-            made = emit(make, fusion.anchor_of(root))
+            if left is not None:
+                made = [concat_kernel.emit(make(), producers[root], left)]
+            else:
+                made = emit(make, fusion.anchor_of(root))
             written[structure.key] = made, structure.values
             for kernel in made:
                 tell(kernel)

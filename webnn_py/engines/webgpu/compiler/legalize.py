@@ -10,8 +10,8 @@ from webnn_py.engines.webgpu.compiler.cropping import crop
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.shorten import shorten
 from webnn_py.engines.webgpu.compiler.stabilize import stabilize
-from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.ir import Graph, Node
+from webnn_py.engines.webgpu.program.storage import Features, storage_of
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import Inferred, MLOperand
 from webnn_py.passes.rewrite import Rewriter
 
@@ -22,7 +22,8 @@ def legalize(graph: Graph, features: Features) -> Graph:
     """Apply the rules to all nodes, and to those that rules put in their place."""
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    legalizer = _Legalizer(graph, (stabilize, sequences, crop, shorten, narrow))
+    rules = (stabilize, sequences, crop, shorten, _GrowingConcats(features), narrow)
+    legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.instead(node))
 
 
@@ -60,6 +61,28 @@ class _Legalizer(Rewriter):
             if made is not None:
                 return made
         return None
+
+
+class _GrowingConcats:
+    """Concats that begin as others do, as concats of these, which may lie in one buffer."""
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._known: dict[tuple[int, Value], list[Node]] = {}
+
+    def __call__(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        """The concat of the longest one before it and of what that lacks."""
+        if node.op != "concat" or storage_of(node.output.data_type, self._features).per_word > 1:
+            return None
+        axis, operands = node.attrs["axis"], tuple(node.operands)
+        alike = self._known.setdefault((axis, operands[0]), [])
+        shorter = [n for n in alike if operands[: len(n.inputs)] == n.inputs != operands]
+        alike.append(node)
+        if not shorter:
+            return None
+        longest = max(shorter, key=lambda other: len(other.inputs))
+        parts = (longest.output, *operands[len(longest.inputs) :])
+        return [rewriter.concat([rewriter.map[v] for v in parts], axis, label=node.label)]
 
 
 def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.ir import Graph, Node, Value
 
 
@@ -35,23 +36,39 @@ class Structures:
         graph: The graph.
         producers: The node that makes each value.
         stored: Whether a value lies in a buffer.
+        places: Which lie in others' buffers.
     """
 
     def __init__(
-        self, graph: Graph, producers: Mapping[Value, Node], stored: Callable[[Value], bool]
+        self,
+        graph: Graph,
+        producers: Mapping[Value, Node],
+        stored: Callable[[Value], bool],
+        places: Places,
     ) -> None:
         self._constants = graph.constants
         self._producers = producers
         self._stored = stored
+        self._places = places
         self._attributes: dict[Node, str] = {}
 
     def of(self, root: Value) -> Structure:
         """The structure of a stored value."""
         values = [root]
         numbers = {root: 0}
-        key: list[Any] = []
+
+        def number_of(value: Value) -> int:
+            if value not in numbers:
+                numbers[value] = len(values)
+                values.append(value)
+            return numbers[value]
+
+        key: list[Any] = [self._places.left.get(root)]
         for value in values:  # which grows on the way
             key += (value.data_type, value.shape)
+            buffer = self._places.buffer_of(value)
+            if buffer is not value:
+                key += (number_of(buffer), self._places.view(value))
             node = self._producers.get(value)
             if node is None or (value is not root and self._stored(value)):
                 array = self._constants.get(value)
@@ -60,10 +77,7 @@ class Structures:
                 continue
             operands = []
             for operand in node.inputs:
-                if operand is not None and operand not in numbers:
-                    numbers[operand] = len(values)
-                    values.append(operand)
-                operands.append(-1 if operand is None else numbers[operand])
+                operands.append(-1 if operand is None else number_of(operand))
             output = node.outputs.index(value)
             key.append((node.op, self._attributes_of(node), output, tuple(operands)))
         return Structure(tuple(key), tuple(values))

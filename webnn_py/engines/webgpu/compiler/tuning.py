@@ -45,7 +45,8 @@ def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
     """
     fusion = Fusion(graph, features)
     producers = graph.producers
-    structures = Structures(graph, producers, fusion.is_stored)
+    shared = (graph, producers, fusion.is_stored, fusion.places, lowering_of, features)
+    structures = Structures(graph, producers, fusion.is_stored, fusion.places)
     alike: dict[str, list[tuple[Value, Node]]] = {}
     for root in fusion.roots:
         node = fusion.anchor_of(root)
@@ -54,10 +55,7 @@ def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
 
     def made(root: Value, node: Node, tile: str) -> list[Kernel]:
         def make(writes: Value | None = None) -> KernelBuilder:
-            writes = root if writes is None else writes
-            return KernelBuilder(
-                graph, producers, fusion.is_stored, lowering_of, features, writes, tile
-            )
+            return KernelBuilder(*shared, root if writes is None else writes, tile)
 
         return emit(make, node)
 

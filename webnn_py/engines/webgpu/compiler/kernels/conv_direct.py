@@ -43,9 +43,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     groups = (-(-strips // WORKGROUP), rows, 1)
     if max(groups) > builder.features.grid:
         return None
-    builder.vector_out = (
-        conv.layout == "nchw" and conv.width % STRIP == 0 and root.element in ("f32", "f16")
-    )
+    builder.vector_out = conv.layout == "nchw" and builder.writes_vectors(conv.width)
     conv.emit_epilogue()
     main = _main(builder, conv)
     return builder.finish("conv2d", main, groups)
@@ -100,7 +98,8 @@ def _row(builder: KernelBuilder, conv: Convolution, channels: int) -> list[str]:
         lines.append(f"      let v{x} = vec4<f32>({lanes});")
         for r in range(channels):
             place = {"o": o + r, "i": k, "h": ky, "w": constant(x)}
-            weight = weights.load(at, flat(conv.filter_layout, conv.filter, place))
+            tap = flat(conv.filter_layout, conv.filter, place)
+            weight = weights.load(at, builder.places.at(conv.filter, tap))
             lines.append(f"      acc{r} += {weight} * v{x};")
     return lines
 
@@ -132,7 +131,8 @@ def _pixels(builder: KernelBuilder, conv: Convolution, offsets: list[int]) -> li
             column = symbol(f"x{offset}").min(width - 1)
             inside = [*checks, f"(x{offset} < {width}u)"]
         place = {"n": n, "c": channel, "h": row, "w": column}
-        value = storage.load(builder.element(conv.data), flat(conv.layout, conv.data, place))
+        pixel = builder.places.at(conv.data, flat(conv.layout, conv.data, place))
+        value = storage.load(builder.element(conv.data), pixel)
         if inside:
             # Not &&: SwiftShader needs minutes for the branches of a few dozen of them.
             value = f"select(0.0, {value}, {' & '.join(inside)})"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.computed_pixels import computed_pixels
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, emit_gemm
@@ -147,8 +148,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
 
 
 def _vector_out(conv: Convolution, extent: int) -> bool:
-    element = conv.builder.storage(conv.builder.root).element
-    conv.builder.vector_out = extent % 4 == 0 and element in ("f32", "f16")
+    conv.builder.vector_out = conv.builder.writes_vectors(extent)
     conv.emit_epilogue()
     return conv.builder.vector_out
 
@@ -186,8 +186,8 @@ def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
     if at is None:
         return None
     if builder.storage(value).element == conv.compute:
-        return lambda index: at(f"{index.enclosed} >> 2u")
-    return lambda index: f"vec4<f32>({at(f'{index.enclosed} >> 2u')})"
+        return lambda index: at(f"{builder.places.at(value, index).enclosed} >> 2u")
+    return lambda index: f"vec4<f32>({at(f'{builder.places.at(value, index).enclosed} >> 2u')})"
 
 
 def _weight_vectors(conv: Convolution) -> LoadHook | None:
@@ -220,12 +220,17 @@ def _pixel_vectors(conv: Convolution) -> LoadHook | None:
     if moves != (1, 1, 1, 1) or any(attrs["padding"]) or conv.area % 4:
         return None
     load = _vectors(conv, conv.data)
-    if load is None:
+    computed = computed_pixels(conv.builder, conv.data, 1, conv.compute)
+    if load is None and computed is None:
         return None
 
     def pixels(batch: Index, k: Index, col: Index) -> str:
         # The images and their groups lie one after the other.
-        return load((batch * conv.ins + k) * conv.area + col)
+        place = (batch * conv.ins + k) * conv.area + col
+        if load is not None:
+            return load(place)
+        assert computed is not None
+        return computed(place, conv.split_batch(batch)[1] * conv.ins + k)
 
     return pixels
 

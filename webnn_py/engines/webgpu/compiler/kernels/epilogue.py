@@ -42,12 +42,14 @@ def emit_epilogue(
     body.line(f"return {result};")
     builder.function("tail", f"{parameters}, total: {compute}", storage.compute, body)
     element = storage.element
+    place = builder.places.at(builder.root, i)
     if builder.vector_out:
         places = [str(i + n) + at[1:] for n in range(4)]
         lanes = ", ".join(f"{element}(tail({places[n]}, t.{'xyzw'[n]}))" for n in range(4))
-        one = f"out0[i >> 2u][i & 3u] = {element}(tail({at}, t));"
-        four = f"out0[i >> 2u] = vec4<{element}>({lanes});"
+        to = place.enclosed
+        one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at}, t));"
+        four = f"out0[{to} >> 2u] = vec4<{element}>({lanes});"
         builder.functions.append(f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}")
     else:
-        one = f"out0[i] = {element}(tail({at}, t));"
+        one = f"out0[{place}] = {element}(tail({at}, t));"
     builder.functions.append(f"fn put({parameters}, t: {compute}) {{ {one} }}")

@@ -40,7 +40,8 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     ]
     place = symbol("w", words) + first
     if storage.per_word == 1:
-        lines.append(f"  out0[w] = {storage.pack([f'value({place})'])};")
+        to = builder.places.at(root, symbol("w", words))
+        lines.append(f"  out0[{to}] = {storage.pack([f'value({place})'])};")
     else:
         parts = []
         for lane in range(storage.per_word):

@@ -144,7 +144,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
         m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(), b.vectors()
-    builder.vector_out = n % 4 == 0 and root.element in ("f32", "f16")
+    builder.vector_out = builder.writes_vectors(n)
     emit_epilogue(builder, node)
 
     def place(batch: Index, row: Index, column: Index) -> Index:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
+from webnn_py.engines.webgpu.compiler.affine import Affine
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
+from webnn_py.engines.webgpu.compiler.places import is_row_major
 from webnn_py.ir import Value
 
 
@@ -26,8 +28,8 @@ class Strided:
     offset: int = 0
 
     def is_row_major(self, value: Value) -> bool:
-        """Whether the elements lie as if the value itself were stored."""
-        return self.offset == 0 and self.strides == shapes.strides(value.shape)
+        """Whether the elements lie one after the other, as if the value itself were stored."""
+        return is_row_major(Affine(value.shape, self.strides))
 
 
 def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
@@ -35,7 +37,8 @@ def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     if builder.scalar(value) is not None:
         return None
     if value not in builder.producers or builder.is_stored(value):
-        return Strided(value, shapes.strides(value.shape))
+        place = builder.places.view(value)
+        return Strided(builder.places.buffer_of(value), place.strides, place.offset)
     node = builder.producers[value]
     if node.op not in VIEWS:
         return None
@@ -44,12 +47,12 @@ def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     if inner is None or not inner.is_row_major(operand):
         return None
     if node.op == "reshape":
-        return Strided(inner.stored, shapes.strides(value.shape))
+        return Strided(inner.stored, shapes.strides(value.shape), inner.offset)
     view = VIEWS[node.op](node, node.outputs.index(value))
     # A tile has more than one stride a dimension; a reverse has negative ones.
     if view.sizes != value.shape or any(step < 0 for step in view.strides):
         return None
-    return Strided(inner.stored, view.strides, view.offset)
+    return Strided(inner.stored, view.strides, inner.offset + view.offset)
 
 
 def loader(builder: KernelBuilder, function: str, value: Value) -> None:

@@ -126,8 +126,10 @@ class _Step:
             if vectors is not None and width == 4:
                 at = ", ".join(f"out0[{base} + k * 4u + {n}u]" for n in range(4))
                 state = body.let(f"vec4<f32>({at})", "state")
+                rows = [builder.places.at(self.recurrent, row) for row in rows]
                 for total, row in zip(totals, rows, strict=True):
-                    body.line(f"{total} += {state} * vec4<f32>({vectors(f'({row} >> 2u) + k')});")
+                    weights = vectors(f"({row} >> 2u) + k")
+                    body.line(f"{total} += {state} * vec4<f32>({weights});")
             else:
                 state = body.let(f"out0[{base} + k]", "state")
                 for total, row in zip(totals, rows, strict=True):

@@ -1,0 +1,53 @@
+"""Inputs of convolutions that are computed as they are loaded, four pixels at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from webnn_py.engines.webgpu.compiler.affine import coordinate
+from webnn_py.engines.webgpu.compiler.facts import elementwise_leaves
+from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.ir import Value
+
+
+def computed_pixels(
+    builder: KernelBuilder, value: Value, axis: int, compute: str
+) -> Callable[[Index, Index], str] | None:
+    """Emits the functions that compute four consecutive elements of a value in one channel.
+
+    Args:
+        builder: Of the kernel.
+        value: What is computed, element by element.
+        axis: That of the channels.
+        compute: WGSL type of the elements.
+
+    Returns:
+        A call, given the flat index of the first element and its channel; None if the value is
+        stored, or what it is computed from does not lie in vec4s.
+    """
+    if value not in builder.producers or builder.is_stored(value):
+        return None
+    leaves = elementwise_leaves(value, builder.producers, builder.is_stored) or []
+    vectors = [at for leaf in leaves if (at := builder.vector(leaf)) is not None]
+    if not leaves or len(vectors) < len(leaves):
+        return None
+    i = symbol("i", value.size)
+    body = Body(builder)
+    body.name(coordinate(value.shape, axis, i), "channel")
+    lines = []
+    for number, (leaf, at) in enumerate(zip(leaves, vectors, strict=True)):
+        body.preset(leaf, i, f"e{number}")
+        place = builder.places.at(leaf, i).enclosed
+        lines.append(f"  let q{number} = vec4<f32>({at(f'{place} >> 2u')});")
+    body.line(f"return {body.load(value, i)};")
+    given = ", ".join(f"e{number}: f32" for number in range(len(lines)))
+    builder.function("computed", f"i: u32, channel: u32, {given}", "f32", body)
+    elements = []
+    for n, lane in enumerate("xyzw"):
+        given = ", ".join(f"q{number}.{lane}" for number in range(len(lines)))
+        elements.append(f"{compute}(computed({i + n}, channel, {given}))")
+    lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
+    head = f"fn pixels(i: u32, channel: u32) -> vec4<{compute}> {{"
+    builder.functions.append("\n".join([head, *lines, "}"]))
+    return lambda index, channel: f"pixels({index}, {channel})"
