@@ -35,7 +35,7 @@ def shrink_images_first(graph: Graph, target: Target) -> Graph:
 
 
 def _makes_smaller(node: Node, source: Value) -> bool:
-    """Whether a node alone reads what it makes less of; known sizes only."""
+    """Whether a node makes less of what it reads, as far as sizes are known."""
     sizes = (*source.shape, *node.output.shape)
     return not is_open(sizes) and math.prod(node.output.shape) < math.prod(source.shape)
 
