@@ -39,7 +39,7 @@ def pieces(graph: MLGraph) -> int:
     """In how many submissions it runs."""
     loaded = executable_of(graph).loaded
     ends = (*loaded.graph.inputs, *(value for _, value in loaded.graph.outputs))
-    made = loaded.pieces({value: loaded.io_buffer(value) for value in ends})
+    made = loaded.commands({value: loaded.io_buffer(value) for value in ends}).pieces
     return len(made) if loaded.in_pieces else 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.loaded import record_pass
-from webnn_py.engines.webgpu.runtime.pauses import Pace
+from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 
@@ -84,11 +84,13 @@ class Ahead:
 
     Attributes:
         pace: What they take, from their submission on.
+        recording: What recording one without a break takes.
     """
 
     def __init__(self) -> None:
         self._kept: list[RunCommands] = []
         self.pace = Pace()
+        self.recording = Pace()
 
     def take(self) -> RunCommands | None:
         """The commands of a run, recorded or in part; nobody else gets them."""
@@ -106,8 +108,11 @@ class Ahead:
         """
         if not while_():
             return
-        commands = self.take() or make()
+        begun, wait = self.take(), Wait(self.recording)
+        commands = begun or make()
         while not commands.recorded and while_():
             commands.record()
+        if begun is None and commands.recorded:
+            wait.end()
         if not self._kept:
             self._kept.append(commands)

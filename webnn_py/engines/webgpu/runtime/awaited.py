@@ -103,9 +103,10 @@ class Run(AwaitedRun):
             commands.submit(self._loaded.in_pieces)
         return commands
 
-    def _commands(self) -> RunCommands:
+    def _commands(self, whole: bool = False) -> RunCommands:
         run = self._dispatch
-        return RunCommands(self._gpu, run, self._loaded.pieces(run.places))
+        commands = self._loaded.commands(run.places)
+        return RunCommands(self._gpu, run, [commands] if whole else commands.pieces)
 
     def _read_alone(self, commands: RunCommands) -> None:
         """Read back; while the device works and when that is done, record the next run."""
@@ -115,16 +116,17 @@ class Run(AwaitedRun):
         wait = Wait(self._ahead.pace)
         repeated = self._ahead.pace.seconds > 0
         if repeated:
-            self._record_ahead(wait.is_long)
+            whole = 0 < self._ahead.recording.seconds < wait.left
+            self._record_ahead(wait.is_long, whole)
         self._read(commands, wait)
         if repeated:
             self._record_ahead(lambda: self._gpu.in_flight.under_way == 0)
 
-    def _record_ahead(self, while_: Callable[[], bool]) -> None:
+    def _record_ahead(self, while_: Callable[[], bool], whole: bool = False) -> None:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
         with contextlib.suppress(MLError), device_errors("recording a graph"):
-            self._ahead.record(self._commands, while_)
+            self._ahead.record(functools.partial(self._commands, whole), while_)
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -219,9 +219,9 @@ class LoadedGraph:
         """
         return not self._shared
 
-    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[DispatchCommands]:
-        """One run in pieces, so that the device begins while the rest is being recorded."""
-        return self._commands.get(places, self._commands_for).pieces
+    def commands(self, places: Mapping[Value, Binding]) -> DispatchCommands:
+        """One run, whole or in pieces, the first of which the device runs while others follow."""
+        return self._commands.get(places, self._commands_for)
 
     def repeat(self, name: Hashable) -> DispatchCommands | None:
         """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""

@@ -149,13 +149,13 @@ class LoadedProgram:
         """
         return self.gpu.hardware and not self._shared
 
-    def pieces(self, places: Mapping[Value, Binding]) -> Sequence[ProgramCommands]:
-        """One run in pieces, so that the device begins while the rest is being recorded.
+    def commands(self, places: Mapping[Value, Binding]) -> ProgramCommands:
+        """One run, whole or in pieces, the first of which the device runs while others follow.
 
         Args:
             places: Where each argument lies.
         """
-        return self._commands.get(places, self._commands_for).pieces
+        return self._commands.get(places, self._commands_for)
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
         """Record one run into a GPUCommandEncoder with no open pass, to be submitted at any time.
