@@ -327,3 +327,12 @@ def test_handlers_know_the_attributes_of_the_definitions(operator: tuple[str, st
                 given = arguments[name].default
                 close = pytest.approx(default, rel=1e-6) if isinstance(default, float) else default
                 assert given == close, title
+
+
+def test_initializers_that_nothing_reads_must_be_whole_too(cpu: MLContext) -> None:
+    """They are read once a node asks for them, and the others at the end."""
+    made = model([node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"], {"w": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(computed(cpu, made, np.ones(2, np.float32))["y"], [1, 1])
+    made.graph.initializer[0].raw_data = b"1234"
+    with pytest.raises(DataError, match="tensor 'w': its contents do not fit"):
+        load(made, cpu)

@@ -16,7 +16,7 @@ from tests.internals import recipe_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 from webnn_py.memory import aside, heap
-from webnn_py.memory.mapped import mapping_of
+from webnn_py.memory.mapped import mapping_of, places
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call of Unix")
 
@@ -55,6 +55,29 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made = aside.Aside().copy(given)
     assert mapping_of(made) is None
     np.testing.assert_array_equal(made, given)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no nameless files")
+def test_disks_that_have_no_nameless_files_or_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as those of networks: then engines have weights at their addresses."""
+    opened = os.open
+
+    def refused(*given: object, **options: object) -> None:
+        raise OSError("not supported")
+
+    def plainly(path: str, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            refused()
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", plainly)
+    monkeypatch.setattr(os, "link", refused)
+    (given,) = weights(1)
+    made = aside.Aside().copy(given)
+    np.testing.assert_array_equal(made, given)
+    with places({"x": made}) as found:
+        assert not found
+    assert mapping_of(made) is not None
 
 
 @pytest.mark.parametrize(("engine", "apart"), [("onnxruntime", True), ("reference", False)])
