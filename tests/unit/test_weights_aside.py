@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,27 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     made = aside.Aside().copy(given)
     assert mapping_of(made) is None
     np.testing.assert_array_equal(made, given)
+
+
+def test_other_threads_get_the_interpreter_once_for_each_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls, write, ends = [], os.pwrite, threading.Event()
+
+    def counted(descriptor: int, data: bytes, first: int) -> int:
+        calls.append(len(data))
+        return write(descriptor, data, first)
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    other = threading.Thread(target=ends.wait)
+    other.start()
+    try:
+        (given,) = weights(1)
+        np.testing.assert_array_equal(aside.Aside().copy(given), given)
+    finally:
+        ends.set()
+        other.join()
+    assert calls == [given.nbytes]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no nameless files")

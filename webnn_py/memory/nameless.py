@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from webnn_py.ir import Array
 PIECE = 1 << 14
 """Bytes of one call. The system takes as large blocks of memory as that, and large ones may have to
 be made free first; in a virtual machine they may have been given back to its host, which takes ten
-times of the time."""
+times of the time. Beside other threads an array is written by one call: each lets go of the
+interpreter, and a thread that computes keeps it for milliseconds."""
 
 
 class NamelessFile(mmap.mmap):
@@ -56,9 +58,10 @@ class NamelessFile(mmap.mmap):
             OSError: The disk is full.
         """
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        piece = PIECE if threading.active_count() == 1 else len(data)
         done = 0
         while done < len(data):
-            done += os.pwrite(self._descriptor, data[done : done + PIECE], first + done)
+            done += os.pwrite(self._descriptor, data[done : done + piece], first + done)
         return np.frombuffer(self, array.dtype, array.size, first).reshape(array.shape)
 
     def link(self, path: Path) -> None:
