@@ -10,10 +10,6 @@ from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.docstrings import SPECIFICATION
 
-HEAD = """\
-| | | parameters | data types | | |
-|---|---|---|---|---|---|"""
-
 
 def row(op: Operator) -> str:
     """One operator: its call, its first operand's data types, how it is made, its section."""

@@ -26,12 +26,11 @@ def run(code: str, names: dict[str, Any]) -> None:
     exec(compile(code, "<document>", "exec"), names)
 
 
-@pytest.mark.parametrize("number", range(len(blocks("README.md"))))
-def test_readme(
-    number: int, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("code", [*blocks("README.md"), *blocks("docs/index.md")])
+def test_blocks_that_stand_alone(
+    code: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each block stands alone; what its last line prints is in the comment there."""
-    code = blocks("README.md")[number]
+    """What the last line of each prints is in the comment there."""
     if "wgpu" in code:
         request.getfixturevalue("gpu")  # skips where there is no adapter
     run(code, {})
