@@ -14,20 +14,23 @@ import pytest
 from tests.graphs import build, normal
 from tests.internals import session_of
 from tests.threads import LONG
-from webnn_py import MLExecution, MLGraphBuilder, MLOperand, ml
-from webnn_py.core.priority import NICENESS, begun_behind, stand_back
+from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py.core.priority import NICENESS, begun_by, stand_back
 from webnn_py.core.workers import Workers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness on Linux alone")
+
+TASKS = Path("/proc/self/task")
 
 
 def niceness(thread: int | None = None) -> int:
     return os.getpriority(os.PRIO_PROCESS, thread or threading.get_native_id())
 
 
-def on_a_thread(prepare: Callable[[], None]) -> int:
+def on_a_thread(work: Callable[[], object]) -> int:
     """The niceness of a new thread after it did something, over that of this one."""
-    workers = Workers("test", 1, prepare)
+    workers = Workers("test")
+    workers.run(work).wait(LONG)
     found = workers.run(niceness).wait(LONG)
     workers.finish()
     workers.join()
@@ -43,30 +46,43 @@ def test_a_thread_stands_back_alone() -> None:
 
 
 @linux
-def test_threads_that_are_begun_stand_back_with_who_begins_them() -> None:
-    assert begun_behind(lambda: on_a_thread(lambda: None)) == 0
-    assert begun_behind(niceness) == niceness() + NICENESS
+def test_another_thread_is_told_to() -> None:
+    workers = Workers("test")
+    stand_back(workers.run(threading.get_native_id).wait(LONG))
+    assert workers.run(niceness).wait(LONG) == niceness() + NICENESS
+    workers.finish()
 
 
-def test_errors_of_what_is_begun_are_raised() -> None:
-    with pytest.raises(ZeroDivisionError):
-        begun_behind(lambda: 1 // 0)
+@linux
+def test_a_thread_that_has_ended_is_no_error() -> None:
+    workers = Workers("test")
+    thread = workers.run(threading.get_native_id).wait(LONG)
+    workers.finish()
+    workers.join()
+    stand_back(thread, slices=True)
 
 
 @linux
 def test_longer_slices_are_asked_for() -> None:
     def slices() -> str:
-        text = Path(f"/proc/self/task/{threading.get_native_id()}/sched").read_text()
+        text = (TASKS / str(threading.get_native_id()) / "sched").read_text()
         return next((line.split()[-1] for line in text.splitlines() if "se.slice" in line), "")
 
+    def longer() -> str:
+        stand_back(slices=True)
+        return slices()
+
+    workers = Workers("test")
     try:
-        begun, before = begun_behind(slices), slices()
+        before, after = workers.run(slices).wait(LONG), workers.run(longer).wait(LONG)
     except OSError:
         pytest.skip("this kernel does not tell how it schedules")
+    finally:
+        workers.finish()
     version = tuple(map(int, os.uname().release.split(".")[:2]))
     if not before or version < (6, 12) or os.uname().machine not in ("x86_64", "aarch64"):
         pytest.skip("this kernel has no slices of one's own")
-    assert int(begun) > int(before)
+    assert int(after) > int(before)
 
 
 @linux
@@ -90,27 +106,53 @@ def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_back(slices=True)
 
 
+@linux
+def test_threads_are_known_by_who_began_them() -> None:
+    workers, other = Workers("ours"), Workers("another's")
+    found, begun = begun_by(lambda: workers.run(threading.get_native_id).wait(LONG))
+    assert begun == [found]
+    assert begun_by(lambda: other.begin)[1] == []
+    workers.finish()
+
+
+def test_errors_of_what_is_begun_are_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        begun_by(lambda: 1 // 0)
+
+
 def product(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     x = builder.input("x", "float32", [64, 64])
     return {"y": builder.matmul(x, builder.constant(normal(64, 64)))}
 
 
 @linux
-@pytest.mark.parametrize("awaited", [True, False])
-def test_an_engines_threads_stand_back_where_a_build_is_awaited(awaited: bool) -> None:
+@pytest.mark.parametrize(
+    ("awaited", "long", "expected"),
+    [(True, True, NICENESS), (False, True, 0), (True, False, 0)],
+    ids=["awaited", "not awaited", "short runs"],
+)
+def test_an_engines_threads_stand_back_after_a_long_run(
+    awaited: bool, long: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    tasks = Path("/proc/self/task")
-    with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
-        before = {*tasks.iterdir()}
-        if awaited:
-            builder = MLGraphBuilder(context)
-            graph = asyncio.run(builder.build_async(product(builder)))
-        else:
-            graph = build(context, product)
+    for module in ("engines.onnxruntime.engine", "core.workers"):
+        monkeypatch.setattr(f"webnn_py.{module}.LONG", 0 if long else LONG)
+
+    def begun() -> set[int]:
         ours = {thread.native_id for thread in threading.enumerate()}
-        begun = [int(task.name) for task in {*tasks.iterdir()} - before]
-        found = {niceness(thread) - niceness() for thread in begun if thread not in ours}
-        assert found == {NICENESS if awaited else 0}
-        assert session_of(context).run_on_worker(niceness).wait(LONG) == niceness() + NICENESS
-        MLExecution(context, allow_blocking=True).compute(graph, {"x": normal(64, 64)})
+        return {int(task.name) for task in TASKS.iterdir()} - ours
+
+    async def main(context: MLContext) -> MLGraph:
+        builder = MLGraphBuilder(context)
+        graph = await builder.build_async(product(builder)) if awaited else build(context, product)
+        await MLAwaitedExecution(context).compute(graph, {"x": normal(64, 64)})
+        return graph
+
+    with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
+        before = begun()
+        graph = asyncio.run(main(context))
+        assert {niceness(thread) - niceness() for thread in begun() - before} == {expected}
+        graph.destroy()
+        worker = session_of(context).run_on_worker(niceness).wait(LONG)
+        assert worker == niceness() + (NICENESS if long else 0)
     assert niceness(os.getpid()) == niceness()

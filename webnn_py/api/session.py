@@ -14,7 +14,6 @@ from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
 from webnn_py.core.messages import LOG, shown
-from webnn_py.core.priority import stand_back
 from webnn_py.core.recently_used import Room
 from webnn_py.core.sizes import typical_sizes
 from webnn_py.core.workers import Workers
@@ -84,8 +83,7 @@ class Session:
         self._types: dict[str, TypesByOperand] = {}
         self._forked = False
         self._alive = True  # what `lost` says, at the cost of an attribute
-        prepare = (stand_back,) if device_type == "cpu" else ()
-        self._worker = Workers(f"webnn-{device_type}", workers, *prepare)
+        self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
         self._builds: set[Completion[Any]] = set()
         for threads in (self._worker, self._builder):

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import struct
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-from webnn_py.core.workers import Workers
-
 T = TypeVar("T")
+
+LONG = 0.02
+"""Seconds of one run from which on it pays: threads of short ones would wait for cores often."""
 
 NICENESS = 5
 """How much is added; where others compute all the time, too, it leaves a quarter of a core."""
@@ -29,39 +32,73 @@ SLICE = 10_000_000
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 """The number of the system call sched_setattr, which not all C libraries have as a function."""
 
+_TASKS = Path("/proc/self/task")
+_NUMBERS = itertools.count()
 
-def stand_back(slices: bool = False) -> None:
-    """Have this thread, and those that it begins, leave their core sooner.
+
+def stand_back(thread: int | None = None, slices: bool = False) -> None:
+    """Have a thread leave its core sooner.
 
     Not where its scheduling was chosen, nor on systems other than Linux, where niceness is that of
     a whole process. It cannot be undone.
 
     Args:
+        thread: Its number in the system; this one if None.
         slices: Give it longer slices, too.
     """
     if sys.platform != "linux":
         return
-    with contextlib.suppress(OSError):  # it may be forbidden
-        if os.sched_getscheduler(0) != os.SCHED_OTHER:
+    thread = threading.get_native_id() if thread is None else thread
+    with contextlib.suppress(OSError):  # it may be forbidden, or the thread have ended
+        if os.sched_getscheduler(thread) != os.SCHED_OTHER:
             return
-        thread = threading.get_native_id()
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
         number = _SET_ATTRIBUTES.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
         if slices and number is not None:
             attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, niceness, 0, SLICE, 0, 0)
-            ctypes.CDLL(None).syscall(number, 0, attributes, 0)
+            ctypes.CDLL(None).syscall(number, thread, attributes, 0)
 
 
-def begun_behind(make: Callable[[], T]) -> T:
-    """What `make` gives, which begins threads of a library's own: these stand back."""
+def begun_by(make: Callable[[], T]) -> tuple[T, list[int]]:
+    """What a function gives, and the threads of a library's own that it began, where that is known.
 
-    def behind() -> T:
-        stand_back(slices=True)
-        return make()
+    Threads have the name of the one that begins them, which is a new one here.
+    """
+    made: list[T] = []
+    begun: list[int] = []
+    errors: list[BaseException] = []
 
-    thread = Workers("webnn-begin")
-    try:
-        return thread.run(behind).wait()
-    finally:
-        thread.finish()
+    def begin() -> None:
+        own, name = threading.get_native_id(), f"webnn-{next(_NUMBERS)}"
+        try:
+            known = _named(own, name)
+            made.append(make())
+            if known:
+                begun.extend(task for task in _tasks_named(name) if task != own)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=begin, name="webnn-begin", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors.pop()
+    return made[0], begun
+
+
+def _named(task: int, name: str) -> bool:
+    """Give a thread of this process a name; whether that could be."""
+    with contextlib.suppress(OSError):
+        (_TASKS / str(task) / "comm").write_text(name)
+        return True
+    return False
+
+
+def _tasks_named(name: str) -> list[int]:
+    found = []
+    for task in _TASKS.iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if (task / "comm").read_text().strip() == name:
+                found.append(int(task.name))
+    return found

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -15,6 +16,7 @@ from typing import TypeVar
 from webnn_py.core import cooperation
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ContextLostError
+from webnn_py.core.priority import LONG, stand_back
 
 T = TypeVar("T")
 Work = Callable[[], None]
@@ -39,13 +41,13 @@ class Workers:
     Args:
         name: Of the threads.
         count: How many there are at most.
-        prepare: What each of them does first.
+        computes: They stand back once work has taken long.
     """
 
-    def __init__(self, name: str, count: int = 1, prepare: Work = lambda: None) -> None:
+    def __init__(self, name: str, count: int = 1, computes: bool = False) -> None:
         self._name = name
         self._count = count
-        self._prepare = prepare
+        self._computes = computes
         self._items: Items = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._progress = _Progress()
@@ -124,7 +126,7 @@ class Workers:
     def _begin_thread(self) -> None:
         name = f"{self._name}_{len(self._threads)}"
         # A daemon, as Python waits for others before it calls what tells these to end.
-        arguments = self._items, self._progress, self._prepare
+        arguments = self._items, self._progress, self._computes
         thread = threading.Thread(target=_run_all, args=arguments, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -136,15 +138,18 @@ class Workers:
                 self._items.put(None)
 
 
-def _run_all(items: Items, progress: _Progress, prepare: Work) -> None:
+def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
     cooperation.enable()
-    prepare()
     while (item := items.get()) is not None:
         work, fail = item
+        begun = time.perf_counter()
         try:
             work()
         except BaseException as error:
             fail(error)
+        if computes and time.perf_counter() - begun >= LONG:
+            stand_back()
+            computes = False
         del item, work, fail  # not to be kept alive while this waits
         with progress.lock:
             progress.done += 1

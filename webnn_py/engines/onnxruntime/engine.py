@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
+import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -14,7 +16,7 @@ import onnxruntime
 from webnn_py.core import cooperation, dtypes, forks
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
-from webnn_py.core.priority import begun_behind
+from webnn_py.core.priority import LONG, begun_by, stand_back
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
@@ -87,7 +89,7 @@ class LoadedModel:
                 disabled_optimizers=LEFT_OUT,
             )
             # Where a build is awaited, its threads compute beside an event loop.
-            self.session = begun_behind(make) if cooperation.enabled() else make()
+            self.session, self._threads = begun_by(make) if cooperation.enabled() else (make(), [])
         forks.leave_in_child(self.session)
         give_back(lowered.external.values())
         self.names = (*names.inputs, *names.outputs)
@@ -95,6 +97,13 @@ class LoadedModel:
         arrays = graph.constants.values()
         self._held: dict[Hashable, int] = {id(array): array.nbytes for array in arrays}
         self._held[id(self)] = sum(self._held.values())
+
+    def ran(self, seconds: float) -> None:
+        """A run took so long: after a long one, the session's threads stand back."""
+        if seconds >= LONG:
+            with contextlib.suppress(IndexError):  # each is taken by one run, and none is left
+                while True:
+                    stand_back(self._threads.pop(), slices=True)
 
     def held(self) -> Held:
         """The weights, and what the session may have for itself: no more than these."""
@@ -160,7 +169,9 @@ class OnnxRuntimeExecutable(HostExecutable):
                 local.places[i] = None
                 self._bind(local.binding, i, place)
                 local.places[i] = place
+        begun = time.perf_counter()
         self._session.run_with_iobinding(local.binding)
+        self._model.ran(time.perf_counter() - begun)
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
