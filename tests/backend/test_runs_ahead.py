@@ -21,6 +21,7 @@ from webnn_py import (
     MLGraphBuilder,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
 from webnn_py.engines.webgpu.runtime.ahead import RunCommands
 
 X = normal(2, 3)
@@ -88,6 +89,17 @@ def test_runs_on_resources_of_the_user_are_not(fresh: MLContext, submissions: li
         buffer.destroy()
     assert submissions == [False] * 3
     run(graph)
+
+
+def test_runs_of_large_results_are_not(
+    fresh: MLContext, submissions: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_runs, "MOST_BYTES_AHEAD", X.nbytes - 1)
+    graph = doubling(fresh)
+    for _ in range(3):
+        run(graph)
+        settle(fresh)
+    assert submissions == [False] * 3
 
 
 def test_it_serves_one_of_many_at_once(fresh: MLContext) -> None:

@@ -26,6 +26,9 @@ from webnn_py.ir import Descriptor
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
+MOST_BYTES_AHEAD = 16 << 20
+"""Bytes of results for which memory is taken before they are asked for."""
+
 
 class Run(AwaitedRun):
     """One awaited computation on a device.
@@ -55,7 +58,8 @@ class Run(AwaitedRun):
         self._under_way = under_way
         self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
-        self._ahead = ahead if dispatch.only_on_host else None
+        results = sum(place.size for place in dispatch.downloads.values())
+        self._ahead = ahead if results <= MOST_BYTES_AHEAD and dispatch.only_on_host else None
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
