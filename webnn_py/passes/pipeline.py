@@ -17,7 +17,7 @@ from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
 from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
-from webnn_py.passes.scale_channels import scale_channels_by_convolutions
+from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
 from webnn_py.passes.shrink_first import shrink_images_first
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
@@ -31,6 +31,7 @@ PIPELINE: tuple[Pass, ...] = (
     merge_duplicates,
     fuse_batch_norm,
     cancel_transposes,
+    scale_channels,
     decompose,
     fold_constants,
     simplify,

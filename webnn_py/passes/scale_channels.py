@@ -8,10 +8,12 @@ stays in the blocks and takes an activation along, one walk through memory for s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.ir import Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.fuse_batch_norm import Affine, Chain, fits, step_of
 from webnn_py.passes.rewrite import Rewriter
@@ -23,37 +25,70 @@ BLOCK = 16
 
 def scale_channels_by_convolutions(graph: Graph, target: Target) -> Graph:
     """Put a convolution in the place of batch_normalization, and of scales and shifts after it."""
-    chains = _find_chains(graph)
+
+    def convolve(rewriter: Rewriter, source: MLOperand, scale: Array, shift: Array) -> MLOperand:
+        return rewriter.conv2d(
+            source,
+            rewriter.add_constant(scale.reshape(-1, 1, 1, 1), "float32"),
+            bias=rewriter.add_constant(shift, "float32"),
+            groups=scale.size,
+        )
+
+    return _rescaled(graph, lambda node: node.output.shape[1] % BLOCK == 0, convolve)
+
+
+def scale_channels(graph: Graph, target: Target) -> Graph:
+    """Put a product and a sum in the place of what the engine has no kernel for.
+
+    Decomposed, a normalization divides each element.
+    """
+
+    def multiply(rewriter: Rewriter, source: MLOperand, scale: Array, shift: Array) -> MLOperand:
+        factor, added = (
+            rewriter.add_constant(array.reshape(-1, 1, 1), "float32") for array in (scale, shift)
+        )
+        return rewriter.add(rewriter.mul(source, factor), added)
+
+    return _rescaled(graph, lambda node: not target.has_kernel(node), multiply)
+
+
+def _rescaled(
+    graph: Graph,
+    is_replaced: Callable[[Node], bool],
+    rescale: Callable[[Rewriter, MLOperand, Array, Array], MLOperand],
+) -> Graph:
+    """The graph with something else in the place of normalizations that convolutions read.
+
+    Args:
+        graph: The graph.
+        is_replaced: Whether a normalization is.
+        rescale: Adds what scales and shifts the channels of an operand by arrays of float32.
+    """
+    chains = _find_chains(graph, is_replaced)
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         chain = chains.get(node.outputs[0])
         if chain is None or not _stays_in_blocks(graph, node.output):
             return None
         with np.errstate(over="ignore", under="ignore"):
-            weights = chain.affine.scale.astype(np.float32)
-            bias = chain.affine.shift.astype(np.float32)
-        if not (fits(weights) and fits(bias)):
+            scale = chain.affine.scale.astype(np.float32)
+            shift = chain.affine.shift.astype(np.float32)
+        if not (fits(scale) and fits(shift)):
             return None
         (source, *_) = chain.root.operands
-        made = rewriter.conv2d(
-            rewriter.map[source],
-            rewriter.add_constant(weights.reshape(-1, 1, 1, 1), "float32"),
-            bias=rewriter.add_constant(bias, "float32"),
-            groups=chain.channels,
-        )
-        return [made]
+        return [rescale(rewriter, rewriter.map[source], scale, shift)]
 
     return Rewriter(graph).run(rule)
 
 
-def _find_chains(graph: Graph) -> dict[Value, Chain]:
+def _find_chains(graph: Graph, is_replaced: Callable[[Node], bool]) -> dict[Value, Chain]:
     """The longest chains, by the last value of each; their roots are the normalizations."""
     chains: dict[Value, Chain] = {}
     for node in graph.nodes:
         before = next((value for value in node.operands if value in chains), None)
         if before is not None and graph.uses[before] == 1:
             chain = chains[before]
-        elif node.op == "batch_normalization" and _is_of_blocks(node):
+        elif _is_of_images(node) and is_replaced(node):
             before, channels = next(node.operands), node.output.shape[1]
             chain = Chain(node, 1, Affine(np.ones(channels), np.zeros(channels)))
         else:
@@ -65,13 +100,17 @@ def _find_chains(graph: Graph) -> dict[Value, Chain]:
     return chains
 
 
-def _is_of_blocks(node: Node) -> bool:
-    """Whether a normalization is one of channels that fill blocks, in images."""
-    value = node.output
-    if value.rank != 4 or value.data_type != "float32" or node.attrs["axis"] != 1:
+def _is_of_images(node: Node) -> bool:
+    """Whether a node is a normalization of the channels of images, in planes."""
+    value = node.outputs[0]
+    if (
+        node.op != "batch_normalization"
+        or value.rank != 4
+        or value.data_type != "float32"
+        or node.attrs["axis"] != 1
+    ):
         return False
-    channels = value.shape[1]
-    return not is_dimension(channels) and channels % BLOCK == 0
+    return not is_dimension(value.shape[1])
 
 
 def _stays_in_blocks(graph: Graph, value: Value) -> bool:

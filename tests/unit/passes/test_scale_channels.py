@@ -9,7 +9,9 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.scale_channels import scale_channels_by_convolutions
+from webnn_py.engines.reference import evaluate
+from webnn_py.passes import Target
+from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
 
 SHAPE = (2, 32, 5, 4)
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
@@ -55,6 +57,20 @@ def test_normalizations_are_convolutions(name: str) -> None:
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_normalizations_without_a_kernel_are_products(name: str) -> None:
+    graph = recorded(lambda b, x: convolved(b, STEPS[name](b, x)), (2, 3, 5, 4))
+    target = Target(lambda node: node.op != "batch_normalization", evaluate)
+    made = scale_channels(graph, target)
+    relu = ["relu"] * any(node.op == "relu" for node in graph.nodes)
+    assert [node.op for node in made.nodes] == ["mul", "add", *relu, "conv2d"]
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert_keeps(scale_channels, graph)
+    assert_keeps(lambda g, _: scale_channels(g, target), recorded(STEPS[name], (2, 3, 5, 4)))
 
 
 def test_poolings_may_read_them() -> None:
