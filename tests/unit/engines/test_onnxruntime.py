@@ -25,7 +25,11 @@ import onnx
 import onnxruntime
 
 from webnn_py.engines.onnx_lowering import lower_graph, numbered
-from webnn_py.engines.onnxruntime.engine import SPIN_MICROSECONDS, SPIN_OPTION
+from webnn_py.engines.onnxruntime.engine import (
+    LONG_SPIN_MICROSECONDS,
+    SPIN_MICROSECONDS,
+    SPIN_OPTION,
+)
 from webnn_py.engines.registry import FAST
 
 SIDE = 80
@@ -75,7 +79,12 @@ def test_new_results_stay_as_they_are(fast: MLContext, size: int) -> None:
         assert results["y"].flags.writeable
 
 
-def test_idle_threads_leave_their_cores_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("size", "wanted"), [(64, SPIN_MICROSECONDS), (512, LONG_SPIN_MICROSECONDS)]
+)
+def test_idle_threads_leave_their_cores_soon(
+    monkeypatch: pytest.MonkeyPatch, size: int, wanted: int
+) -> None:
     made, session = [], onnxruntime.InferenceSession
 
     def make(model: bytes, options: Any, **more: Any) -> Any:
@@ -83,9 +92,9 @@ def test_idle_threads_leave_their_cores_soon(monkeypatch: pytest.MonkeyPatch) ->
         return made[-1]
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", make)
-    doubled(ml.create_context_sync(engine="onnxruntime"))
+    doubled(ml.create_context_sync(engine="onnxruntime"), size)
     options = made[-1].get_session_options()
-    assert options.get_session_config_entry(SPIN_OPTION) == str(SPIN_MICROSECONDS)
+    assert options.get_session_config_entry(SPIN_OPTION) == str(wanted)
 
 
 def test_large_results_are_written_by_the_session_itself(context: MLContext) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ import numpy as np
 import onnxruntime
 
 from webnn_py.core import cooperation, dtypes, forks
+from webnn_py.core.dimensions import least
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
 from webnn_py.core.priority import LONG, begun_by, stand_back
@@ -46,6 +48,12 @@ SPIN_MICROSECONDS = 50
 """How long a thread that has nothing to do keeps its core: no longer than between two nodes of a
 run, as event loops, other contexts and other processes want it, too."""
 
+LONG_SPIN_MICROSECONDS = 100
+"""The same where one thread alone copies a value of many elements in the meantime."""
+
+MANY = 1 << 18
+"""Elements of such a value."""
+
 SMALL = 1 << 14
 """Bytes of all inputs and results up to which these are copied."""
 
@@ -71,7 +79,7 @@ class LoadedModel:
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD, given_sizes=True)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
-        options.add_session_config_entry(SPIN_OPTION, str(SPIN_MICROSECONDS))
+        options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
         if threads is not None:
             options.intra_op_num_threads = threads
         with places(lowered.external) as found:
@@ -108,6 +116,13 @@ class LoadedModel:
     def held(self) -> Held:
         """The weights, and what the session may have for itself: no more than these."""
         return self._held
+
+
+def _spin_microseconds(graph: Graph) -> int:
+    """How long an idle thread keeps its core while the graph runs; open sizes count as small."""
+    values = (value for node in graph.nodes for value in node.outputs)
+    many = any(math.prod(least(value.shape)) >= MANY for value in values)
+    return LONG_SPIN_MICROSECONDS if many else SPIN_MICROSECONDS
 
 
 def _take_from_file(lowered: Lowered, found: Mapping[str, Place], options: Any) -> dict[str, Array]:
