@@ -46,6 +46,8 @@ def load_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> Run:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=[PROVIDER, "CPUExecutionProvider"]
     )
+    if PROVIDER not in session.get_providers():  # it goes on without, and says so in its log alone
+        raise RuntimeError("ONNX Runtime's WebGPU takes no adapter of this machine")
     return lambda: np.asarray(session.run(None, inputs)[0])
 
 

@@ -122,6 +122,8 @@ CONTRACT = {
         "argument": "name data_type shape",
         "arguments": None,
         "buffer": "data_type shape initial",
+        "profile": "arguments * runs",
+        "profile_async": "arguments * runs",
         "compile_async": "* progress",
         "compile_sync": "* progress",
         "run_async": "arguments sync",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -25,15 +25,16 @@ WIDEST = 60
 
 @dataclass(frozen=True, slots=True)
 class MLProfileRow:
-    """One step of a graph: what one kernel computes, or an engine at once.
+    """One step of a graph or program: what one kernel computes, or an engine at once.
 
     Attributes:
         step: Its number, from 0.
-        operator: The operators that it computes, and the labels of those that have one.
+        operator: The operators that it computes, and the labels of those that have one; the kernel
+            where it is a program's.
         kernel: What runs it: kernels by name, or an engine.
         milliseconds: The median of what it took.
         share: Of the time of all steps, 0 to 1.
-        flop: Additions, multiplications and functions that the operators ask for.
+        flop: Additions, multiplications and functions that the operators ask for; 0 in a program.
         bytes: What the step reads and writes, each tensor once.
         roof: How near it comes to the most that the device was seen to do, 0 to 1: in arithmetic or
             in bytes, whichever is nearer.
@@ -169,9 +170,7 @@ def measure(
     Raises:
         MLError: As `MLGraph.profile`.
     """
-    count = convert.unsigned(runs, "runs")
-    if not 1 <= count <= MOST_RUNS:
-        raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
+    count = run_count(runs)
     with session.queue.loss():
         if session.device is None:
             given = signature.on_host(session, inputs, None)
@@ -179,20 +178,33 @@ def measure(
             given = signature.on_device(session, inputs, None, bound, bound.constants.places)
         for memory in given.reads:
             check_not_held(memory, "profile: an MLTensor", reading=True)
-        executable.profile(given.inputs, given.outputs)
-        measured = []
-        for _ in range(count):
-            session.check_alive()
-            measured.append(executable.profile(given.inputs, given.outputs))
-        roof = session.engine.roof() or Roof(float("inf"), float("inf"))
-    return MLProfile(median_run(measured), roof)
+        return measured(session, lambda: executable.profile(given.inputs, given.outputs), count)
+
+
+def run_count(runs: int) -> int:
+    """How often something is to be run; raises a ValidationError."""
+    count = convert.unsigned(runs, "runs")
+    if not 1 <= count <= MOST_RUNS:
+        raise ValidationError(f"runs: got {shown(runs)}, expected 1 to {MOST_RUNS}")
+    return count
+
+
+def measured(session: Session, run: Callable[[], RunTime], count: int) -> MLProfile:
+    """What `run` measured so often, after one run more."""
+    run()
+    times = []
+    for _ in range(count):
+        session.check_alive()
+        times.append(run())
+    roof = session.engine.roof() or Roof(float("inf"), float("inf"))
+    return MLProfile(median_run(times), roof)
 
 
 def _operators(step: StepTime) -> str:
     """The operators, each once, and the labels of the user's."""
     names = ", ".join(dict.fromkeys(node.op for node in step.nodes))
     labels = ", ".join(dict.fromkeys(node.label for node in step.nodes if node.label))
-    return f"{names} [{labels}]" if labels else names
+    return f"{names} [{labels}]" if labels else names or step.name
 
 
 def _nearness(step: StepTime, roof: Roof) -> float:

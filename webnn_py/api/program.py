@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, done, finished, raised
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.profile import MLProfile, measured, run_count
+from webnn_py.api.program_given import by_name, given_arguments
 from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
-from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensors import tensor_descriptor
 from webnn_py.core import convert
 from webnn_py.core.completion import check_may_block
@@ -26,14 +27,13 @@ from webnn_py.core.errors import (
     ValidationError,
     telling_of_memory,
 )
-from webnn_py.core.messages import Suggesting, shown, type_name
+from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
-from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import reading_program, write_program
-from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES, Argument
+from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
     from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
     from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable
-
-NOTHING_BOUND = BoundInputs()
 
 
 class MLProgram(Suggesting):
@@ -265,7 +263,7 @@ class MLProgram(Suggesting):
         """
         check_may_block("run_sync", "run_async")
         executable = self._compiled()
-        given = self._given(executable.plan.arguments, arguments)
+        given = given_arguments(self._session, executable.plan.arguments, arguments)
         return done(self._session, *self._start(executable, *given))
 
     def run_async(
@@ -294,9 +292,11 @@ class MLProgram(Suggesting):
             executable, recorder = self._executable, self._recorder
             if executable is None:
                 assert recorder is not None
-                given = self._given(recorder.source().described_arguments(), arguments)
+                given = given_arguments(
+                    self._session, recorder.source().described_arguments(), arguments
+                )
                 return self._compile_first(*given, waits)
-            given = self._given(executable.plan.arguments, arguments)
+            given = given_arguments(self._session, executable.plan.arguments, arguments)
             started = self._start(executable, *given)
         except Exception as error:
             return raised(error)
@@ -313,40 +313,59 @@ class MLProgram(Suggesting):
         self, executable: ProgramExecutable, signature: Signature, given: Arguments
     ) -> tuple[AwaitedRun, Arguments]:
         with self._session.queue.loss():
-            return executable.start(*_by_name(signature, given)), given
+            return executable.start(*by_name(signature, given)), given
 
-    def _given(
-        self, wanted: Sequence[Argument], arguments: object, recorded: bool = False
-    ) -> tuple[Signature, Arguments]:
-        """What a run is given, checked: what holds something before it, and what is written."""
-        self._session.check_alive()
-        read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
-        names = [argument.name for argument in wanted]
-        unknown = [name for name in read if name not in names]
-        if unknown:
-            known = ", ".join(map(shown, names[:32])) or "none"
-            raise DataError(f"unknown argument {shown(unknown[0])}; this program has {known}")
-        for argument in wanted:
-            if argument.name not in read and (argument.required or recorded):
-                raise DataError(
-                    f"argument {shown(argument.name)} is missing; expected {argument.descriptor}"
-                )
-        given = [argument for argument in wanted if argument.name in read]
-        for argument in given if recorded else ():
-            _check_recorded(self._session, argument, read[argument.name])
-        signature = Signature(
-            {a.name: a.descriptor for a in given if a.access != "write"},
-            {a.name: a.descriptor for a in wanted if a.written},
-            kinds=("argument", "argument"),
-        )
-        inputs, outputs = (
-            {name: read[name] for name in members if name in read}
-            for members in (signature.inputs, signature.outputs)
-        )
+    def profile(self, arguments: Mapping[str, Any] | None = None, *, runs: int = 5) -> MLProfile:
+        """Run the program on this thread and measure its kernels, those of yours included.
+
+        Each measurement runs it twice or more: with a pause of the device after each step (but
+        not in repetitions after the first), and as a whole. Its buffers keep what they hold then;
+        tensors and resources of the device are written, as by `run_sync`.
+
+        Args:
+            arguments: As of `run_sync`, but arrays are not written.
+            runs: How often, 1 to 10,000; medians are given.
+
+        Returns:
+            A row for each step with the time of all its repetitions; they print as a table.
+
+        Raises:
+            ValidationError: `runs` is out of range, or as `compile_sync`.
+            InvalidStateError: This thread is running an event loop, or a tensor is exported.
+            MLError: As `run_sync`.
+
+        Source: webnn_py, spec/execution.md, "Profiles".
+        """
+        check_may_block("MLProgram.profile", "MLProgram.profile_async")
+        return self._profile(arguments, runs)
+
+    async def profile_async(
+        self, arguments: Mapping[str, Any] | None = None, *, runs: int = 5
+    ) -> MLProfile:
+        """As `profile`, on a thread of the context: the event loop is never blocked.
+
+        Args:
+            arguments: As there.
+            runs: As there.
+
+        Returns:
+            As there.
+
+        Raises:
+            MLError: As `profile`.
+
+        Source: webnn_py, spec/execution.md, "Profiles".
+        """
+        work = functools.partial(self._profile, arguments, runs)
+        return await self._session.run_on_builder(work)
+
+    def _profile(self, arguments: Mapping[str, Any] | None, runs: int) -> MLProfile:
+        count = run_count(runs)
+        executable = self._compiled()
+        signature, given = given_arguments(self._session, executable.plan.arguments, arguments)
+        named = by_name(signature, given)
         with self._session.queue.loss():
-            return signature, signature.on_device(
-                self._session, inputs, outputs, NOTHING_BOUND, {}, recorded
-            )
+            return measured(self._session, lambda: executable.profile(*named), count)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled program into a file, for any device. One that is there is replaced.
@@ -388,23 +407,8 @@ def record_program(
     if program._session is not session:
         raise DataError("this MLProgram was made by another context")
     executable = program._compiled()
-    signature, given = program._given(executable.plan.arguments, arguments, recorded=True)
-    executable.record(commands, *_by_name(signature, given))
-
-
-def _check_recorded(session: Session, argument: Argument, value: object) -> None:
-    """What a recording writes lies on the device."""
-    if argument.written and not isinstance(value, MLTensor) and not session.engine.takes(value):
-        raise DataError(
-            f"argument {shown(argument.name)}: got {type_name(value)}, expected a GPUBuffer, a"
-            " binding of one or an MLTensor, as it is written"
-        )
-
-
-def _by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What arguments hold at first, and where those that are written go."""
-    inputs = dict(zip(signature.inputs, given.hand_over(), strict=True))
-    return inputs, dict(zip(signature.outputs, given.outputs, strict=True))
+    signature, given = given_arguments(session, executable.plan.arguments, arguments, recorded=True)
+    executable.record(commands, *by_name(signature, given))
 
 
 @telling_of_memory

@@ -162,6 +162,11 @@ class ProgramExecutable:
             written,
         )
 
+    def profile(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> RunTime:
+        """Run twice on this thread, step by step and as a whole, and measure; as `start`."""
+        self._submit_recorded()
+        return profiling.profile_program(self.program, inputs, outputs)
+
     def record(
         self, commands: Commands, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> None:

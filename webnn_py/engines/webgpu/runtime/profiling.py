@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,16 @@ import wgpu
 
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.profile import RunTime, StepTime, step_of, timed
+from webnn_py.engines.webgpu.program.plan import Step
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
+from webnn_py.engines.webgpu.runtime.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
+from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
 
@@ -45,22 +49,71 @@ def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
     outputs = [None] * len(loaded.graph.outputs)
     run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded.gpu))
     with device_errors("profiling a graph"):
-        encoder = gpu.encoder("inputs")
-        for record in run.before:
-            record(encoder)
-        with gpu.submit_lock:
-            for buffer, contents in run.uploads:
-                gpu.queue.write_buffer(buffer, 0, contents)
-            gpu.queue.submit([encoder.finish()])
+        _give(gpu, run)
         dispatches = loaded.dispatches(run.places)
-        commands = [
-            DispatchCommands(part) for part in (*([each] for each in dispatches), dispatches)
-        ]
-        for clock in (clock_of(gpu), clock_of(gpu), HostClock(gpu)):
-            *seconds, whole = clock.measure(commands)
-            if gpu.hardware or sum(seconds) >= LEAST * whole:
-                break
-    return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock.name)
+        apart = [DispatchCommands([each]) for each in dispatches]
+        seconds, whole, clock = _measured(gpu, apart, DispatchCommands(dispatches))
+    return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock)
+
+
+def profile_program(
+    program: LoadedProgram, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> RunTime:
+    """Run a program twice: each step for itself, but repetitions after the first, and as a whole.
+
+    Args:
+        program: What runs.
+        inputs: What arguments hold at first, by name.
+        outputs: Where those that are written lie.
+
+    Raises:
+        DataError: What is given does not fit.
+        OperationError: The device failed.
+    """
+    gpu, plan, variant = program.gpu, program.plan, program.variant
+    run = place_arguments(program, inputs, outputs, program.io_buffer)
+    with device_errors("profiling a program"):
+        _give(gpu, run)
+        dispatches = program.dispatches(run.places)
+        apart: list[Encodable] = []
+        steps: list[tuple[int, Step, int]] = []
+        for part in variant.sections:
+            section = slice(part.first, part.first + part.count)
+            for step, dispatch in zip(variant.steps[section], dispatches[section], strict=True):
+                steps.append((len(apart), step, part.repeat))
+                apart.append(DispatchCommands([dispatch]))
+            if part.repeat > 1:
+                again = DispatchCommands(dispatches[section])
+                apart.append(ProgramCommands([(again, part.repeat - 1)]))
+        seconds, whole, clock = _measured(gpu, apart, program.pieces(run.places))
+    times = []
+    for place, step, repeat in steps:
+        moved = sum(place.size for place in step.places) * step.times * repeat
+        name = plan.kernels[step.kernel].name
+        times.append(StepTime(name, (), seconds[place] * repeat, 0, moved))
+    return RunTime(tuple(times), whole, clock)
+
+
+def _give(gpu: Device, run: resources.Dispatch) -> None:
+    """Put inputs where they belong."""
+    encoder = gpu.encoder("inputs")
+    for record in run.before:
+        record(encoder)
+    with gpu.submit_lock:
+        for buffer, contents in run.uploads:
+            gpu.queue.write_buffer(buffer, 0, contents)
+        gpu.queue.submit([encoder.finish()])
+
+
+def _measured(
+    gpu: Device, apart: Sequence[Encodable], whole: Encodable
+) -> tuple[list[float], float, str]:
+    """The seconds of steps and of all, and the clock."""
+    for clock in (clock_of(gpu), clock_of(gpu), HostClock(gpu)):
+        *seconds, together = clock.measure([*apart, whole])
+        if gpu.hardware or sum(seconds) >= LEAST * together:
+            break
+    return seconds, together, clock.name
 
 
 def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTime, int]]:
@@ -112,7 +165,7 @@ class Stamped:
         commands: At most MOST_PASSES.
     """
 
-    def __init__(self, gpu: Device, encoder: Any, commands: Sequence[DispatchCommands]) -> None:
+    def __init__(self, gpu: Device, encoder: Any, commands: Sequence[Encodable]) -> None:
         count = 2 * len(commands)
         queries = gpu.handle.create_query_set(type="timestamp", count=count)
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
@@ -151,7 +204,7 @@ class DeviceClock:
     def __init__(self, gpu: Device) -> None:
         self._gpu = gpu
 
-    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
+    def measure(self, commands: Sequence[Encodable]) -> list[float]:
         """The seconds that each takes."""
         found: list[float] = []
         for first in range(0, len(commands), MOST_PASSES):
@@ -171,14 +224,14 @@ class HostClock:
     def __init__(self, gpu: Device) -> None:
         self._gpu = gpu
 
-    def measure(self, commands: Sequence[DispatchCommands]) -> list[float]:
+    def measure(self, commands: Sequence[Encodable]) -> list[float]:
         """The seconds that each takes, less those of a submission of nothing."""
         nothing = DispatchCommands([])
         idle = statistics.median(timed(lambda: self._run(nothing)) for _ in range(9))
         taken = [timed(functools.partial(self._run, each)) for each in commands]
         return [max(seconds - idle, 0.0) for seconds in taken]
 
-    def _run(self, commands: DispatchCommands) -> None:
+    def _run(self, commands: Encodable) -> None:
         gpu = self._gpu
         encoder = gpu.encoder("profile")
         record_pass(encoder, commands)

@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
 from webnn_py.engines.webgpu.runtime.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
+from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Value
 
 
@@ -122,9 +123,9 @@ class LoadedProgram:
             buffer, offset = given.buffer, given.offset + offset
         return {"buffer": buffer, "offset": offset, "size": place.size}
 
-    def _commands_for(self, places: Mapping[Value, Binding]) -> ProgramCommands:
-        """What is recorded for these places of arguments."""
-        dispatches = [
+    def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
+        """Each step of the variant, for these places of arguments."""
+        return [
             (
                 self._pipelines[step.kernel],
                 self._fixed.get(number) or self._bind_group(step, places),
@@ -133,6 +134,10 @@ class LoadedProgram:
             )
             for number, step in checkpoints(enumerate(self.variant.steps))
         ]
+
+    def _commands_for(self, places: Mapping[Value, Binding]) -> ProgramCommands:
+        """What is recorded for these places of arguments."""
+        dispatches = self.dispatches(places)
         return ProgramCommands(
             [
                 (DispatchCommands(dispatches[part.first : part.first + part.count]), part.repeat)

@@ -1,0 +1,65 @@
+"""What a run of a program is given, checked: arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_py.api.arguments import Arguments
+from webnn_py.api.session import Session
+from webnn_py.api.signature import Signature
+from webnn_py.api.tensor import MLTensor
+from webnn_py.core import convert
+from webnn_py.core.errors import DataError
+from webnn_py.core.messages import shown, type_name
+from webnn_py.engines.initialization import BoundInputs
+from webnn_py.engines.webgpu.program.plan import Argument
+
+NOTHING_BOUND = BoundInputs()
+
+
+def given_arguments(
+    session: Session, wanted: Sequence[Argument], arguments: object, recorded: bool = False
+) -> tuple[Signature, Arguments]:
+    """What a run is given, checked: what holds something before it, and what is written."""
+    session.check_alive()
+    read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
+    names = [argument.name for argument in wanted]
+    unknown = [name for name in read if name not in names]
+    if unknown:
+        known = ", ".join(map(shown, names[:32])) or "none"
+        raise DataError(f"unknown argument {shown(unknown[0])}; this program has {known}")
+    for argument in wanted:
+        if argument.name not in read and (argument.required or recorded):
+            raise DataError(
+                f"argument {shown(argument.name)} is missing; expected {argument.descriptor}"
+            )
+    given = [argument for argument in wanted if argument.name in read]
+    for argument in given if recorded else ():
+        _check_recorded(session, argument, read[argument.name])
+    signature = Signature(
+        {a.name: a.descriptor for a in given if a.access != "write"},
+        {a.name: a.descriptor for a in wanted if a.written},
+        kinds=("argument", "argument"),
+    )
+    inputs, outputs = (
+        {name: read[name] for name in members if name in read}
+        for members in (signature.inputs, signature.outputs)
+    )
+    with session.queue.loss():
+        return signature, signature.on_device(session, inputs, outputs, NOTHING_BOUND, {}, recorded)
+
+
+def _check_recorded(session: Session, argument: Argument, value: object) -> None:
+    """What a recording writes lies on the device."""
+    if argument.written and not isinstance(value, MLTensor) and not session.engine.takes(value):
+        raise DataError(
+            f"argument {shown(argument.name)}: got {type_name(value)}, expected a GPUBuffer, a"
+            " binding of one or an MLTensor, as it is written"
+        )
+
+
+def by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What arguments hold at first, and where those that are written go."""
+    inputs = dict(zip(signature.inputs, given.hand_over(), strict=True))
+    return inputs, dict(zip(signature.outputs, given.outputs, strict=True))
