@@ -152,7 +152,12 @@ def draw_bars(
     for number, (name, values) in enumerate(drawn.items()):
         places = [place + (number + 0.5) * height - 0.4 for place in range(len(cases))]
         axes.barh(places, [value or 0 for value in values], height, label=name)
+    from matplotlib.ticker import LogLocator
+
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_yticks(range(len(cases)), cases)
     axes.invert_yaxis()
     if drawn:

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 GAIN = 0.03
 """What a tile must save of the time of the one that is chosen without: less may be chance."""
-SLOW = 1.5
+SLOW = 1.3
 """Tiles that take so many times the best one's time are measured no further."""
 ROUNDS = 5
-SECONDS = 5e-4
+SECONDS = 4e-3
 """Of one measurement, about; but at least one run."""
-MOST_RUNS = 50
+WARM = 2e-2
+"""Seconds of work after which a GPU that was idle has raised its clock."""
+MOST_RUNS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +157,17 @@ def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, f
         commands = [DispatchCommands([*runs[name]] * times) for name in names]
         return dict(zip(names, (s / times for s in measure(commands)), strict=True))
 
-    timed(list(runs), 1)  # the first run of a pipeline takes longer
-    once = timed(list(runs), 1)
-    best = max(min(once.values()), 1e-7)
+    def times_in(seconds: float, each: float) -> int:
+        return max(1, min(MOST_RUNS, int(seconds / max(each, 1e-6))))
+
     first = next(iter(runs))
+    slowest = max(timed(list(runs), 1).values())  # the first run of a pipeline takes longer
+    if gpu.hardware:
+        timed([first], times_in(WARM, slowest))
+    once = timed(list(runs), times_in(SECONDS / 10, slowest))
+    best = min(once.values())
     names = [name for name in runs if once[name] <= SLOW * best or name == first]
-    times = max(1, min(MOST_RUNS, int(SECONDS / best)))
+    times = times_in(SECONDS, best)
     rounds = [timed(names[:: -1 if n % 2 else 1], times) for n in range(ROUNDS)]
     return {name: statistics.median(each[name] for each in rounds) for name in names}
 
