@@ -85,7 +85,7 @@ def profile_program(
             if part.repeat > 1:
                 again = DispatchCommands(dispatches[section])
                 apart.append(ProgramCommands([(again, part.repeat - 1)]))
-        seconds, whole, clock = _measured(gpu, apart, program.pieces(run.places))
+        seconds, whole, clock = _measured(gpu, apart, program.commands(run.places))
     times = []
     for place, step, repeat in steps:
         moved = sum(place.size for place in step.places) * step.times * repeat
