@@ -126,8 +126,10 @@ def __getattr__(name: str) -> Any:
             value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
             globals()[name] = value
             return value
+    if name == "onnx":
+        return importlib.import_module(f"{__name__}.onnx")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "onnx"})

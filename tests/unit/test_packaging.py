@@ -145,3 +145,18 @@ def test_the_readme_names_the_extras() -> None:
 def test_everything_works_without_onnx_and_the_engines_that_need_it() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+SUBMODULES = """
+import webnn_py
+assert "onnx" not in vars(webnn_py)
+assert webnn_py.onnx.load and webnn_py.onnx.backend.prepare
+assert not hasattr(webnn_py.onnx, "backends") and not hasattr(webnn_py, "onyx")
+"""
+
+
+def test_submodules_need_no_import_of_their_own() -> None:
+    pytest.importorskip("onnx")
+    code = [sys.executable, "-c", SUBMODULES]
+    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

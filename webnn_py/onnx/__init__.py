@@ -111,6 +111,13 @@ def to_onnx(graph: MLGraph) -> Any:
     return exporter.to_onnx(graph)
 
 
+def __getattr__(name: str) -> Any:
+    if name == "backend":
+        _importer()
+        return importlib.import_module(f"{__name__}.backend")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _importer() -> Any:
     try:
         from webnn_py.onnx import importing
