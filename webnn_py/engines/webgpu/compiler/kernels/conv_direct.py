@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilde
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.engines.webgpu.compiler.rounds import LONG
-from webnn_py.ir import Node, Value
+from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 
 STRIP = 4
@@ -33,7 +33,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     conv = Convolution(builder, node)
     if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
         return None
-    if not (_is_buffer(builder, conv.data) and _is_buffer(builder, conv.filter)):
+    if not (conv.is_buffer(conv.data) and conv.is_buffer(conv.filter)):
         return None
     reach = (STRIP - 1) * node.attrs["strides"][1] + (conv.kw - 1) * node.attrs["dilations"][1]
     if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too
@@ -47,10 +47,6 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     conv.emit_epilogue()
     main = _main(builder, conv)
     return builder.finish("conv2d", main, groups)
-
-
-def _is_buffer(builder: KernelBuilder, value: Value) -> bool:
-    return value not in builder.producers or builder.is_stored(value)
 
 
 def _channels(conv: Convolution) -> int:

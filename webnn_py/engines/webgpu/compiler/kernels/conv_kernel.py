@@ -77,13 +77,22 @@ class Convolution:
             body.line(f"if (!({inside})) {{ return 0.0; }}")
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
-        element = body.load(self.data, flat(self.layout, self.data, places))
-        self._return(body, element)
+        self._return(body, self.data, flat(self.layout, self.data, places))
         parameters = "batch: u32, i: u32, h: u32, w: u32, p: u32"
         self.builder.function("window", parameters, self.compute, body)
 
-    def _return(self, body: Body, element: str) -> None:
-        body.line(f"return {element if self.compute == 'f32' else f'{self.compute}({element})'};")
+    def _return(self, body: Body, value: Value, place: Index) -> None:
+        """The end of a function: an element of an operand."""
+        if self.compute == "f32":
+            body.line(f"return {body.load(value, place)};")
+        elif self.is_buffer(value):
+            body.line(f"return {self.builder.element(value)(str(place))};")
+        else:
+            body.line(f"return {self.compute}({body.load(value, place)});")
+
+    def is_buffer(self, value: Value) -> bool:
+        """Whether an operand lies in a buffer."""
+        return value not in self.builder.producers or self.builder.is_stored(value)
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Image and group of a batch index."""
@@ -97,8 +106,7 @@ class Convolution:
             "o": group * self.per_group + symbol("o", self.per_group),
             **self.tap(symbol("k")),
         }
-        element = body.load(self.filter, flat(self.filter_layout, self.filter, places))
-        self._return(body, element)
+        self._return(body, self.filter, flat(self.filter_layout, self.filter, places))
         self.builder.function("weight", "batch: u32, o: u32, k: u32", self.compute, body)
 
     def store(
@@ -180,7 +188,7 @@ def _planar(conv: Convolution) -> GemmProblem:
 def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
     """Loads of four consecutive elements of a stored operand."""
     builder = conv.builder
-    if value in builder.producers and not builder.is_stored(value):
+    if not conv.is_buffer(value):
         return None
     at = builder.vector(value)
     if at is None:
