@@ -16,6 +16,7 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     scan_kernel,
     scatter_kernel,
     sequence_kernel,
+    split_kernel,
 )
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.ir import Node
@@ -50,6 +51,9 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
     scattering = None if node is None else scatter_kernel.emit(make, node)
     if scattering is not None:
         return scattering
+    split = None if node is None else split_kernel.emit(make, node)
+    if split is not None:
+        return split
     builder = make()
     parts = builder.parts(builder.root)
     if node is not None and len(parts) == 1:

@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.computed_pixels import computed_pixels
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits, product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
@@ -45,7 +45,7 @@ class Convolution:
         self.area: int = self.height * self.width
         self.batch = node.output.shape[0]
         self.k = self.ins * self.kh * self.kw
-        self.compute = product_type(builder, data, filter_)
+        self.compute = product_type(builder, node, data, filter_)
 
     @property
     def order(self) -> str:
@@ -113,13 +113,20 @@ class Convolution:
         self, function: str, batch: Index, channel: Index, position: Index, value: str
     ) -> str:
         """The statement that writes an output element of a group, or four by `put4`."""
+        own = self.split_batch(batch)[1] * self.per_group + channel
+        return self.put(function, self.place(batch, channel, position), own, value)
+
+    def place(self, batch: Index, channel: Index, position: Index) -> Index:
+        """The flat index of an output element of a group."""
         image, group = self.split_batch(batch)
         own = group * self.per_group + channel
         if self._planar:
-            place = (image * self.channels + own) * self.area + position
-        else:
-            place = (image * self.area + position) * self.channels + own
-        return self.put(function, place, own, value)
+            return (image * self.channels + own) * self.area + position
+        return (image * self.area + position) * self.channels + own
+
+    def put_at(self, function: str, place: Index, value: str) -> str:
+        """The call of a function that the epilogue has, for a flat index alone."""
+        return self.put(function, place, self._channel(place), value)
 
     def put(self, function: str, place: Index, channel: Index, value: str) -> str:
         """The call of a function that the epilogue has."""
@@ -144,20 +151,32 @@ class Convolution:
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """A convolution with its epilogue, unless its groups are too small for a product."""
-    root = builder.storage(builder.root)
-    if node.op != "conv2d" or root.per_word != 1:
+    made = product(builder, node)
+    if made is None:
+        return None
+    made.emit_epilogue()
+    tile = emit_gemm(made.problem, gemm_limits(builder), builder.features.kind, builder.tile)
+    return builder.finish("conv2d", tile.code, tile.workgroups)
+
+
+def product(builder: KernelBuilder, node: Node) -> Product | None:
+    """The product that computes a convolution, if one does."""
+    if node.op != "conv2d" or builder.storage(builder.root).per_word != 1:
         return None
     conv = Convolution(builder, node)
     if conv.per_group < FEWEST_CHANNELS:
         return None
-    problem = _planar(conv) if conv.layout == "nchw" else _interleaved(conv)
-    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind, builder.tile)
-    return builder.finish("conv2d", tile.code, tile.workgroups)
+    if conv.layout == "nchw":
+        return Product(_planar(conv), conv.place, conv.put_at, conv.emit_epilogue)
+
+    def place(batch: Index, row: Index, col: Index) -> Index:
+        return conv.place(batch, col, row)
+
+    return Product(_interleaved(conv), place, conv.put_at, conv.emit_epilogue)
 
 
 def _vector_out(conv: Convolution, extent: int) -> bool:
     conv.builder.vector_out = conv.builder.writes_vectors(extent)
-    conv.emit_epilogue()
     return conv.builder.vector_out
 
 

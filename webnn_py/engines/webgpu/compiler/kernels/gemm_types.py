@@ -48,6 +48,23 @@ class TileKernel:
     workgroups: tuple[int, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A node as a matrix multiplication.
+
+    Attributes:
+        problem: What it is; its hooks store by the functions of the epilogue.
+        place: The flat index in the node's output of an element of C.
+        put: The call of a function of the epilogue, `put` or `put4`, for a flat index and a value.
+        emit_epilogue: Adds these functions.
+    """
+
+    problem: GemmProblem
+    place: Callable[[Index, Index, Index], Index]
+    put: Callable[[str, Index, str], str]
+    emit_epilogue: Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmProblem:
     """C[batch, m, n] = A[batch, m, k] · B[batch, k, n], seen through hooks.
@@ -103,6 +120,27 @@ class GemmProblem:
         for hook, extent in ((self.a4, along_a), (self.b4, along_b), (self.store4, self.n)):
             if hook is not None and extent % 4:
                 raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
+
+    def divided(self, parts: int) -> GemmProblem:
+        """The problem whose batches are parts of k, which follow one another in each of these."""
+        depth = self.k // parts
+
+        def of_a(hook: LoadHook) -> LoadHook:
+            return lambda batch, row, k: hook(batch // parts, row, batch % parts * depth + k)
+
+        def of_b(hook: LoadHook) -> LoadHook:
+            return lambda batch, k, col: hook(batch // parts, batch % parts * depth + k, col)
+
+        return replace(
+            self,
+            k=depth,
+            batch=self.batch * parts,
+            a=of_a(self.a),
+            b=of_b(self.b),
+            a4=None if self.a4 is None else of_a(self.a4),
+            b4=None if self.b4 is None else of_b(self.b4),
+            k_run=self.k_run if depth % self.k_run == 0 else 1,
+        )
 
     @property
     def vec4(self) -> str:

@@ -45,6 +45,19 @@ class _Choice:
     workgroups: int
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A product that is divided along k.
+
+    Attributes:
+        parts: How many.
+        tile: The tile of each part.
+    """
+
+    parts: int
+    tile: SharedTile
+
+
 _TILES = (
     _Choice(SharedTile(128, 128, 16, 8, 8), 43, 250),
     _Choice(SharedTile(64, 64, 16, 8, 8), 33, 190),
@@ -118,6 +131,11 @@ def _tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
         # With one workgroup to a processor, fewer and longer steps are faster.
         return deeper
     return best
+
+
+def split_of(problem: GemmProblem, limits: Limits, device: str = "") -> Split | None:
+    """How to divide a product along k between workgroups, where that pays."""
+    return None
 
 
 def _workgroups(problem: GemmProblem, tile: SharedTile) -> int:

@@ -11,7 +11,7 @@ from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.operand_view import Strided, loader, resolve
 from webnn_py.ir import Node, Value
@@ -23,9 +23,10 @@ def gemm_limits(builder: KernelBuilder) -> Limits:
     return Limits(features.workgroup_bytes, features.invocations, features.grid)
 
 
-def product_type(builder: KernelBuilder, *operands: Value) -> Literal["f32", "f16"]:
+def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Literal["f32", "f16"]:
     """What elements are multiplied as: graphics hardware takes halves at twice the rate."""
-    halves = all(builder.storage(value).element == "f16" for value in (builder.root, *operands))
+    values = (node.output, *operands)
+    halves = all(builder.storage(value).element == "f16" for value in values)
     return "f16" if halves and builder.features.kind != "cpu" else "f32"
 
 
@@ -132,20 +133,29 @@ class Operand:
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """A product of matrices with its epilogue."""
+    made = product(builder, node)
+    if made is None:
+        return None
+    made.emit_epilogue()
+    tile = emit_gemm(made.problem, gemm_limits(builder), builder.features.kind, builder.tile)
+    return builder.finish("matmul", tile.code, tile.workgroups)
+
+
+def product(builder: KernelBuilder, node: Node) -> Product | None:
+    """The product that a node is, if it is one."""
     root = builder.storage(builder.root)
     if node.op != "matmul" or root.per_word != 1:
         return None
     a_value, b_value = node.operands
     batch = node.output.shape[:-2]
     m, n = node.output.shape[-2:]
-    compute = product_type(builder, a_value, b_value)
+    compute = product_type(builder, node, a_value, b_value)
     a = Operand(builder, a_value, "load_a", batch, compute)
     b = Operand(builder, b_value, "load_b", batch, compute)
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
         m, batch = m * math.prod(batch), ()
     a_vectors, b_vectors = a.vectors(), b.vectors()
     builder.vector_out = builder.writes_vectors(n)
-    emit_epilogue(builder, node)
 
     def place(batch: Index, row: Index, column: Index) -> Index:
         return (batch * m + row) * n + column
@@ -167,5 +177,9 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         if builder.vector_out
         else None,
     )
-    tile = emit_gemm(problem, gemm_limits(builder), builder.features.kind, builder.tile)
-    return builder.finish("matmul", tile.code, tile.workgroups)
+    return Product(
+        problem,
+        place,
+        lambda function, place, value: f"{function}({place}, {value});",
+        lambda: emit_epilogue(builder, node),
+    )

@@ -1,0 +1,85 @@
+"""Long products of few elements: workgroups divide k, and a second kernel adds up their sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import (
+    Kernel,
+    KernelBuilder,
+    Make,
+    grid,
+    place_in,
+)
+from webnn_py.engines.webgpu.compiler.kernels import conv_kernel, matmul, matmul_kernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
+from webnn_py.ir import Node, Value
+
+WORKGROUP = 64
+
+_PRODUCTS = {"matmul": matmul_kernel.product, "conv2d": conv_kernel.product}
+
+
+def emit(make: Make, node: Node) -> list[Kernel] | None:
+    """The two kernels of a product that is divided so, with what is fused behind it; else None."""
+    if node.op not in _PRODUCTS:
+        return None
+    builder = make()
+    product = _PRODUCTS[node.op](builder, node)
+    if product is None or not builder.is_whole(builder.root):
+        return None
+    split = matmul.split_of(product.problem, gemm_limits(builder), builder.features.kind)
+    if split is None:
+        return None
+    sums = Value("float32", (split.parts, node.output.size), "sums")
+    if not builder.is_whole(sums):
+        return None
+    return [_divided(make(sums), node, split), _added(make(), node, sums)]
+
+
+def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
+    """The sums of each part of k."""
+    product = _PRODUCTS[node.op](builder, node)
+    assert product is not None
+    parts = split.parts
+
+    def place(batch: Index, row: Index, col: Index) -> Index:
+        return batch % parts * node.output.size + product.place(batch // parts, row, col)
+
+    def store(batch: Index, row: Index, col: Index, value: str) -> str:
+        return f"out0[{place(batch, row, col)}] = {value};"
+
+    def store4(batch: Index, row: Index, col: Index, value: str) -> str:
+        return f"out0[{place(batch, row, col).enclosed} >> 2u] = {value};"
+
+    wide = product.problem.store4 is not None
+    builder.vector_out = wide
+    problem = replace(product.problem.divided(parts), store=store, store4=store4 if wide else None)
+    tile = emit_tiled(problem, split.tile, gemm_limits(builder))
+    return builder.finish(node.op, tile.code, tile.workgroups)
+
+
+def _added(builder: KernelBuilder, node: Node, sums: Value) -> Kernel:
+    """The sums over all parts, and the epilogue."""
+    product = _PRODUCTS[node.op](builder, node)
+    assert product is not None
+    product.emit_epilogue()
+    parts, size = sums.shape
+    vectors = builder.vector(sums) if builder.vector_out else None
+    width, at, put = (4, vectors, "put4") if vectors else (1, builder.element(sums), "put")
+    count = size // width
+    groups = grid(-(-count // WORKGROUP), builder.features.grid)
+    terms = [at(str(symbol("w", count) + part * count)) for part in range(parts)]
+    lines = [
+        f"@compute @workgroup_size({WORKGROUP})",
+        "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
+        f"  let w = {place_in(groups, WORKGROUP)};",
+        f"  if (w >= {count}u) {{ return; }}",
+        f"  let total = {' + '.join(terms)};",
+        f"  {product.put(put, symbol('w', count) * width, 'total')}",
+        "}",
+    ]
+    return builder.finish(node.op, "\n".join(lines), groups)
