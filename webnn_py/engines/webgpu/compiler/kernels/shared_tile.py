@@ -18,6 +18,7 @@ class SharedTile:
         block_rows: Rows of C an invocation computes, a multiple of 4.
         block_cols: Columns of C an invocation computes, a multiple of 4.
         slices: Groups of invocations that share the tile and split its depth between them.
+        ahead: Tiles that travel at once, each through registers of its own.
     """
 
     rows: int
@@ -26,6 +27,7 @@ class SharedTile:
     block_rows: int = 8
     block_cols: int = 8
     slices: int = 1
+    ahead: int = 1
 
     @property
     def across(self) -> int:

@@ -1,0 +1,69 @@
+"""Products that workgroups divide along k, and the kernel that adds up their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.backend import product_cases
+from tests.backend.compared import assert_close
+from tests.backend.kernel_cases import Case, numbers
+from tests.backend.test_kernel_forms import taken_for
+from tests.graphs import awaited, build, expected
+from tests.internals import executable_of
+from webnn_py import MLContext
+from webnn_py.engines.webgpu.compiler.kernels import matmul
+from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+
+TILES = (SharedTile(16, 16, 16, 4, 4, 4), SharedTile(32, 32, 8, 8, 8, ahead=3))
+
+
+@pytest.fixture(scope="module")
+def context(gpu: MLContext) -> Iterator[MLContext]:
+    with taken_for(gpu.device, kind="gpu") as made:
+        yield made
+
+
+def _product(name: str, a: Any, b: Any, data_type: str = "float32", **epilogue: Any) -> Case:
+    inputs = {"a": numbers("a", a, data_type), "b": numbers("b", b, data_type)}
+    inputs |= {key: numbers(key, shape, data_type) for key, shape in epilogue.items()}
+
+    def apply(g: Any, a: Any, b: Any, **more: Any) -> Any:
+        made = g.matmul(a, b)
+        for operand in more.values():
+            made = g.add(made, operand)
+        return g.relu(made)
+
+    return Case(name, apply, inputs)
+
+
+CASES = [
+    _product("vectors", (20, 96), (96, 36), bias=(36,), rest=(20, 36)),
+    _product("single", (3, 21, 48), (3, 48, 35), bias=(35,)),
+    _product("one matrix for all", (2, 3, 9, 48), (48, 20)),
+    _product("halves", (20, 96), (96, 36), "float16", bias=(36,)),
+    product_cases._convolution("divided", (2, 16, 6, 6), (12, 16, 3, 3), padding=[1, 1, 1, 1]),
+    product_cases._convolution("odd", (1, 16, 5, 5), (9, 16, 3, 3), padding=[1, 0, 1, 1]),
+    product_cases._convolution(
+        "runs", (1, 32, 5, 6), (12, 32, 3, 2), filter_layout="hwio", padding=[1, 1, 1, 1]
+    ),
+    product_cases._convolution("groups", (2, 32, 4, 6), (16, 16, 3, 3), groups=2),
+    product_cases._convolution("nhwc", (1, 16, 6, 6), (12, 16, 3, 3), input_layout="nhwc"),
+    product_cases._convolution("of halves", (1, 16, 6, 6), (12, 16, 3, 3), data_type="float16"),
+]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}")
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_results(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int, tile: SharedTile
+) -> None:
+    monkeypatch.setattr(matmul, "split_of", lambda *_: Split(parts, tile))
+    graph = build(context, case)
+    assert_close(awaited(graph, case.inputs)["y"], expected(case, case.inputs)["y"])
+    names = [kernel.name for kernel in executable_of(graph).compiled.kernels]
+    assert len(names) == 2
