@@ -13,6 +13,7 @@ from webnn_py.passes.average_images import average_images_by_poolings
 from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
+from webnn_py.passes.filter_layouts import put_channels_last
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
@@ -62,6 +63,9 @@ BLOCKS = (
     multiply_rows_by_convolutions,
 )
 """The same for those that lay out channels in blocks for them."""
+
+TILES: tuple[Pass, ...] = (*PIPELINE, put_channels_last)
+"""The passes for hardware that multiplies through tiles in shared memory."""
 
 SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})
 """Passes for graphs with open dimensions, too."""
@@ -128,6 +132,7 @@ __all__ = [
     "BLOCKS",
     "PIPELINE",
     "PRODUCTS",
+    "TILES",
     "Pass",
     "Target",
     "debug_level",

@@ -28,6 +28,7 @@ from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
+from webnn_py.passes import PIPELINE, TILES
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
@@ -45,6 +46,7 @@ class WebGPUEngine(DeviceEngine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
+        self.passes = TILES if gpu.hardware else PIPELINE
         self._submit_recorded: Run = lambda: None
         self._under_way = UnderWay()
         self._roof: Roof | None = None
