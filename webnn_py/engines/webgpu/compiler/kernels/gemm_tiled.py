@@ -113,7 +113,8 @@ class _TileWriter:
     def __init__(self, problem: GemmProblem, tile: SharedTile, limits: Limits) -> None:
         self.problem = problem
         self.tile = tile
-        self.exchanged = tile.exchanged(problem, limits.max_workgroup_storage)
+        most = min(limits.max_workgroup_storage, Limits().max_workgroup_storage)
+        self.exchanged = tile.exchanged(problem, most)
         a_turned, b_turned = problem.a_major == "k", problem.b_major == "k"
         n = tile.invocations
         # Transposing takes 4x4 elements an invocation. Where one part of the workgroup can load
@@ -169,14 +170,12 @@ class _TileWriter:
 
     # Loading
 
-    def _registers(self, side: _Side, turn: int) -> list[list[str]]:
+    def _registers(self, side: _Side) -> list[list[str]]:
         """Names of the vec4s an invocation loads, a list for each of its tasks.
 
         A task is a block of 4x4 elements that is transposed, or one vec4 where none need be.
-        Tiles take turns with the registers.
         """
         prefix = "load" if self.split else f"load_{side.name}"
-        prefix += f"{turn}_" if self.tile.ahead > 1 else ""
         each = 4 if side.turned else 1
         tasks = -(-self._tasks(side) // side.loaders)
         return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
@@ -211,18 +210,18 @@ class _TileWriter:
             "}",
         ]
 
-    def load(self, k: Index, turn: int) -> list[str]:
+    def load(self, k: Index) -> list[str]:
         """Statements that load this invocation's share of the tiles at `k` into registers."""
         phases = []
         advance = []
-        if self.run > 1 and (k.terms or k.offset):
+        if self.run > 1 and k.terms:
             advance = [
                 f"within += {self.tile.depth}u;",
                 f"if (within == {self.run}u) {{ within = 0u; run++; }}",
             ]
         for side in self.sides:
             lines: list[str] = []
-            for task, names in enumerate(self._registers(side, turn)):
+            for task, names in enumerate(self._registers(side)):
                 free, depth, guard = self._task(side, task)
                 block = []
                 for i, name in enumerate(names):
@@ -239,12 +238,12 @@ class _TileWriter:
             phases.append(lines)
         return [*advance, *self._divide(phases)]
 
-    def share(self, turn: int) -> list[str]:
+    def share(self) -> list[str]:
         """Statements that write the loaded registers into shared memory."""
         phases = []
         for side in self.sides:
             lines: list[str] = []
-            for task, names in enumerate(self._registers(side, turn)):
+            for task, names in enumerate(self._registers(side)):
                 free, depth, guard = self._task(side, task)
                 block = [f"let to = {free};", f"let to_k = {depth};"]
                 for i in range(len(names)):
@@ -283,13 +282,7 @@ class _TileWriter:
     def accumulators(self) -> list[str]:
         """The block of C, that of a run if there are any, and the registers for loading."""
         vec4 = self.problem.vec4
-        names = {
-            name: None
-            for turn in range(self.tile.ahead)
-            for side in self.sides
-            for task in self._registers(side, turn)
-            for name in task
-        }
+        names = {n: None for side in self.sides for task in self._registers(side) for n in task}
         runs = self._block("run") if self.steps_of_run else []
         return [
             *(f"var {name} = {self.problem.total4}();" for name in self._block()),
@@ -348,42 +341,27 @@ class _TileWriter:
 
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
-        k, depth, ahead = self.problem.k, self.tile.depth, self.tile.ahead
-        lines = []
-        for turn in range(ahead):
-            if turn * depth < k:
-                lines += self.load(constant(turn * depth), turn)
-        lines.append(f"for (var k0 = 0u; k0 < {k}u; k0 += {ahead * depth}u) {{")
-        for turn in range(ahead):
-            if turn * depth < k:
-                lines += self._step(turn)
-        lines.append("}")
-        every = self.steps_of_run * depth
-        if every and -(-k // depth) * depth % every:
-            lines += self._add_run()
-        return lines
-
-    def _step(self, turn: int) -> list[str]:
-        """Multiplies the tiles at k0 or, of those that travelled together with these, others."""
-        k, depth, ahead = self.problem.k, self.tile.depth, self.tile.ahead
-        here = symbol("k0") + turn * depth
-        following = here + ahead * depth
-        lines = [*self.share(turn), "workgroupBarrier();"]
-        if k > ahead * depth:
-            lines += [f"if ({following} < {k}u) {{", *self.load(following, turn), "}"]
+        k, depth = self.problem.k, self.tile.depth
+        following = symbol("k0") + depth
+        lines = [*self.load(constant(0)), f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{"]
+        lines += [*self.share(), "workgroupBarrier();"]
+        if k > depth:
+            lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
         lines += self.multiply()
         every = self.steps_of_run * depth
         if every == depth:
             lines += [*self._add_run(), *self._begin_run()]
         elif every and k > every - depth:
             lines += [
-                f"if ({here.enclosed} % {every}u == {every - depth}u) {{",
+                f"if (k0 % {every}u == {every - depth}u) {{",
                 *self._add_run(),
                 *self._begin_run(),
                 "}",
             ]
-        lines.append("workgroupBarrier();")
-        return [f"if ({here} < {k}u) {{", *lines, "}"] if turn else lines
+        lines += ["workgroupBarrier();", "}"]
+        if every and -(-k // depth) * depth % every:
+            lines += self._add_run()
+        return lines
 
     # Finishing
 

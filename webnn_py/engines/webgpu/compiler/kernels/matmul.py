@@ -5,6 +5,7 @@ The choices were measured; `docs/benchmarks/gemm.md` has the figures.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
@@ -61,6 +62,7 @@ class Split:
 _TILES = (
     _Choice(SharedTile(128, 128, 16, 8, 8), 43, 250),
     _Choice(SharedTile(64, 64, 16, 8, 8), 33, 190),
+    _Choice(SharedTile(64, 32, 32, 8, 4, slices=4), 27, 98),
     _Choice(SharedTile(32, 32, 32, 4, 4, slices=4), 23, 96),
     _Choice(SharedTile(16, 32, 64, 4, 4, slices=8), 19, 90),
     _Choice(SharedTile(16, 16, 64, 4, 4, slices=16), 15, 128),
@@ -72,6 +74,35 @@ _HALF_TILES = (
     *_TILES[2:],
 )
 _SHALLOW_TILES = (*_TILES[:2], _Choice(SharedTile(32, 32, 32, 4, 4), 23, 96))
+
+
+_DIVIDED = (
+    _Choice(SharedTile(128, 128, 16, 8, 8), 38, 250),
+    _Choice(SharedTile(64, 32, 16, 8, 4), 26, 600),
+    _Choice(SharedTile(32, 32, 16, 4, 4), 20, 700),
+    _Choice(SharedTile(32, 32, 32, 4, 4, slices=4), 13, 400),
+)
+"""Tiles of parts of k; what is gathered for them arrives late, so that more must be under way."""
+
+LONG = 1024
+"""From so large a k on, workgroups may divide it."""
+
+MOST_PARTS = 36
+MOST_SUMS = 32 << 20
+"""Bytes of the sums of all parts."""
+
+ADDING = 3.0
+"""Microseconds of the kernel that adds up the sums, at least."""
+
+SUMS_RATE = 4e6
+"""Bytes of sums a microsecond, written and read."""
+
+LATE, HARDLY_LATE = 1.8, 1.3
+"""How much longer than promised tiles take whose elements are late; the latter where there are twice
+as many workgroups as need be, of which others work meanwhile."""
+
+GAIN = 0.9
+"""How much of the time a divided product may take at most to be worth a second kernel."""
 
 
 def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str = "") -> TileKernel:
@@ -107,27 +138,22 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
 
 def _tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     """The tile that promises the shortest time, or None where no tile fits the limits."""
-    choices: tuple[_Choice, ...] = _HALF_TILES if problem.compute == "f16" else _TILES
-    if problem.k <= SHALLOW:
-        choices = _SHALLOW_TILES
-
-    def fits(tile: SharedTile) -> bool:
-        small = tile.storage(problem) <= limits.max_workgroup_storage
-        return small and tile.invocations <= limits.max_invocations
 
     def seconds(choice: _Choice) -> float:
-        tile = choice.tile
-        count = _workgroups(problem, tile)
-        busy = min(1.0, count / choice.workgroups)
-        return count * tile.rows * tile.cols / (choice.rate * busy)
+        return _promised(problem, choice, _workgroups(problem, choice.tile))
 
-    fitting = [choice for choice in choices if fits(choice.tile)]
+    fitting = [choice for choice in _choices(problem) if _fits(choice.tile, problem, limits)]
     if not fitting:
         return None
     best = min(fitting, key=seconds).tile
     deeper = replace(best, depth=2 * best.depth)
     alone = _workgroups(problem, best) <= PROCESSORS
-    if best == _TILES[-1].tile and alone and problem.k >= 8 * deeper.depth and fits(deeper):
+    if (
+        best == _TILES[-1].tile
+        and alone
+        and problem.k >= 8 * deeper.depth
+        and _fits(deeper, problem, limits)
+    ):
         # With one workgroup to a processor, fewer and longer steps are faster.
         return deeper
     return best
@@ -135,7 +161,64 @@ def _tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
 
 def split_of(problem: GemmProblem, limits: Limits, device: str = "") -> Split | None:
     """How to divide a product along k between workgroups, where that pays."""
-    return None
+    few = min(problem.m, problem.n) <= FEW_ROWS
+    if device == "cpu" or few or problem.k < LONG or not problem.is_float:
+        return None
+    tile = _tile(problem, limits)
+    if tile is None:
+        return None
+    splits = [
+        Split(parts, choice.tile)
+        for choice in _DIVIDED
+        for parts in range(2, MOST_PARTS + 1)
+        if problem.k % (parts * choice.tile.depth) == 0
+        and parts * _elements(problem) * 4 <= MOST_SUMS
+        and _fits(choice.tile, problem, limits)
+    ]
+    times = [_divided_time(problem, split) for split in splits]
+    best = min(times, default=math.inf)
+    return splits[times.index(best)] if best < GAIN * _time(problem, tile) else None
+
+
+def _divided_time(problem: GemmProblem, split: Split) -> float:
+    """Microseconds that both kernels are estimated to take."""
+    choice = next(choice for choice in _DIVIDED if choice.tile == split.tile)
+    count = _workgroups(problem, split.tile)
+    sums = 8 * split.parts * _elements(problem) / SUMS_RATE
+    return ADDING + sums + _promised(problem, choice, count, split.parts)
+
+
+def _time(problem: GemmProblem, tile: SharedTile) -> float:
+    """Microseconds that one kernel is estimated to take."""
+    choices = (*_choices(problem), _Choice(tile, _TILES[-1].rate, _TILES[-1].workgroups))
+    choice = next(choice for choice in choices if choice.tile == tile)
+    count = _workgroups(problem, tile)
+    late = problem.b4 is None or tile.slices > 1
+    factor = 1.0 if not late else LATE if count < 2 * choice.workgroups else HARDLY_LATE
+    return factor * _promised(problem, choice, count)
+
+
+def _promised(problem: GemmProblem, choice: _Choice, count: int, parts: int = 1) -> float:
+    """Microseconds at a tile's rate, which it reaches with enough workgroups."""
+    operations = 2 * count * choice.tile.rows * choice.tile.cols * problem.k
+    busy = min(1.0, count * parts / choice.workgroups)
+    return operations / (choice.rate * 1e6 * busy)
+
+
+def _elements(problem: GemmProblem) -> int:
+    return problem.batch * problem.m * problem.n
+
+
+def _choices(problem: GemmProblem) -> tuple[_Choice, ...]:
+    """The tiles for a product."""
+    if problem.k <= SHALLOW:
+        return _SHALLOW_TILES
+    return _HALF_TILES if problem.compute == "f16" else _TILES
+
+
+def _fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
+    small = tile.storage(problem) <= limits.max_workgroup_storage
+    return small and tile.invocations <= limits.max_invocations
 
 
 def _workgroups(problem: GemmProblem, tile: SharedTile) -> int:

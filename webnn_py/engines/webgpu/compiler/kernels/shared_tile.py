@@ -18,7 +18,6 @@ class SharedTile:
         block_rows: Rows of C an invocation computes, a multiple of 4.
         block_cols: Columns of C an invocation computes, a multiple of 4.
         slices: Groups of invocations that share the tile and split its depth between them.
-        ahead: Tiles that travel at once, each through registers of its own.
     """
 
     rows: int
@@ -27,7 +26,6 @@ class SharedTile:
     block_rows: int = 8
     block_cols: int = 8
     slices: int = 1
-    ahead: int = 1
 
     @property
     def across(self) -> int:
@@ -67,7 +65,7 @@ class SharedTile:
     def exchanged(self, problem: GemmProblem, most: int) -> int:
         """How many vec4s of C the slices exchange at once, within so many bytes."""
         fitting = (most - self._tiles(problem)) // self._exchange(problem)
-        return min(fitting // self.share * self.share, self.block)
+        return min(max(fitting // self.share, 1) * self.share, self.block)
 
     def _tiles(self, problem: GemmProblem) -> int:
         copies = copies_of(problem)
