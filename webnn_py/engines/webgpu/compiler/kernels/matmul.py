@@ -98,8 +98,10 @@ SUMS_RATE = 4e6
 """Bytes of sums a microsecond, written and read."""
 
 LATE, HARDLY_LATE = 1.8, 1.3
-"""How much longer than promised tiles take whose elements are late; the latter where there are twice
-as many workgroups as need be, of which others work meanwhile."""
+"""How much longer than promised tiles take whose elements are late.
+
+The latter where there are twice as many workgroups as need be, of which others work meanwhile.
+"""
 
 GAIN = 0.9
 """How much of the time a divided product may take at most to be worth a second kernel."""
