@@ -29,7 +29,7 @@ def emit(make: Make, node: Node) -> list[Kernel] | None:
         return None
     builder = make()
     product = _PRODUCTS[node.op](builder, node)
-    if product is None or not builder.is_whole(builder.root):
+    if product is None or builder.tile or not builder.is_whole(builder.root):
         return None
     split = matmul.split_of(product.problem, gemm_limits(builder), builder.features.kind)
     if split is None:
