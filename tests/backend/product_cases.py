@@ -218,6 +218,22 @@ def convolutions() -> Iterator[Case]:
     yield _convolution("far apart", (1, 4, 3, 3), (4, 4, 1, 1), ("cpu",), strides=[1, 2**30])
     yield _convolution("a row of taps", (1, 1, 1, 20), (4, 1, 1, 17), BOTH)
     yield _convolution("a long row of taps", (1, 1, 1, 70_004), (4, 1, 1, 70_001), ("cpu",))
+    for layout, width, data_type in (("nchw", 4, "float32"), ("nchw", 5, "float16")):
+        sizes = (1, 128, 3, width), (12, 128, 3, 3)
+        how = {"input_layout": layout, "data_type": data_type, "padding": [1, 1, 1, 1]}
+        yield _convolution(f"divided {layout} {width}", *sizes, ("gpu", "gpu, small"), **how)
+    yield _convolution(
+        "divided nhwc", (1, 128, 3, 4), (12, 128, 3, 3), ("gpu", "gpu, folded"), input_layout="nhwc"
+    )
+    yield _convolution(
+        "divided in parts", (1, 128, 5, 6), (9, 128, 3, 3), ("gpu, in parts",), bias=False
+    )
+    yield Case(
+        "conv2d of halves of views",
+        lambda g, x, w: g.conv2d(g.reverse(x), g.reverse(w)),
+        {"x": numbers("x", (1, 4, 8, 8), "float16"), "w": numbers("w", (8, 4, 1, 1), "float16")},
+        ("gpu",),
+    )
     yield Case(
         "conv2d of views",
         lambda g, x, w: g.conv2d(g.reverse(x), g.reverse(w)),
