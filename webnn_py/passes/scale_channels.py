@@ -1,10 +1,10 @@
 """Batch normalizations before convolutions and poolings, as one scale and shift of each channel.
 
-Behind a concat or a pooling, they have no weights to be folded into. They become a product and a sum
-where the engine has no kernel for them, or a convolution of each channel by itself: an engine that lays out
-channels in blocks for convolutions has to lay them out as before for any arithmetic; a convolution
-stays in the blocks and takes an activation along, one walk through memory for six. As by
-`fuse_batch_norm`, what was rounded at each step is rounded once.
+Behind a concat or a pooling, they have no weights to be folded into. They become a product and a
+sum where the engine has no kernel for them, or a convolution of each channel by itself: an engine
+that lays out channels in blocks for convolutions has to lay them out as before for any arithmetic;
+a convolution stays in the blocks and takes an activation along, one walk through memory for six. As
+by `fuse_batch_norm`, what was rounded at each step is rounded once.
 """
 
 from __future__ import annotations
