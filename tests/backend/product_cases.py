@@ -222,9 +222,8 @@ def convolutions() -> Iterator[Case]:
         sizes = (1, 128, 3, width), (12, 128, 3, 3)
         how = {"input_layout": layout, "data_type": data_type, "padding": [1, 1, 1, 1]}
         yield _convolution(f"divided {layout} {width}", *sizes, ("gpu", "gpu, small"), **how)
-    yield _convolution(
-        "divided nhwc", (1, 128, 3, 4), (12, 128, 3, 3), ("gpu", "gpu, folded"), input_layout="nhwc"
-    )
+    how = {"input_layout": "nhwc", "padding": [1, 1, 1, 1]}
+    yield _convolution("divided nhwc", (1, 128, 3, 4), (12, 128, 3, 3), GPU, **how)
     yield _convolution(
         "divided in parts", (1, 128, 5, 6), (9, 128, 3, 3), ("gpu, in parts",), bias=False
     )
