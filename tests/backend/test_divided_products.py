@@ -68,6 +68,10 @@ CASES = [
 def test_results(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int, tile: SharedTile
 ) -> None:
+    if case.name.startswith("conv2d") and "SwiftShader" in context.device.adapter.summary:
+        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    if "halves" in case.name and "shader-f16" not in context.device.features:
+        pytest.skip("the adapter has no shader-f16")
     monkeypatch.setattr(matmul, "split_of", lambda *_: Split(parts, tile))
     graph = build(context, case)
     assert_close(awaited(graph, case.inputs)["y"], expected(case, case.inputs)["y"])
