@@ -39,7 +39,7 @@ class Told:
     def check(self) -> None:
         """From nothing to everything, each once."""
         _, total = self.steps[0]
-        assert total > 1
+        assert total >= 1  # kernels that other tests have built are not made again
         assert self.steps == [(done, total) for done in range(total + 1)]
 
 
