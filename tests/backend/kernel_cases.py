@@ -13,10 +13,30 @@ import numpy as np
 
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.core.dtypes import DTYPES, from_numpy
+from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.lower.scan import BETTER
 from webnn_py.ops.declare import REGISTRY
 
 Array = np.ndarray[Any, Any]
+
+
+class AnyTiles(Mapping[str, str]):
+    """For each product a tile of those that could be the quickest, and for some one unknown."""
+
+    def __init__(self, kind: str) -> None:
+        self._names = [*named_tiles(kind), "of another release"]
+
+    def __getitem__(self, key: str) -> str:
+        return self._names[zlib.crc32(key.encode()) % len(self._names)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "gpu": {"kind": "gpu"},
@@ -31,11 +51,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "cpu": {"kind": "cpu"},
     "cpu, folded": {"kind": "cpu", "grid": 13},
+    "gpu, tuned": {"kind": "gpu", "tiles": AnyTiles("gpu")},
+    "cpu, tuned": {"kind": "cpu", "tiles": AnyTiles("cpu")},
 }
 """What a device is taken for, beyond what it is."""
 
 GPU = ("gpu", "gpu, folded")
 ALL = (*GPU, "cpu", "cpu, folded")
+TUNED = ("gpu, tuned", "cpu, tuned")
 
 
 @dataclass(frozen=True, eq=False)

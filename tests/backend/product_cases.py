@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.backend.kernel_cases import ALL, GPU, Case, numbers
+from tests.backend.kernel_cases import ALL, GPU, TUNED, Case, numbers
 from webnn_py import MLGraphBuilder, MLOperand
 
 BOTH = ("gpu", "cpu")
@@ -36,7 +36,7 @@ def products() -> Iterator[Case]:
                     "a": np.ascontiguousarray(a.T) if turns[0] else a,
                     "b": np.ascontiguousarray(b.T) if turns[1] else b,
                 },
-                ALL if turns == (False, False) else BOTH,
+                (*TUNED, *(ALL if turns == (False, False) else BOTH)),
             )
     for data_type in ("float16", "float32"):
         operands = {
@@ -188,7 +188,7 @@ def convolutions() -> Iterator[Case]:
     for filter_layout, channels in (("hwio", 128), ("ohwi", 64), ("hwio", 32)):
         how = {"filter_layout": filter_layout, "padding": [1, 0, 2, 1]}
         sizes = (1, channels, 6, 7), (12, channels, 3, 2)
-        yield _convolution(f"runs of {channels} {filter_layout}", *sizes, ALL, **how)
+        yield _convolution(f"runs of {channels} {filter_layout}", *sizes, (*TUNED, *ALL), **how)
     for layout in ("nchw", "nhwc"):
         how = {"input_layout": layout}
         yield _convolution(f"groups {layout}", (3, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)

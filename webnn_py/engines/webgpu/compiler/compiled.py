@@ -77,13 +77,13 @@ class Compiled:
         for number, kernel in enumerate(self.kernels):
             reads = ", ".join(dict.fromkeys(name(part.value) for part in kernel.reads))
             x, y, z = kernel.workgroups
-            times = f", {kernel.times} times" if kernel.times > 1 else ""
-            times += f", tuned: {kernel.tile}" if kernel.tile else ""
+            notes = f", {kernel.times} times" if kernel.times > 1 else ""
+            notes += f", tuned: {kernel.tile}" if kernel.tile else ""
             written, root = kernel.writes.value, kernel.root
             target = name(written)
             if written in known and root is not None and root is not written:
                 target = f"{name(root)} in {target}"
-            lines.append(f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {target}{times}")
+            lines.append(f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {target}{notes}")
         sizes = ", ".join(map(str, self.plan.sizes))
         total, bound = self.plan.total, self.plan.bound
         text = f"intermediate buffers: {total} bytes ({sizes}), up to {bound} in use at once"

@@ -9,7 +9,7 @@ from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
-from webnn_py.engines.webgpu.compiler.kernels.tiles import tile_names
+from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
@@ -62,7 +62,7 @@ def candidates(graph: Graph, features: Features) -> Iterator[Candidates]:
     for key, found in alike.items():
         kernels = {"": made(*found[0], "")}
         codes = {_code(kernels[""])}
-        for tile in tile_names(features.kind):
+        for tile in named_tiles(features.kind):
             try:
                 others = made(*found[0], tile)
             except (NotSupportedError, ValueError):  # its loops or its grid would be too long

@@ -13,9 +13,12 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emi
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
-from webnn_py.engines.webgpu.compiler.kernels.tiles import emit_named
+from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 
 __all__ = ["GemmProblem", "Limits", "TileKernel", "emit_gemm"]
+
+MOST_ROWS = 16
+"""Rows of a product whose invocations share k: each keeps all of them in registers."""
 
 FEW_ROWS = 8
 """Up to so many rows a product is bound by reading B, and the invocations share k."""
@@ -119,7 +122,7 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
     Returns:
         The kernel and its grid.
     """
-    named = emit_named(problem, tile, device, limits) if tile else None
+    named = _named(problem, tile, device, limits) if tile else None
     if named is not None:
         return named
     if device == "cpu":
@@ -260,3 +263,22 @@ def _even(extent: int, most: int) -> int:
     """The block that divides an extent into as few blocks as `most` does, but evenly."""
     blocks = -(-extent // most)
     return -(-extent // blocks)
+
+
+def _named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKernel | None:
+    """The kernel of a product with a tile; None where the product or the limits do not allow it."""
+    named = named_tiles(kind).get(name)
+    if named is None:
+        return None
+    if named.turned:
+        problem = problem.transposed()
+    match named.tile:
+        case SharedTile() as tile:
+            fits = tile.invocations <= limits.max_invocations
+            fits = fits and tile.storage(problem) <= limits.max_workgroup_storage
+            return emit_tiled(problem, tile, limits) if fits else None
+        case DirectTile() as tile:
+            return emit_direct(problem, tile, limits)
+        case ReduceTile() as tile:
+            fits = tile.columns * tile.slices <= limits.max_invocations and problem.m <= MOST_ROWS
+            return emit_reduce(problem, tile, limits) if fits else None

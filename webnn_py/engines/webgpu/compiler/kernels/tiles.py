@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
-from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
-from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile
+from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
-
-MOST_ROWS = 16
-"""Rows of a product whose invocations share k: each keeps all of them in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,39 +59,14 @@ _SOFTWARE: Sequence[DirectTile] = (  # few, since their drivers compile for long
     DirectTile(4, 4, 16, "blocks"),
 )
 
-_TILES: Mapping[str, Mapping[str, NamedTile]] = {
-    kind: {
-        named.name: named
-        for turned in (False, True)
-        for named in (NamedTile(tile, turned) for tile in tiles)
-    }
-    for kind, tiles in (("gpu", _HARDWARE), ("cpu", _SOFTWARE))
-}
 
-
-def tile_names(kind: str) -> Sequence[str]:
-    """The tiles that suit a kind of adapter.
+@functools.cache
+def named_tiles(kind: str) -> Mapping[str, NamedTile]:
+    """The tiles that suit a kind of adapter, by their names.
 
     Args:
         kind: "cpu" for a software adapter, which is slow at barriers, else "gpu".
     """
-    return list(_TILES[kind])
-
-
-def emit_named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKernel | None:
-    """The kernel of a product with a tile; None where the product or the limits do not allow it."""
-    named = _TILES[kind].get(name)
-    if named is None:
-        return None
-    if named.turned:
-        problem = problem.transposed()
-    match named.tile:
-        case SharedTile() as tile:
-            fits = tile.invocations <= limits.max_invocations
-            fits = fits and tile.storage(problem) <= limits.max_workgroup_storage
-            return emit_tiled(problem, tile, limits) if fits else None
-        case DirectTile() as tile:
-            return emit_direct(problem, tile, limits)
-        case ReduceTile() as tile:
-            fits = tile.columns * tile.slices <= limits.max_invocations and problem.m <= MOST_ROWS
-            return emit_reduce(problem, tile, limits) if fits else None
+    tiles = _SOFTWARE if kind == "cpu" else _HARDWARE
+    turned = (NamedTile(tile, turned) for turned in (False, True) for tile in tiles)
+    return {named.name: named for named in turned}
