@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import statistics
 import time
 from pathlib import Path
@@ -128,6 +129,7 @@ def main(arguments: list[str] | None = None) -> Figures:
     options = parser.parse_args(arguments)
 
     def measured() -> Figures:
+        os.environ["WEBNN_CACHE"] = "0"  # what `fastest` found before, it found of other code
         notes = peers(options.reference)[1]
         rows = []
         for name in options.cases:
