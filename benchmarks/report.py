@@ -161,7 +161,8 @@ def draw_bars(
     axes.set_yticks(range(len(cases)), cases)
     axes.invert_yaxis()
     if drawn:
-        axes.legend()
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.08), "frameon": False}
+        axes.legend(ncols=min(len(drawn), 5), **below)
 
 
 def save_drawing(drawing: Any, path: Path, **options: Any) -> None:
