@@ -148,6 +148,14 @@ def test_it_measures(own: MLContext) -> None:
     assert 0 < found.after < 1
 
 
+def test_what_is_much_slower_is_told_too(own: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a graph that has become so, by chance or not, the time is wanted all the same."""
+    runs: dict[str, Any] = {"as it is": [], "tuned": []}
+    monkeypatch.setattr(tuning, "_clock", lambda gpu: lambda commands: [1.0, 9.0][: len(commands)])
+    found = tuning._medians(engine_of(own).gpu, runs)
+    assert found == {"as it is": 1.0, "tuned": 9.0}
+
+
 @pytest.mark.parametrize("text", ["[1]", "{", '{"a": {"b": 1}, "c": "shared 1x1"}', "null"])
 def test_damage_to_what_is_remembered_is_harmless(
     own: MLContext, remembering: Path, text: str

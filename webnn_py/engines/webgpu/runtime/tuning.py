@@ -169,7 +169,7 @@ def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, f
     names = [name for name in runs if once[name] <= SLOW * best or name == first]
     times = times_in(SECONDS, best)
     rounds = [timed(names[:: -1 if n % 2 else 1], times) for n in range(ROUNDS)]
-    return {name: statistics.median(each[name] for each in rounds) for name in names}
+    return once | {name: statistics.median(each[name] for each in rounds) for name in names}
 
 
 def _clock(gpu: Device) -> Callable[[Sequence[DispatchCommands]], list[float]]:
