@@ -242,8 +242,9 @@ def _gemm(g: Grower) -> MLOperand:
     return g.gemm(a, b, c=c, alpha=g.choice([1.0, 0.5]), beta=g.choice([1.0, 2.0]), **flips)
 
 
-def _conv2d(g: Grower) -> MLOperand:
-    x = g.pick(FLOAT, where=_has_rank(4))
+def _conv2d(g: Grower, x: MLOperand | None = None) -> MLOperand:
+    if x is None:
+        x = g.pick(FLOAT, where=_has_rank(4))
     layout = g.choice(["nchw", "nchw", "nhwc"])
     sizes = dict(zip(layout, x.shape, strict=True))
     groups = g.choice([d for d in (1, 1, 2, 3, 4) if sizes["c"] % d == 0])
@@ -392,9 +393,15 @@ def _repeat(g: Grower) -> list[MLOperand]:
     return made if isinstance(made, list) else [made]
 
 
+def _normalized_images(g: Grower) -> MLOperand:
+    """What passes scale by channels: a normalization that a convolution reads."""
+    y = _normalized(g, g.pick(FLOAT, where=_has_rank(4)), axis=1)
+    return _conv2d(g, g.relu(y) if g.chance(50) else y)
+
+
 MAKERS: list[Maker] = [
     *[_unary, _binary] * 5,
-    *[_reduce, _transpose, _sandwich, _normalized_product] * 2,
+    *[_reduce, _transpose, _sandwich, _normalized_product, _normalized_images] * 2,
     _new_input,
     _new_constant,
     *[_cast] * 2,
