@@ -243,8 +243,7 @@ def _gemm(g: Grower) -> MLOperand:
 
 
 def _conv2d(g: Grower, x: MLOperand | None = None) -> MLOperand:
-    if x is None:
-        x = g.pick(FLOAT, where=_has_rank(4))
+    x = g.pick(FLOAT, where=_has_rank(4)) if x is None else x
     layout = g.choice(["nchw", "nchw", "nhwc"])
     sizes = dict(zip(layout, x.shape, strict=True))
     groups = g.choice([d for d in (1, 1, 2, 3, 4) if sizes["c"] % d == 0])

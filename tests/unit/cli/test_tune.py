@@ -16,14 +16,17 @@ from webnn_py.engines import fastest, registry
 from webnn_py.engines.webgpu.runtime import tuning
 
 
-def test_tune_measures_and_remembers(
-    network: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is remembered, and little time to measure."""
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(fastest, "SECONDS", 0.03)
+    return tmp_path / "cache"
+
+
+def test_tune_measures_and_remembers(
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = told(capsys, "tune", network)
     installed = {name for name in registry.FAST if registry._OWN[name].installed}
     assert installed <= set(found["seconds"]) <= {*installed, registry.FALLBACK}
@@ -34,28 +37,14 @@ def test_tune_measures_and_remembers(
         assert context.engine == found["engine"]
 
 
-def test_tune_prints_a_table(
-    network: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fastest, "SECONDS", 0.03)
+def test_tune_prints_a_table(network: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tune", network]) == 0
     out = capsys.readouterr().out
     assert "milliseconds" in out
     assert registry.default_engine() in out
 
 
-def test_open_dimensions_are_to_be_given(
-    doubling: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(fastest, "SECONDS", 0.03)
+def test_open_dimensions_are_to_be_given(doubling: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--shape batch=SIZE" in refused(capsys, "tune", doubling)
     assert told(capsys, "tune", doubling, "--shape", "batch=3")["seconds"]
 
@@ -63,13 +52,11 @@ def test_open_dimensions_are_to_be_given(
 def test_tiles_are_tuned_on_gpus(
     network: str,
     gpu: MLContext,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if "SwiftShader" in gpu.device.adapter.info["device"]:
         pytest.skip("SwiftShader compiles every tile of a convolution for minutes")
-    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
 
     def medians(device: Any, runs: dict[str, Any]) -> dict[str, float]:
         return {name: 3.0 - number % 2 for number, name in enumerate(runs)}
@@ -92,7 +79,7 @@ def test_tiles_are_tuned_on_gpus(
 def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
     network: str,
     gpu: MLContext,
-    tmp_path: Path,
+    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -101,7 +88,6 @@ def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
         pytest.skip("SwiftShader compiles every tile of a convolution for minutes")
     caplog.set_level(logging.CRITICAL, logger="wgpu")
     monkeypatch.setattr(progress, "PATIENCE", 60)
-    monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
 
     def lost(device: Any, runs: dict[str, Any]) -> dict[str, float]:
         device.handle.destroy()
@@ -110,4 +96,4 @@ def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
     measured = tuning._medians
     monkeypatch.setattr(tuning, "_medians", lost)
     assert "lost" in refused(capsys, "tune", network, "--device", "gpu")
-    assert not (tmp_path / "cache" / "tiles").exists()
+    assert not (cache / "tiles").exists()
