@@ -7,16 +7,9 @@ from collections.abc import Sequence
 
 from webnn_py.engines.webgpu.compiler.affine import slice_map
 from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import (
-    Body,
-    Kernel,
-    KernelBuilder,
-    grid,
-    place_in,
-)
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.scatter_kernel import for_each
 from webnn_py.ir import Node
-
-WORKGROUP = 64
 
 
 def emit(builder: KernelBuilder, node: Node, left: Sequence[int]) -> Kernel:
@@ -42,11 +35,4 @@ def emit(builder: KernelBuilder, node: Node, left: Sequence[int]) -> Kernel:
             view = slice_map(shape, start, value.shape, [1] * value.rank)
             body.store(view.at(own), body.load(value, own))
             body.line("return;")
-    builder.function("write", "i: u32", "", body)
-    groups = grid(-(-count // WORKGROUP), builder.features.grid)
-    main = f"""@compute @workgroup_size({WORKGROUP})
-fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
-  let i = {place_in(groups, WORKGROUP)};
-  if (i < {count}u) {{ write(i); }}
-}}"""
-    return builder.finish(node.op, main, groups)
+    return for_each(builder, body, node.op, count)

@@ -274,9 +274,7 @@ def _named(problem: GemmProblem, name: str, kind: str, limits: Limits) -> TileKe
         problem = problem.transposed()
     match named.tile:
         case SharedTile() as tile:
-            fits = tile.invocations <= limits.max_invocations
-            fits = fits and tile.storage(problem) <= limits.max_workgroup_storage
-            return emit_tiled(problem, tile, limits) if fits else None
+            return emit_tiled(problem, tile, limits) if _fits(tile, problem, limits) else None
         case DirectTile() as tile:
             return emit_direct(problem, tile, limits)
         case ReduceTile() as tile:

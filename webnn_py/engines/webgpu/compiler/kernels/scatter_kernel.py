@@ -53,7 +53,7 @@ def _clear(builder: KernelBuilder, node: Node, part: Part) -> Kernel:
     """Nobody has won yet."""
     body = Body(builder)
     body.line("out0[i] = 0u;")
-    return _each(builder, body, node, part, _words(builder, part)[1])
+    return for_each(builder, body, node.op, _words(builder, part)[1], part)
 
 
 def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> Kernel:
@@ -71,11 +71,21 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     target = body.let(target - first, "target")
     with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
-    return _each(builder, body, node, part, count)
+    return for_each(builder, body, node.op, count, part)
 
 
-def _each(builder: KernelBuilder, body: Body, node: Node, part: Part, count: int) -> Kernel:
-    """A kernel that runs the body with each number `i` below the count."""
+def for_each(
+    builder: KernelBuilder, body: Body, name: str, count: int, part: Part | None = None
+) -> Kernel:
+    """A kernel that runs the body with each number `i` below the count.
+
+    Args:
+        builder: Of the kernel.
+        body: What it does, without a result.
+        name: For labels and listings.
+        count: How many numbers.
+        part: What it writes of the root; None for the whole.
+    """
     builder.function("write", "i: u32", "", body)
     groups = grid(-(-count // WORKGROUP), builder.features.grid)
     main = f"""@compute @workgroup_size({WORKGROUP})
@@ -83,4 +93,4 @@ fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
   let i = {place_in(groups, WORKGROUP)};
   if (i < {count}u) {{ write(i); }}
 }}"""
-    return builder.finish(node.op, main, groups, part)
+    return builder.finish(name, main, groups, part)
