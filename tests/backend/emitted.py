@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from webnn_py.engines.webgpu.compiler import kernels
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import TileKernel
 
 FOLDER = Path(str(kernels.__file__)).parent

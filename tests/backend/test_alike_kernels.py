@@ -15,7 +15,7 @@ from tests.compiler import compiled
 from tests.graphs import Build, build, expected, normal
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Array

@@ -11,7 +11,7 @@ from tests.backend.compared import compute
 from tests.internals import executable_of
 from tests.property.drawing import Array
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 Step = Callable[[MLGraphBuilder, MLOperand, int], MLOperand]
 

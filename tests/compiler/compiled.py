@@ -6,7 +6,7 @@ from tests.graphs import Build, build
 from tests.internals import recipe_of
 from webnn_py import ml
 from webnn_py.engines.reference import evaluate
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize import legalize
 from webnn_py.engines.webgpu.compiler.lower import has_lowering

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, overload
 
 import numpy as np
@@ -19,6 +18,7 @@ from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler import prelude
 from webnn_py.engines.webgpu.compiler.affine import Affine
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
@@ -29,48 +29,6 @@ MOST_COPIES = 16
 
 Lowering = Callable[["Body", Node, int, Index], str]
 """Writes what computes the element at a flat index of a node's n-th output; returns its text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one binding shows of a value's buffer; the whole, unless it exceeds the limit.
-
-    Attributes:
-        value: The value.
-        offset: Bytes from the tensor's beginning.
-        size: Bytes.
-    """
-
-    value: Value
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A finished kernel.
-
-    Attributes:
-        name: For labels and listings.
-        code: WGSL, with the entry point `main`.
-        reads: The parts of values bound, in the order of their bindings from 0.
-        writes: The part of the value bound after them.
-        workgroups: The dispatch.
-        times: How often it is dispatched in a row. It may count in what it writes.
-        numbers: Words of a uniform buffer bound behind the rest, if there are any.
-        root: The value of the graph that it computes, perhaps with other kernels.
-        tile: The name of its tile, where that was measured on the adapter.
-    """
-
-    name: str
-    code: str
-    reads: tuple[Part, ...]
-    writes: Part
-    workgroups: tuple[int, int, int]
-    times: int = 1
-    numbers: tuple[int, ...] = ()
-    root: Value | None = None
-    tile: str = ""
 
 
 class KernelBuilder:
@@ -134,6 +92,10 @@ class KernelBuilder:
     def is_stored(self, value: Value) -> bool:
         """Whether the value is read from a buffer."""
         return value is not self.root and self._stored(value)
+
+    def computes(self, value: Value) -> bool:
+        """Whether the kernel computes a value instead of reading it from a buffer."""
+        return value in self.producers and not self.is_stored(value)
 
     def parts(self, value: Value) -> list[Part]:
         """The bindings that a value's buffer needs."""
@@ -396,7 +358,7 @@ class Body:
         if scalar is not None:
             made = self.fresh("c")
             self.line(f"let {made} = {storage.literal(scalar)};")
-        elif value in self.builder.producers and not self.builder.is_stored(value):
+        elif self.builder.computes(value):
             checkpoint()
             node = self.builder.producers[value]
             output = node.outputs.index(value)
@@ -433,16 +395,3 @@ def extreme(storage: Storage, which: str) -> str:
         return storage.literal(-np.inf if which == "min" else np.inf)
     info = np.iinfo(storage.data_type)
     return storage.literal(int(getattr(info, which)))
-
-
-def grid(count: int, limit: int) -> tuple[int, int, int]:
-    """Workgroups of a linear dispatch, folded over y where x alone does not reach."""
-    if count <= limit:
-        return (count, 1, 1)
-    rows = -(-count // limit)
-    return (-(-count // rows), rows, 1)
-
-
-def place_in(groups: Sequence[int], each: int = 1) -> Index:
-    """The number of an invocation of a `grid` by its `g`, with `each` of them along g.x a group."""
-    return symbol("g.x") + symbol("g.y", groups[1]) * (groups[0] * each)

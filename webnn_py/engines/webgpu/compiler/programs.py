@@ -13,7 +13,7 @@ import numpy as np
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part, grid
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 from webnn_py.engines.webgpu.program.needs import Offer, Workgroup, limits_of

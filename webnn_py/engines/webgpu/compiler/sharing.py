@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Sequence
 
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 MOST_NUMBERS = 64
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of

@@ -13,7 +13,7 @@ from webnn_py.ir import Value
 from webnn_py.memory.overlap import Span
 
 if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.compiler.kernel_builder import Part
+    from webnn_py.engines.webgpu.compiler.kernel import Part
 
 T = TypeVar("T")
 PlacesKey = tuple[tuple[int, int], ...]

@@ -31,7 +31,7 @@ from webnn_py.ordering.operation import Run
 from webnn_py.passes import PIPELINE, TILES
 
 if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel
+    from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 LONG_CODE = 12_000
 """Characters of a kernel that takes drivers long, and shares its code with no other."""

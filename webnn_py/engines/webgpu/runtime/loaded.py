@@ -26,7 +26,7 @@ from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
-    from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Part
+    from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, Make
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     arg_kernel,
     conv_direct,

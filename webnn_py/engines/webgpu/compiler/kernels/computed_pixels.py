@@ -26,7 +26,7 @@ def computed_pixels(
         A call, given the flat index of the first element and its channel; None if the value is
         stored, or what it is computed from does not lie in vec4s.
     """
-    if value not in builder.producers or builder.is_stored(value):
+    if not builder.computes(value):
         return None
     leaves = elementwise_leaves(value, builder.producers, builder.is_stored) or []
     vectors = [at for leaf in leaves if (at := builder.vector(leaf)) is not None]

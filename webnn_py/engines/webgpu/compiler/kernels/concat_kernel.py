@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from webnn_py.engines.webgpu.compiler.affine import slice_map
 from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.scatter_kernel import for_each
 from webnn_py.ir import Node
 

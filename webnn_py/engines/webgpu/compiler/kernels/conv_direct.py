@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
 from webnn_py.engines.webgpu.compiler.rounds import LONG
@@ -33,7 +34,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     conv = Convolution(builder, node)
     if conv.kw > WIDEST or conv.ins * conv.kh > LONG:
         return None
-    if not (conv.is_buffer(conv.data) and conv.is_buffer(conv.filter)):
+    if builder.computes(conv.data) or builder.computes(conv.filter):
         return None
     reach = (STRIP - 1) * node.attrs["strides"][1] + (conv.kw - 1) * node.attrs["dilations"][1]
     if reach > MAX_DIMENSION:  # what lies behind the last column is numbered in 32 bits, too

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.computed_pixels import computed_pixels
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
@@ -85,14 +86,10 @@ class Convolution:
         """The end of a function: an element of an operand."""
         if self.compute == "f32":
             body.line(f"return {body.load(value, place)};")
-        elif self.is_buffer(value):
-            body.line(f"return {self.builder.element(value)(str(place))};")
-        else:
+        elif self.builder.computes(value):
             body.line(f"return {self.compute}({body.load(value, place)});")
-
-    def is_buffer(self, value: Value) -> bool:
-        """Whether an operand lies in a buffer."""
-        return value not in self.builder.producers or self.builder.is_stored(value)
+        else:
+            body.line(f"return {self.builder.element(value)(str(place))};")
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Image and group of a batch index."""
@@ -207,7 +204,7 @@ def _planar(conv: Convolution) -> GemmProblem:
 def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
     """Loads of four consecutive elements of a stored operand."""
     builder = conv.builder
-    if not conv.is_buffer(value):
+    if builder.computes(value):
         return None
     at = builder.vector(value)
     if at is None:

@@ -9,7 +9,8 @@ from typing import Literal
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.index import Index
-from webnn_py.engines.webgpu.compiler.kernel_builder import Kernel, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm

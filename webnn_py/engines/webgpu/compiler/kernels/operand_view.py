@@ -36,7 +36,7 @@ def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     """The strided memory of a value; None where it is computed or no single stride fits."""
     if builder.scalar(value) is not None:
         return None
-    if value not in builder.producers or builder.is_stored(value):
+    if not builder.computes(value):
         place = builder.places.view(value)
         return Strided(builder.places.buffer_of(value), place.strides, place.offset)
     node = builder.producers[value]

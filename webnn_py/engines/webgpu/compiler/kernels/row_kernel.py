@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.affine import subset_map
 from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import (
-    Body,
-    Kernel,
-    KernelBuilder,
-    grid,
-    place_in,
-)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import halving
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rows import is_reduction, threads_for
-from webnn_py.ir import Node, Value
+from webnn_py.ir import Node
 
 WORKGROUP = {"gpu": 64, "cpu": 16}
 """Invocations of a workgroup that compute a row each, by kind of device."""
@@ -96,7 +91,7 @@ def _computed(builder: KernelBuilder) -> list[Node]:
         node, ready = todo.pop()
         if node in follows and not ready:
             continue
-        operands = [builder.producers[v] for v in node.operands if not _is_given(builder, v)]
+        operands = [builder.producers[v] for v in node.operands if builder.computes(v)]
         if not ready:
             follows[node] = False
             todo += [(node, True), *((operand, False) for operand in operands)]
@@ -104,8 +99,3 @@ def _computed(builder: KernelBuilder) -> list[Node]:
             follows[node] = True
             order.append(node)
     return order
-
-
-def _is_given(builder: KernelBuilder, value: Value) -> bool:
-    """Whether a kernel reads a value instead of computing it."""
-    return value not in builder.producers or builder.is_stored(value)

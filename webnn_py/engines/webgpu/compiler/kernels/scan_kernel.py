@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.expressions import express
 from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import (
-    Body,
-    Kernel,
-    KernelBuilder,
-    grid,
-    place_in,
-)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
 from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.ir import Node

@@ -7,15 +7,8 @@ update wins, whatever the order in which invocations run.
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import (
-    Body,
-    Kernel,
-    KernelBuilder,
-    Make,
-    Part,
-    grid,
-    place_in,
-)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import gather
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
 from webnn_py.engines.webgpu.program.storage import storage_of

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.expressions import express
 from webnn_py.engines.webgpu.compiler.index import symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Kernel, KernelBuilder, Make, grid
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.sequences import Steps
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node

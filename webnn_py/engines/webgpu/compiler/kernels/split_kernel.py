@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernel_builder import (
-    Kernel,
-    KernelBuilder,
-    Make,
-    grid,
-    place_in,
-)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import conv_kernel, matmul, matmul_kernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split

@@ -1,0 +1,64 @@
+"""A finished kernel, what it binds, and how it is dispatched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.ir import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one binding shows of a value's buffer; the whole, unless it exceeds the limit.
+
+    Attributes:
+        value: The value.
+        offset: Bytes from the tensor's beginning.
+        size: Bytes.
+    """
+
+    value: Value
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A finished kernel.
+
+    Attributes:
+        name: For labels and listings.
+        code: WGSL, with the entry point `main`.
+        reads: The parts of values bound, in the order of their bindings from 0.
+        writes: The part of the value bound after them.
+        workgroups: The dispatch.
+        times: How often it is dispatched in a row. It may count in what it writes.
+        numbers: Words of a uniform buffer bound behind the rest, if there are any.
+        root: The value of the graph that it computes, perhaps with other kernels.
+        tile: The name of its tile, where that was measured on the adapter.
+    """
+
+    name: str
+    code: str
+    reads: tuple[Part, ...]
+    writes: Part
+    workgroups: tuple[int, int, int]
+    times: int = 1
+    numbers: tuple[int, ...] = ()
+    root: Value | None = None
+    tile: str = ""
+
+
+def grid(count: int, limit: int) -> tuple[int, int, int]:
+    """Workgroups of a linear dispatch, folded over y where x alone does not reach."""
+    if count <= limit:
+        return (count, 1, 1)
+    rows = -(-count // limit)
+    return (-(-count // rows), rows, 1)
+
+
+def place_in(groups: Sequence[int], each: int = 1) -> Index:
+    """The number of an invocation of a `grid` by its `g`, with `each` of them along g.x a group."""
+    return symbol("g.x") + symbol("g.y", groups[1]) * (groups[0] * each)
