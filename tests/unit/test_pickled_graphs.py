@@ -11,7 +11,18 @@ import pytest
 from tests.internals import recipe_of
 from tests.processes import run_alone
 from tests.saved import assert_same, built, computed
-from webnn_py import InvalidStateError, MLContext, MLGraph, ValidationError, ml
+from webnn_py import (
+    InvalidStateError,
+    MLAwaitedExecution,
+    MLContext,
+    MLExecution,
+    MLGraph,
+    MLGraphBuilder,
+    NotSupportedError,
+    Timeline,
+    ValidationError,
+    ml,
+)
 from webnn_py.ir import Array
 
 
@@ -88,3 +99,20 @@ def send_by_fork() -> None:
 
 def send_by_forkserver() -> None:
     send("forkserver")
+
+
+def test_what_belongs_to_a_process_is_neither_copied_nor_pickled(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    things = [
+        cpu,
+        builder,
+        builder.input("x", "float32", [2]),
+        cpu.create_tensor_sync("float32", [2]),
+        MLExecution(cpu),
+        MLAwaitedExecution(cpu),
+        Timeline(),
+    ]
+    for thing in things:
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(NotSupportedError, match=f"{type(thing).__name__} can be neither"):
+                make(thing)

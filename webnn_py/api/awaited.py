@@ -18,11 +18,12 @@ from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.base import AwaitedRun, Executable
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-class MLAwaitedExecution(Suggesting):
+class MLAwaitedExecution(Unpicklable, Suggesting):
     """Runs graphs without blocking the event loop, on CPU and GPU contexts.
 
     Any number of computations may be awaited at once, under asyncio or trio. With `batch`, those of

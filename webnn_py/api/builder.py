@@ -17,6 +17,7 @@ from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.sizes import OpenSizes
@@ -27,7 +28,7 @@ from webnn_py.ops.all import Operators
 from webnn_py.ops.operand import MLOperand, NodeBuilder
 
 
-class MLGraphBuilder(Suggesting, Operators):
+class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     """Records a graph of operators and builds it, once.
 
     Args:

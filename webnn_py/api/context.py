@@ -24,12 +24,13 @@ from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
 from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
-class MLContext(Slicing, Loading, Suggesting):
+class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     """Where graphs are built and run, and tensors live. `ml` makes it.
 
     All work on its tensors is ordered on the context's own timeline: it runs as if one piece after

@@ -15,11 +15,12 @@ from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting, named
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.memory import host
 
 
-class MLCommandEncoder(Suggesting):
+class MLCommandEncoder(Unpicklable, Suggesting):
     """Records graphs into the device queue's order, next to the user's own passes.
 
     Nothing runs until the command buffer is submitted; nothing is read back.

@@ -17,13 +17,14 @@ from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.base import HostExecutable
 from webnn_py.memory.host import plain_arrays
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Run
 
 
-class MLExecution(Suggesting):
+class MLExecution(Unpicklable, Suggesting):
     """Runs graphs synchronously on the calling thread, on a CPU context.
 
     It may be called from many threads at once on one graph. On a thread that is running an event

@@ -28,6 +28,7 @@ from webnn_py.core.errors import (
     telling_of_memory,
 )
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.engines.base import AwaitedRun
 from webnn_py.engines.device import Commands
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable
 
 
-class MLProgram(Suggesting):
+class MLProgram(Unpicklable, Suggesting):
     """Runs of graphs and kernels of your own, compiled as one piece of work for a GPU.
 
     It is recorded (`argument`, `buffer`, `sequence`, `append`), compiled, and then run as often as

@@ -13,6 +13,7 @@ from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown, type_name
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.webgpu.program.needs import Workgroup
 from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
 from webnn_py.engines.webgpu.program.source import GraphStep, KernelStep, Slot, Source
@@ -141,7 +142,7 @@ class Recorder:
             )
 
 
-class MLProgramBuffer(Suggesting):
+class MLProgramBuffer(Unpicklable, Suggesting):
     """An argument of a program, or a buffer of its own; `MLProgram` makes it.
 
     Source: webnn_py, spec/programs.md, "Arguments and buffers".
@@ -173,7 +174,7 @@ class MLProgramBuffer(Suggesting):
         return f"<MLProgramBuffer {what} {self._slot.descriptor}>"
 
 
-class MLProgramSequence(Suggesting):
+class MLProgramSequence(Unpicklable, Suggesting):
     """Steps of a program that run one after the other; `MLProgram.sequence` makes it.
 
     Each step sees what those before it wrote.

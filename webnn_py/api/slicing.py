@@ -13,10 +13,11 @@ from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
 from webnn_py.core.errors import DataError, InvalidStateError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 
 
-class MLSlicedDispatch(Suggesting):
+class MLSlicedDispatch(Unpicklable, Suggesting):
     """One run of a graph, recorded in slices by `MLCommandEncoder.dispatch_slice`.
 
     `MLContext.slice_dispatch` makes it. It has buffers of its own for what lies between the slices,

@@ -12,13 +12,14 @@ from webnn_py.core import convert
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import DLPackError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, said, shown, type_name
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
 
 KDL_CPU = 1
 KDL_WEBGPU = 15
 
 
-class MLTensor(Suggesting):
+class MLTensor(Unpicklable, Suggesting):
     """Memory of a context that holds one tensor. `MLContext.create_tensor_sync` makes it.
 
     Source: WebNN 2026, "MLTensor interface"; its DLPack methods: DLPack, "Python Specification for

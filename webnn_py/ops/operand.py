@@ -10,11 +10,12 @@ from typing import Any
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.ops import remedies
 
 
-class MLOperand(Suggesting):
+class MLOperand(Unpicklable, Suggesting):
     """A tensor of a graph under construction.
 
     Source: WebNN 2026, "MLOperand interface".

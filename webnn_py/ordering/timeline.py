@@ -14,6 +14,7 @@ from webnn_py.core import convert
 from webnn_py.core.completion import Completion, check_may_block
 from webnn_py.core.errors import ValidationError, WaitTimeoutError
 from webnn_py.core.messages import shown
+from webnn_py.core.pickling import Unpicklable
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
 MAX_VALUE = 2**64 - 1
@@ -38,7 +39,7 @@ class TimelinePoint:
     signal: int | None
 
 
-class Timeline:
+class Timeline(Unpicklable):
     """A value that only rises, to wait for and to signal, from anywhere.
 
     If work that was to signal `n` fails, the value does not pass `n - 1`: waits for `n` and more
