@@ -19,6 +19,8 @@ from webnn_py import MLContext, ml
 
 # Every graph is verified after every pass; read when the first graph is optimized.
 os.environ.setdefault("WEBNN_VERIFY", "1")
+# Nothing is taken from disk that an earlier run has left there.
+os.environ["WEBNN_CACHE"] = "0"
 
 # No deadlines: how long an example takes depends on the machine.
 hypothesis.settings.register_profile("webnn", deadline=None)

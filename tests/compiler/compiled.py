@@ -18,10 +18,14 @@ from webnn_py.passes import Target, optimize
 
 def legal(what: Build, features: Features) -> Graph:
     """A graph after the passes that the engine asks for, and after `legalize`."""
-
-    target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
     with ml.create_context_sync(device_type="cpu") as context:
-        return legalize(optimize(recipe_of(build(context, what)), target), features)
+        return legalized(recipe_of(build(context, what)), features)
+
+
+def legalized(recipe: Graph, features: Features) -> Graph:
+    """The same of a graph as it was recorded."""
+    target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
+    return legalize(optimize(recipe, target), features)
 
 
 def kernels(what: Build, features: Features) -> list[Kernel]:

@@ -40,18 +40,22 @@ def recall(kind: str, key: str) -> str | None:
     if path is None:
         return None
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the file was used
+    return text
 
 
-def remember(kind: str, key: str, text: str) -> None:
+def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> None:
     """Remember a text; another process finds it whole or not at all.
 
     Args:
         kind: Of what it tells; a folder of its own.
         key: A text of any length, which is not kept.
         text: What to remember.
+        most_bytes: Of all files of the kind: those that were not used for longest go.
     """
     path = _path(kind, key)
     if path is None:
@@ -66,6 +70,23 @@ def remember(kind: str, key: str, text: str) -> None:
         except BaseException:
             os.unlink(name)
             raise
+        if most_bytes is not None:
+            _forget_oldest(path.parent, most_bytes)
+
+
+def _forget_oldest(folder: Path, most_bytes: int) -> None:
+    """Remove files until those that are left take no more."""
+    found = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            status = path.stat()
+            found.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= most_bytes:
+            break
+        path.unlink(missing_ok=True)
+        total -= size
 
 
 def _path(kind: str, key: str) -> Path | None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
 from webnn_py.engines.webgpu.compiler.legalize import legalize
-from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
@@ -91,7 +90,10 @@ class Compiled:
 
 
 def compile_graph(
-    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
+    graph: Graph,
+    features: Features,
+    tell: Callable[[Kernel], None] = lambda kernel: None,
+    cached: bool = False,
 ) -> Compiled:
     """Compile a graph for devices with these features.
 
@@ -99,13 +101,18 @@ def compile_graph(
         graph: The graph.
         features: What the devices have.
         tell: Told of each kernel as it is written, most of which stay as they are.
+        cached: Take kernels from disk that were written before, and keep those that are written.
 
     Raises:
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    kernels = share(kernels_of(legal, features, tell))
-    _check_bindings(kernels, features)
+    known = KnownKernels(legal, features) if cached else None
+    kernels = known and known.recall()
+    if kernels is None:
+        kernels = _write(legal, features, tell)
+        if known is not None:
+            known.remember(kernels)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
@@ -115,6 +122,16 @@ def compile_graph(
     ]
     sizes = {value: buffer_bytes(value) for value in own}
     return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
+
+
+def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> Sequence[Kernel]:
+    """The kernels of a graph."""
+    from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+    from webnn_py.engines.webgpu.compiler.sharing import share
+
+    kernels = share(kernels_of(graph, features, tell))
+    _check_bindings(kernels, features)
+    return kernels
 
 
 def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:

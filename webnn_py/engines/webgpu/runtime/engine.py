@@ -95,7 +95,7 @@ class WebGPUEngine(DeviceEngine):
         """Generate kernels, make pipelines and buffers, upload constants."""
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
-        compiled = compile_graph(graph, self.gpu.features, self._written)
+        compiled = compile_graph(graph, self.gpu.features, self._written, cached=True)
         return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
 
     def _written(self, kernel: Kernel) -> None:

@@ -1,0 +1,70 @@
+"""The same program started again: kernels come from disk, results are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.networks import encoder
+from tests.graphs import awaited, normal
+from tests.processes import LONG, ROOT
+from webnn_py import MLGraphBuilder, ml
+
+WRITERS = "webnn_py.engines.webgpu.compiler.kernel_list"
+
+
+def start(shift: float) -> None:
+    """Build and run an encoder; print what was imported for it, and the results."""
+    with ml.create_context_sync(device_type="gpu") as context:
+        b = MLGraphBuilder(context)
+        y = b.add(encoder(b, 1, 4, 1, 8, 2), b.constant(normal(1, 4, 8) + np.float32(shift)))
+        graph = b.build_sync({"y": y})
+        inputs = {"x": normal(1, 4, 8, seed=1), "mask": np.zeros((1, 4), np.float32)}
+        result = awaited(graph, inputs)["y"]
+        print(json.dumps([WRITERS in sys.modules, result.tolist(), str(graph)]))
+
+
+def begin(folder: Path, shift: float = 0) -> subprocess.Popen[str]:
+    code = f"from {__name__} import start; start({shift})"
+    variables = os.environ | {"WEBNN_CACHE": str(folder)}
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> Any:
+    """Whether kernels were written, the results, and the listing."""
+    out, _ = process.communicate(timeout=LONG)
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_second_start_writes_no_kernels(tmp_path: Path) -> None:
+    first, *results = end(begin(tmp_path))
+    again, *same = end(begin(tmp_path))
+    assert (first, again) == (True, False)
+    assert results == same
+
+
+@pytest.mark.usefixtures("gpu")
+def test_other_weights_have_their_own_results(tmp_path: Path) -> None:
+    (_, first, _), (written, other, _) = (end(begin(tmp_path, shift)) for shift in (0, 1))
+    assert not written
+    np.testing.assert_allclose(np.subtract(other, first), 1, atol=1e-5)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_two_that_start_at_once(tmp_path: Path) -> None:
+    """Neither is in the way of the other, and the next one finds what they left."""
+    ends = [end(process) for process in [begin(tmp_path) for _ in range(2)]]
+    written, *results = end(begin(tmp_path))
+    assert not written
+    assert all(results == same for _, *same in ends)
+    assert len(list((tmp_path / "kernels").iterdir())) == 1

@@ -1,0 +1,162 @@
+"""The kernels of a graph as they were written before, by this process's forerunners.
+
+Kernels follow from a graph's structure, from constants of one element and from what the device has:
+weights may differ. A graph that is known needs neither the writing nor the modules that write.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from webnn_py._version import __version__
+from webnn_py.core import cache
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.ir import Graph, Value
+
+KIND = "kernels"
+MOST_BYTES = 64 << 20
+"""Of all graphs' files; those used last stay."""
+LEAST_NODES = 16
+"""Smaller graphs are written in the time that a look at the disk takes."""
+
+SOURCES = ("core", "ir", "memory", "ops", "engines/webgpu/compiler", "engines/webgpu/program")
+"""What kernels are written by."""
+
+
+class KnownKernels:
+    """What is remembered of a graph.
+
+    Args:
+        graph: In the operators that kernels are written for.
+        features: What the devices have.
+    """
+
+    def __init__(self, graph: Graph, features: Features) -> None:
+        self._values = list(_values(graph))
+        self._numbers = {value: number for number, value in enumerate(self._values)}
+        self._key = "\n".join(self._describe(graph, features)) if _is_large(graph) else ""
+
+    def recall(self) -> list[Kernel] | None:
+        """The kernels for the values of this graph; None if they are not known."""
+        text = cache.recall(KIND, self._key) if self._key else None
+        if text is None:
+            return None
+        try:
+            return self._read(json.loads(_checked(text)))
+        except (ValueError, TypeError, LookupError):  # damaged, or written by somebody else
+            return None
+
+    def remember(self, kernels: Sequence[Kernel]) -> None:
+        """Keep the kernels of this graph for later."""
+        if self._key:
+            text = json.dumps(self._written(kernels), separators=(",", ":"))
+            cache.remember(KIND, self._key, _with_checksum(text), MOST_BYTES)
+
+    def _describe(self, graph: Graph, features: Features) -> Iterator[str]:
+        """All that kernels depend on, but for names: listings have those of their own graph."""
+        yield f"{__version__} {_sources()} {features}"
+        for value in self._values:
+            array = graph.constants.get(value)
+            # repr tells 0 from -0 and 1 from 1.0.
+            known = "" if array is None or array.size > 1 else repr(array.item())
+            yield f"{value.data_type}{value.shape}{known}"
+        numbers: dict[Value | None, int] = {None: -1, **self._numbers}
+        for node in graph.nodes:
+            operands = [numbers[value] for value in node.inputs]
+            yield f"{node.op}{operands}{len(node.outputs)}{dict(node.attrs)}"
+        ends = [numbers[value] for value in (*graph.inputs, *(v for _, v in graph.outputs))]
+        yield f"{len(graph.inputs)} {len(graph.constants)} {ends}"
+
+    def _written(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
+        numbers, scratch = dict(self._numbers), []
+        codes = {code: n for n, code in enumerate(dict.fromkeys(k.code for k in kernels))}
+
+        def part_of(part: Part) -> tuple[int, int, int]:
+            value = part.value
+            if value not in numbers:  # which only the kernels of one root know
+                numbers[value] = len(numbers)
+                scratch.append((value.data_type, value.shape))
+            return numbers[value], part.offset, part.size
+
+        lines = [
+            {
+                "name": kernel.name,
+                "code": codes[kernel.code],
+                "reads": [part_of(part) for part in kernel.reads],
+                "writes": part_of(kernel.writes),
+                "workgroups": kernel.workgroups,
+                "times": kernel.times,
+                "numbers": kernel.numbers,
+                "root": None if kernel.root is None else numbers[kernel.root],
+                "tile": kernel.tile,
+            }
+            for kernel in kernels
+        ]
+        return {"codes": list(codes), "scratch": scratch, "kernels": lines}
+
+    def _read(self, found: Any) -> list[Kernel]:
+        codes = found["codes"]
+        scratch = [Value(data_type, tuple(shape)) for data_type, shape in found["scratch"]]
+        values = self._values + scratch
+
+        def part_of(number: int, offset: int, size: int) -> Part:
+            return Part(values[number], offset, size)
+
+        return [
+            Kernel(
+                line["name"],
+                codes[line["code"]],
+                tuple(part_of(*part) for part in line["reads"]),
+                part_of(*line["writes"]),
+                tuple(line["workgroups"]),
+                line["times"],
+                tuple(line["numbers"]),
+                None if line["root"] is None else values[line["root"]],
+                line["tile"],
+            )
+            for line in found["kernels"]
+        ]
+
+
+def _is_large(graph: Graph) -> bool:
+    return len(graph.nodes) >= LEAST_NODES
+
+
+def _values(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    yield from graph.constants
+    for node in graph.nodes:
+        yield from node.outputs
+
+
+def _with_checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}{text}"
+
+
+def _checked(text: str) -> str:
+    """The text behind its checksum; a ValueError where that is another one's."""
+    if text != _with_checksum(text[8:]):
+        raise ValueError("the checksum is wrong")
+    return text[8:]
+
+
+@functools.cache
+def _sources() -> str:
+    """What tells the package's sources from those before a change to them."""
+    root = Path(__file__).parents[3]
+    found = hashlib.sha256()
+    for name in SOURCES:
+        for folder, _, files in os.walk(root / name):
+            for file in sorted(files):
+                if file.endswith(".py"):
+                    status = os.stat(os.path.join(folder, file))
+                    found.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return found.hexdigest()
