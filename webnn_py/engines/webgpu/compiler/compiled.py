@@ -107,12 +107,7 @@ def compile_graph(
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    known = KnownKernels(legal, features) if cached else None
-    kernels = known and known.recall()
-    if kernels is None:
-        kernels = _write(legal, features, tell)
-        if known is not None:
-            known.remember(kernels)
+    kernels = _known_kernels(legal, features, tell) if cached else _write(legal, features, tell)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
@@ -122,6 +117,18 @@ def compile_graph(
     ]
     sizes = {value: buffer_bytes(value) for value in own}
     return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
+
+
+def _known_kernels(
+    graph: Graph, features: Features, tell: Callable[[Kernel], None]
+) -> Sequence[Kernel]:
+    """The kernels of a graph, from disk if they are there."""
+    known = KnownKernels(graph, features)
+    found: Sequence[Kernel] | None = known.recall()
+    if found is None:
+        found = _write(graph, features, tell)
+        known.remember(found)
+    return found
 
 
 def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> Sequence[Kernel]:
