@@ -68,9 +68,9 @@ class KnownKernels:
             # repr tells 0 from -0 and 1 from 1.0.
             known = "" if array is None or array.size > 1 else repr(array.item())
             yield f"{value.data_type}{value.shape}{known}"
-        numbers: dict[Value | None, int] = {None: -1, **self._numbers}
+        numbers = self._numbers
         for node in graph.nodes:
-            operands = [numbers[value] for value in node.inputs]
+            operands = [None if value is None else numbers[value] for value in node.inputs]
             yield f"{node.op}{operands}{len(node.outputs)}{dict(node.attrs)}"
         ends = [numbers[value] for value in (*graph.inputs, *(v for _, v in graph.outputs))]
         yield f"{len(graph.inputs)} {len(graph.constants)} {ends}"
