@@ -5,11 +5,11 @@ A workgroup computes a row together, or each of its invocations one of its own.
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.affine import subset_map
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import halving
+from webnn_py.engines.webgpu.compiler.kernels.row_walk import RowWalk
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rows import is_reduction, threads_for
 from webnn_py.ir import Node
@@ -27,15 +27,12 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     row = node.output.shape
     if sum(map(is_reduction, found)) == 1 and root.size == node.output.size:
         return None
-    operand = next(node.operands)
-    kept, reduced = reduction.axes_of(node)
     rows, count = node.output.size, reduction.count_of(node)
     threads = threads_for(count, rows, builder.features)
     shared = threads > 1
     body = Body(builder)
-    i, r = symbol("i", rows), symbol("r", count)
-    place = subset_map(operand.shape, kept).at(i) + subset_map(operand.shape, reduced).at(r)
-    over_row = f"for (var r = {'t' if shared else '0u'}; r < {count}u; r += {threads}u)"
+    i = symbol("i", rows)
+    walk = RowWalk(builder, body, node, threads)
     arrays: list[str] = []
     for part in found:
         value = part.output
@@ -44,10 +41,15 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
                 body.preset(value, None, body.load(value, i))
             continue
         rule, storage = reduction.rule_of(part), builder.storage(value)
-        total = body.var(storage.compute, reduction.initial(rule, storage))
-        with body.block(over_row):
-            element = body.load(next(part.operands), place)
+        start = reduction.initial(rule, storage)
+        totals = [body.var(storage.compute, start) for _ in range(walk.width)]
+        for number, _, element in walk.elements(next(part.operands)):
+            total = totals[number]
             body.line(f"{total} = {reduction.step(rule, storage, total, element)};")
+        while len(totals) > 1:
+            a, b, *others = totals
+            totals = [*others, body.let(reduction.combine(rule, storage, a, b), "acc")]
+        total = totals[0]
         if shared:
             array = f"shared{len(arrays)}"
             arrays.append(f"var<workgroup> {array}: array<{storage.compute}, {threads}>;")
@@ -61,8 +63,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
             body.store(i, body.load(root, i))
     else:
         body.line(f"if (row >= {rows}u) {{ return; }}")
-        with body.block(over_row):
-            body.store(place, body.load(root, place))
+        walk.write()
     each = 1 if shared else WORKGROUP[builder.features.kind]  # rows of a workgroup
     groups = grid(-(-rows // each), builder.features.grid)
     parameters = "@builtin(global_invocation_id) g: vec3<u32>"

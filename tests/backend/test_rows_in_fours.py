@@ -1,0 +1,146 @@
+"""Rows that a software adapter goes over four elements at a time, and what is read on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.compared import assert_close
+from tests.backend.test_kernel_forms import taken_for
+from tests.graphs import Build, build, normal
+from tests.internals import executable_of
+from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
+
+Outputs = dict[str, MLOperand]
+
+
+def floats(b: MLGraphBuilder, name: str, *shape: int) -> MLOperand:
+    return b.input(name, "float32", shape)
+
+
+def normalized(b: MLGraphBuilder, x: MLOperand, axes: list[int], *extra: MLOperand) -> Outputs:
+    """Two reductions, and what each element of a row is then computed from."""
+    mean = b.reduce_mean(x, axes=axes, keep_dimensions=True)
+    apart = b.sub(x, mean)
+    square = b.reduce_mean(b.mul(apart, apart), axes=axes, keep_dimensions=True)
+    y = b.div(apart, b.sqrt(b.add(square, b.constant(0.1, "float32"))))
+    for other in extra:
+        y = b.add(b.mul(y, other), other)
+    return {"y": y}
+
+
+def by_column(b: MLGraphBuilder) -> Outputs:
+    return normalized(b, floats(b, "x", 19, 24), [1], b.constant(normal(24)), floats(b, "z", 24))
+
+
+def by_row(b: MLGraphBuilder) -> Outputs:
+    """A number for each row, and one for each channel of several rows."""
+    x = floats(b, "x", 3, 5, 4, 4)
+    row, channel = floats(b, "z", 3, 5, 1, 1), b.constant(normal(1, 5, 1, 1))
+    return normalized(b, x, [2, 3], row, channel)
+
+
+def by_part(b: MLGraphBuilder) -> Outputs:
+    """What is broadcast along one of two reduced dimensions, and is read as often."""
+    x = floats(b, "x", 3, 5, 8)
+    return normalized(b, x, [1, 2], floats(b, "z", 5, 1), b.constant(normal(8)))
+
+
+def one_row(b: MLGraphBuilder) -> Outputs:
+    return normalized(b, floats(b, "x", 1, 20), [1], floats(b, "z", 1, 20))
+
+
+def one_round(b: MLGraphBuilder) -> Outputs:
+    return normalized(b, floats(b, "x", 33, 4), [1], floats(b, "z", 4))
+
+
+def turned(b: MLGraphBuilder) -> Outputs:
+    """An operand is read as it lies, and across."""
+    x = floats(b, "x", 8, 8)
+    return normalized(b, x, [1], b.transpose(x), b.reshape(floats(b, "z", 64), [8, 8]))
+
+
+def shaped(b: MLGraphBuilder) -> Outputs:
+    """The result has another shape; a part of the row's length does not mean its columns."""
+    y = normalized(b, floats(b, "x", 6, 8), [1], b.reshape(floats(b, "z", 8, 1), [1, 8]))["y"]
+    return {"y": b.reshape(y, [3, 2, 8])}
+
+
+def computed(b: MLGraphBuilder) -> Outputs:
+    """The reductions' operand is computed, from what lies in bytes as well."""
+    x = b.cast(b.input("u", "uint8", [7, 12]), "float32")
+    return normalized(b, b.add(floats(b, "x", 7, 12), x), [1], floats(b, "z", 7, 12))
+
+
+def halves(b: MLGraphBuilder) -> Outputs:
+    x = b.input("h", "float16", [9, 16])
+    return {"y": b.softmax(b.add(x, b.input("g", "float16", [16])), 1)}
+
+
+def in_place(b: MLGraphBuilder) -> Outputs:
+    """Rows are written into a concat's buffer; of one part at places that are no multiples of 4."""
+    made = [b.softmax(floats(b, name, 6, 8), 1) for name in "xyz"]
+    odd = b.relu(floats(b, "w", 6, 3))
+    return {"a": b.concat(made, 1), "b": b.concat([odd, b.softmax(floats(b, "v", 6, 8), 1)], 1)}
+
+
+def spread(b: MLGraphBuilder) -> Outputs:
+    """What each row is reduced to at the end, of what it was before."""
+    x = floats(b, "x", 11, 16)
+    apart = b.sub(x, b.reduce_max(x, axes=[1], keep_dimensions=True))
+    return {"y": b.reduce_log_sum_exp(apart, axes=[1], keep_dimensions=True)}
+
+
+BUILDS = [
+    by_column,
+    by_row,
+    by_part,
+    one_row,
+    one_round,
+    turned,
+    shaped,
+    computed,
+    halves,
+    in_place,
+    spread,
+]
+
+
+@pytest.fixture(scope="module")
+def software(gpu: MLContext) -> Iterator[MLContext]:
+    with taken_for(gpu.device, kind="cpu") as context:
+        yield context
+
+
+def inputs_of(graph: Any) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.integers(0, 9, d.shape).astype(d.data_type)
+        if d.data_type == "uint8"
+        else rng.normal(size=d.shape).astype(d.data_type)
+        for name, d in graph.inputs.items()
+    }
+
+
+@pytest.mark.parametrize("what", BUILDS)
+def test_like_the_reference(software: MLContext, reference: MLContext, what: Build) -> None:
+    graph = build(software, what)
+    given = inputs_of(graph)
+    got = asyncio.run(MLAwaitedExecution(software).compute(graph, given))
+    wanted = MLExecution(reference).compute(build(reference, what), given)
+    code = executable_of(graph).code()
+    graph.destroy()
+    assert "r += 4u" in code
+    for name in wanted:
+        assert_close(got[name], wanted[name])
+
+
+def test_what_is_read_in_fours(software: MLContext) -> None:
+    """A row's elements, and those of its columns; each once."""
+    code = executable_of(build(software, by_column)).code()
+    assert code.count("array<vec4<f32>>") == 4
+    assert "array<f32>" not in code
