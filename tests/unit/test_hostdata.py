@@ -174,6 +174,24 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
 
 
 @pytest.mark.parametrize(
+    ("array", "copies"),
+    [
+        (np.frombuffer(VALUES.tobytes(), np.float32), False),
+        (np.frombuffer(VALUES.tobytes(), np.float32).reshape(3, 2), False),
+        (np.frombuffer(VALUES.tobytes(), np.float32)[1:], True),  # the rest would stay, too
+        (np.frombuffer(VALUES.tobytes(), np.float32)[::2], True),
+        (np.frombuffer(bytearray(VALUES.tobytes()), np.float32), True),
+        (VALUES, True),
+    ],
+)
+def test_what_never_changes_is_not_copied(array: np.ndarray, copies: bool) -> None:
+    made = host.unshared(array)
+    np.testing.assert_array_equal(made, array)
+    assert np.shares_memory(made, array) != copies
+    assert made.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((True, "float32", None), "expected a number"),

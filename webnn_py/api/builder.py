@@ -50,7 +50,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     ) -> None:
         self._nodes = SessionNodes(session_of(context), OpenSizes(dimensions))
         aside = self._nodes.session.engine.has_own_weights
-        self._copy = Aside().copy if aside else host.plain_copy
+        self._copy = Aside().copy if aside else host.unshared
 
     @property
     def _node_builder(self) -> NodeBuilder:

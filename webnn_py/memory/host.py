@@ -259,6 +259,15 @@ def plain_copy(array: Array) -> Array:
     return np.array(array, order="C", copy=True)
 
 
+def unshared(array: Array) -> Array:
+    """The same, which is the array itself where it is all of a bytes object: that never changes."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    whole = isinstance(owner, bytes) and len(owner) == array.nbytes
+    return array if whole and array.flags.aligned else plain_copy(array)
+
+
 @telling_of_memory
 def constant_array(
     value: Any,
@@ -266,13 +275,13 @@ def constant_array(
     shape: Sequence[int] | None,
     copy: Callable[[Array], Array] = plain_copy,
 ) -> tuple[Array, MLOperandDataType]:
-    """A private copy of a constant's contents, and its data type.
+    """A constant's contents, which nobody changes, and its data type.
 
     Args:
         value: The contents, as the builder takes them.
         data_type: Its own if not given.
         shape: The same.
-        copy: Makes the copy, in C order.
+        copy: Makes a copy, in C order, where there must be one.
 
     Raises:
         ValidationError: The contents do not fit data type and shape.

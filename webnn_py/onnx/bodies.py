@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,13 @@ from webnn_py.onnx.tensor import Tensor, UnmappableError
 def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
     """The definition of a node's operator, or None where onnx has none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
+    return _schema(node.op_type, opsets.get(domain, 1), domain)
+
+
+@functools.cache
+def _schema(op: str, version: int, domain: str) -> Any:
     try:
-        return onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
+        return onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
 

@@ -57,6 +57,26 @@ FOLDED = frozenset(
 # fmt: on
 
 
+def _expand(data: Array, shape: Array) -> Array:
+    sizes = tuple(int(n) for n in shape)
+    return np.broadcast_to(data, np.broadcast_shapes(data.shape, sizes)).copy()
+
+
+def _axes(axes: Any) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in np.asarray(axes).reshape(-1))
+
+
+MOVED: dict[str, Callable[..., Array]] = {
+    "Concat": lambda *arrays, axis: np.concatenate(arrays, axis),
+    "Expand": _expand,
+    "Identity": lambda data: data,
+    "Squeeze": lambda data, axes=None: np.squeeze(data, None if axes is None else _axes(axes)),
+    "Transpose": lambda data, perm=None: np.transpose(data, perm),
+    "Unsqueeze": lambda data, axes: np.expand_dims(data, _axes(axes)),
+}
+"""What moves elements, of operands and attributes: importing ONNX's reference takes 50 ms."""
+
+
 def can_fold(node: Any, arrays: Sequence[Array | None]) -> bool:
     """Whether a node is one to compute at import: its inputs are known, and it is small."""
     if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
@@ -72,11 +92,18 @@ def can_fold(node: Any, arrays: Sequence[Array | None]) -> bool:
 
 
 def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array]:
-    """Compute a node by ONNX's reference implementation.
+    """Compute a node, by ONNX's reference implementation where that takes more than to move.
 
     Raises:
         Exception: Whatever that raises for a node that is not valid.
     """
+    move = MOVED.get(node.op_type)
+    if move is not None:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        try:
+            return [move(*arrays, **attributes)]
+        except Exception:  # as above; or it is of a version that has other attributes
+            pass
     bare = onnx.NodeProto()
     bare.CopyFrom(node)
     bare.name = ""
