@@ -19,7 +19,8 @@ from webnn_py.api.signature import Signature
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.engines.base import AwaitedRun, Executable
+from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import Executable
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
@@ -111,23 +112,33 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 given = self._given(compiled, signature, inputs, outputs)
                 return self._joined(batching, compiled, sizes, given, waits)
             prepared = executables.find(sizes)
-            given = self._given(compiled, signature, inputs, outputs)
             if prepared is None:
+                given = self._given(compiled, signature, inputs, outputs)
                 return self._compile_first(compiled, sizes, given, waits)
+            given = self._given(compiled, signature, inputs, outputs, at_once=True)
             run = self._start(prepared.executable, given)
+            with self._session.queue.loss():
+                run.read_inputs()
         except Exception as error:
             return raised(error)
         return finished(self._session, run, given, waits)
 
     def _given(
-        self, compiled: CompiledGraph, signature: Signature, inputs: Any, outputs: Any
+        self,
+        compiled: CompiledGraph,
+        signature: Signature,
+        inputs: Any,
+        outputs: Any,
+        at_once: bool = False,
     ) -> Arguments:
+        """What is given, checked; arrays are copied unless a device's engine reads them at once."""
         session = self._session
         if session.device is None:
             return signature.on_host(session, inputs, outputs, private=True)
         with session.queue.loss():
             bound = compiled.bound
-            return signature.on_device(session, inputs, outputs, bound, bound.constants.places)
+            places = bound.constants.places
+            return signature.on_device(session, inputs, outputs, bound, places, private=not at_once)
 
     def _start(self, executable: Executable, given: Arguments) -> AwaitedRun:
         if self._session.device is None:

@@ -9,7 +9,7 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.operation import Memory, ordered_operation
 from webnn_py.api.session import Session
 from webnn_py.core.completion import wait_or_cancel
-from webnn_py.engines.base import AwaitedRun
+from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.ordering.operation import Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint
 

@@ -23,7 +23,8 @@ from webnn_py.api.session import Session
 from webnn_py.core.completion import Cancellation, Completion, Waiter, waking_together
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import ContextLostError, telling_of_memory
-from webnn_py.engines.base import AwaitedRun, Executable
+from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import Executable
 from webnn_py.ir import Array
 from webnn_py.memory.rows import joined, places
 from webnn_py.ops.batch_axes import Axis, BatchAxes

@@ -47,7 +47,9 @@ def given_arguments(
         for members in (signature.inputs, signature.outputs)
     )
     with session.queue.loss():
-        return signature, signature.on_device(session, inputs, outputs, NOTHING_BOUND, {}, recorded)
+        return signature, signature.on_device(
+            session, inputs, outputs, NOTHING_BOUND, {}, recorded, private=not recorded
+        )
 
 
 def _check_recorded(session: Session, argument: Argument, value: object) -> None:

@@ -176,6 +176,7 @@ class Signature:
         bound: BoundInputs,
         places: Mapping[str, Any],
         recorded: bool = False,
+        private: bool = False,
     ) -> Arguments:
         """What a device's engine takes for every input and output.
 
@@ -186,6 +187,7 @@ class Signature:
             bound: The graph's inputs that are constants.
             places: Where those lie for this run.
             recorded: It is recorded for later: all outputs that are given lie on the device.
+            private: Nobody else may change the inputs afterwards.
 
         Raises:
             DataError: A name, data type, size or device does not fit. What is special to the
@@ -209,7 +211,7 @@ class Signature:
         sources = [
             places[name]
             if name in places
-            else self._source(session, read[name], d, named(self._input, name), reads, not recorded)
+            else self._source(session, read[name], d, named(self._input, name), reads, private)
             for name, d in self.inputs.items()
         ]
         return Arguments(sources, targets, given, self._output_names, reads, writes)

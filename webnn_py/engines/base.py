@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.errors import ContextLostError
 from webnn_py.core.recently_used import Held
+from webnn_py.engines.awaited import AwaitedRun, HostRun
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.arrays import Ends, new_array
-from webnn_py.memory.overlap import MemoryLocation, Region, region_of
+from webnn_py.memory.overlap import MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
@@ -144,81 +145,11 @@ class HostExecutable(Executable):
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """One run on whatever thread begins it."""
-        return _HostRun(self, inputs, outputs)
+        return HostRun(self.run, inputs, outputs)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
         """No steps, unless the engine tells of them; it is one, then."""
         return RunTime((), timed(lambda: self.run(inputs, outputs)), "host")
-
-
-class AwaitedRun(ABC):
-    """One awaited computation, its arguments checked.
-
-    Attributes:
-        done: Its end.
-        cancellation: Whether its await was cancelled.
-    """
-
-    def __init__(self) -> None:
-        self.done: Completion[None] = Completion()
-        self.cancellation = Cancellation()
-
-    def check_not_cancelled(self) -> None:
-        """Raise an OperationError if the run was cancelled."""
-        if self.cancellation.cancelled:
-            raise OperationError("the computation was cancelled before it began")
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Compute, or have the device do so; `done` follows."""
-
-    @abstractmethod
-    def memory(self) -> tuple[list[Region], list[Region]]:
-        """What is read and what is written that others may use, but for tensors."""
-
-    @abstractmethod
-    def results(self) -> list[Any]:
-        """What was written, in the order of the outputs, once it is done."""
-
-    @abstractmethod
-    def release(self) -> None:
-        """Keep no copies of inputs any more; the run is done or was cancelled."""
-
-    def when_there_is_room(self, start: Run) -> None:
-        """Call `start` now or when fewer runs are under way; blocks nobody."""
-        start()
-
-
-class _HostRun(AwaitedRun):
-    """One awaited computation on the host."""
-
-    def __init__(
-        self, executable: HostExecutable, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> None:
-        super().__init__()
-        self._executable = executable
-        self._inputs = inputs
-        self._outputs = list(outputs)
-
-    def begin(self) -> None:
-        """Compute."""
-        inputs = self._inputs
-        with self.cancellation.section():
-            self.check_not_cancelled()
-            self._executable.run(inputs, self._outputs)
-        self.done.set_result(None)
-
-    def memory(self) -> tuple[list[Region], list[Region]]:
-        """The outputs; nobody else may change the inputs."""
-        return [], [region_of(array) for array in self._outputs]
-
-    def release(self) -> None:
-        """Keep the input arrays no more; a computation under way does."""
-        self._inputs = ()
-
-    def results(self) -> list[Any]:
-        """The arrays that were written."""
-        return self._outputs
 
 
 class Queue(ABC):

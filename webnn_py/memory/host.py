@@ -176,7 +176,7 @@ def plain_arrays(
         if not (flags.c_contiguous and flags.aligned):
             return None
         arrays.append(array)
-    return [_copy(array) for array in arrays] if private else arrays
+    return [copied(array) for array in arrays] if private else arrays
 
 
 def _is_just(array: Array, descriptor: Descriptor) -> bool:
@@ -199,10 +199,11 @@ def private(array: Array, value: Any) -> Array:
         resource = resource_of(value)
         if isinstance(resource, bytes) or not np.may_share_memory(array, array_of(resource)):
             return array
-    return _copy(array)
+    return copied(array)
 
 
-def _copy(array: Array) -> Array:
+def copied(array: Array) -> Array:
+    """A copy in C order that nobody else has."""
     if array.nbytes >= HUGE:
         return array.copy()
     # That lets other threads run meanwhile, which keep an event loop waiting.

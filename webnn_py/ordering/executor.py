@@ -24,7 +24,7 @@ class Executor:
 
     worker: Callable[[Run], None]
     signal: Callable[[Operation], None] = complete
-    parked: Run = lambda: None
+    parked: Callable[[], object] = lambda: None
     queue: object = None
     inline: bool = False
     width: int = 1

@@ -7,7 +7,7 @@ models take the device.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -15,6 +15,7 @@ from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.ir import Array
 
 
 class RunCommands:
@@ -24,14 +25,23 @@ class RunCommands:
         gpu: The device.
         run: What is recorded before and after, and what is read back.
         pieces: The commands between.
+        inputs: What `upload` will write before it is submitted: buffers, and bytes of each.
 
     Attributes:
         results: Buffers that the host can read when it has run, and the outputs' numbers.
         fence: What to wait for, if nothing is to be read.
     """
 
-    def __init__(self, gpu: Device, run: Dispatch, pieces: Iterable[Encodable]) -> None:
+    def __init__(
+        self,
+        gpu: Device,
+        run: Dispatch,
+        pieces: Iterable[Encodable],
+        inputs: Sequence[tuple[Any, int]] = (),
+    ) -> None:
         self._gpu = gpu
+        self._inputs = inputs
+        self._sources: list[Any] = []
         self._before, self._after = run.before, run.after
         self._downloads = run.downloads
         self._pieces = deque(pieces)
@@ -44,10 +54,26 @@ class RunCommands:
         """Whether all of it is."""
         return not self._pieces
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it is recorded."""
+        return bool(self._recorded)
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether `upload` is to write its inputs."""
+        return bool(self._sources)
+
+    def upload(self, contents: Iterable[Array]) -> None:
+        """Write the inputs of this run, for nobody else to change."""
+        self._gpu.uploads.write(zip(self._sources, contents, strict=True))
+
     def record(self) -> None:
         """Record the next piece."""
         gpu = self._gpu
         encoder = gpu.encoder("MLAwaitedExecution")
+        inputs, self._inputs = self._inputs, ()
+        self._sources += [gpu.uploads.copy(encoder, target, size) for target, size in inputs]
         before, self._before = self._before, []
         for record in before:
             record(encoder)
@@ -68,11 +94,17 @@ class RunCommands:
         Args:
             in_pieces: What is recorded may run while the rest is being recorded.
         """
+        if self._sources:
+            self._gpu.uploads.end_writing(self._sources)
         while not self.recorded:
             if in_pieces and self._recorded:
                 self._submit_recorded()
             self.record()
         self._submit_recorded()
+
+    def ended(self) -> None:
+        """It has run: others may have what it read its inputs from."""
+        self._gpu.uploads.give_back(self._sources)
 
     def _submit_recorded(self) -> None:
         commands, self._recorded = self._recorded, []
@@ -114,5 +146,5 @@ class Ahead:
             commands.record()
         if begun is None and commands.recorded:
             wait.end()
-        if not self._kept:
+        if commands.begun and not self._kept:
             self._kept.append(commands)

@@ -1,6 +1,7 @@
 """Awaited runs on a GPU context: submit on the worker, read back on another thread.
 
-A run that is alone on its device is read back where it was submitted: handing it over takes longer.
+Handing over takes longer than small graphs take the device. So a run that is alone on it is read
+back by the worker, and submitted by whoever awaits it, if that only takes a moment.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import numpy as np
 
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
-from webnn_py.engines.base import AwaitedRun
+from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.pauses import Wait
+from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Descriptor
+from webnn_py.memory import host
+from webnn_py.memory.host import HUGE
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
+Targets = Sequence[tuple[Any, int]]
+"""Buffers that the host writes into, and how many bytes."""
 MOST_BYTES_AHEAD = 16 << 20
 """Bytes of results for which memory is taken before they are asked for."""
 
@@ -46,7 +51,7 @@ class Run(AwaitedRun):
         self,
         loaded: LoadedGraph | LoadedProgram,
         ahead: Ahead,
-        submit_recorded: Callable[[], None],
+        submit_recorded: SubmitRecorded,
         under_way: UnderWay,
         dispatch: Dispatch,
         outputs: Sequence[tuple[Any, Descriptor]],
@@ -60,11 +65,32 @@ class Run(AwaitedRun):
         self._dispatch = dispatch
         results = sum(place.size for place in dispatch.downloads.values())
         self._ahead = ahead if results <= MOST_BYTES_AHEAD and dispatch.only_on_host else None
+        self._targets = [(buffer, contents.nbytes) for buffer, contents in dispatch.uploads]
+        if not self._gpu.uploads.there or sum(size for _, size in self._targets) >= HUGE:
+            self._targets = []
+        self._prepared: RunCommands | None = None  # its inputs are written
+        self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
             for given, made in outputs
         ]
+
+    def read_inputs(self) -> None:
+        """Write them where a run that was recorded ahead reads them, or copy them."""
+        with device_errors("uploading a graph's inputs"):
+            self._prepared = self._prepared or self._recorded_ahead()
+        run = self._dispatch
+        run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
+
+    def _recorded_ahead(self) -> RunCommands | None:
+        """The commands of this run as far as they were recorded ahead, its inputs written."""
+        commands = self._ahead.take() if self._ahead else None
+        if commands is not None and commands.takes_inputs:
+            run = self._dispatch
+            commands.upload([contents for _, contents in run.uploads])
+            run.uploads = []
+        return commands
 
     def when_there_is_room(self, start: operation.Run) -> None:
         """Keep the memory bounded that results wait in for being read back."""
@@ -73,19 +99,47 @@ class Run(AwaitedRun):
         def begin() -> None:
             self._alone = in_flight.under_way == 1
             self.done.on_done(in_flight.release)
+            if self._alone:
+                self._submit_at_once()
             start()
 
         in_flight.acquire(begin)
 
+    def _submit_at_once(self) -> None:
+        """Submit on this thread, which may be an event loop's, if that takes but a moment."""
+        gpu, ahead, commands = self._gpu, self._ahead, self._prepared
+        # A software driver may work on what is submitted, and on what was before, meanwhile.
+        if ahead is None or commands is None or not commands.recorded or not gpu.hardware:
+            return
+        if self._dispatch.uploads or not self._submit_recorded(wait=False):
+            return
+        if not gpu.submit_lock.acquire(blocking=False):
+            return
+        try:
+            self._under_way.add_result(self.done, self.cancellation)
+            with device_errors("submitting a graph"):
+                commands.submit(in_pieces=False)
+            self._submitted = commands, Wait(ahead.pace)
+        except BaseException as error:
+            self.done.set_exception(error)
+        finally:
+            gpu.submit_lock.release()
+
     def begin(self) -> None:
-        """Upload, record, submit; then have the outputs read back."""
-        self.check_not_cancelled()
-        self._under_way.add_result(self.done, self.cancellation)
-        with device_errors("submitting a graph"):
-            commands = self._submit()
+        """Upload, record, submit, if that is not done; then have the outputs read back."""
+        if self._submitted is not None:
+            commands, wait = self._submitted
+        elif self.done.done:  # it could not be submitted
+            return
+        else:
+            self.check_not_cancelled()
+            self._under_way.add_result(self.done, self.cancellation)
+            with device_errors("submitting a graph"):
+                commands = self._submit()
+            wait = Wait(self._ahead.pace if self._ahead else Pace())
         gpu = self._gpu
         if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
-            self._read_alone(commands)
+            self._read_alone(commands, wait)
         else:
             gpu.reader.submit(functools.partial(self._read, commands), self.done.set_exception)
 
@@ -101,23 +155,22 @@ class Run(AwaitedRun):
             if run.written:
                 self.check_not_cancelled()
             run.check_usable()
+            commands = self._prepared or self._recorded_ahead() or self._commands()
             for buffer, contents in run.uploads:
                 gpu.queue.write_buffer(buffer, 0, contents)
-            commands = (self._ahead and self._ahead.take()) or self._commands()
             commands.submit(self._loaded.in_pieces)
         return commands
 
-    def _commands(self, whole: bool = False) -> RunCommands:
+    def _commands(self, whole: bool = False, inputs: Targets = ()) -> RunCommands:
         run = self._dispatch
         commands = self._loaded.commands(run.places)
-        return RunCommands(self._gpu, run, [commands] if whole else commands.pieces)
+        return RunCommands(self._gpu, run, [commands] if whole else commands.pieces, inputs)
 
-    def _read_alone(self, commands: RunCommands) -> None:
+    def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
         """Read back; while the device works and when that is done, record the next run."""
         if self._ahead is None:
             self._read(commands)
             return
-        wait = Wait(self._ahead.pace)
         repeated = self._ahead.pace.seconds > 0
         if repeated:
             whole = 0 < self._ahead.recording.seconds < wait.left
@@ -129,8 +182,9 @@ class Run(AwaitedRun):
     def _record_ahead(self, while_: Callable[[], bool], whole: bool = False) -> None:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
+        make = functools.partial(self._commands, whole, self._targets)
         with contextlib.suppress(MLError), device_errors("recording a graph"):
-            self._ahead.record(functools.partial(self._commands, whole), while_)
+            self._ahead.record(make, while_)
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
@@ -141,6 +195,7 @@ class Run(AwaitedRun):
     def release(self) -> None:
         """Keep the copies of host arrays no more."""
         self._dispatch.uploads = []
+        self._prepared = None
 
     def _read(self, commands: RunCommands, wait: Wait | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
@@ -154,6 +209,7 @@ class Run(AwaitedRun):
             self.done.set_exception(error)
         else:
             self.done.set_result(None)
+            commands.ended()
 
     def results(self) -> list[Any]:
         """What was given, or the arrays that were made."""

@@ -24,7 +24,7 @@ from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles
 from webnn_py.engines.webgpu.runtime.life import life_of
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.semaphore import NonBlockingSemaphore
-from webnn_py.engines.webgpu.runtime.staging import Staging
+from webnn_py.engines.webgpu.runtime.staging import Staging, Uploads
 from webnn_py.engines.webgpu.runtime.weights import Weights
 
 MAX_IN_FLIGHT = 16
@@ -65,6 +65,7 @@ class Device:
         self.submit_lock = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
         self.staging = Staging(device, self.life)
+        self.uploads = Uploads(device, self.life)
         self.weights = Weights()
         self.reader = Workers("webnn-readback")
         weakref.finalize(self, self.reader.finish).atexit = False

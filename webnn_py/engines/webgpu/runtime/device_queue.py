@@ -297,10 +297,13 @@ class DeviceQueue(Queue):
         self.submit_recorded()
         return left
 
-    def submit_recorded(self) -> None:
-        """Submit what is recorded."""
+    def submit_recorded(self, wait: bool = True) -> bool:
+        """Submit what is recorded; without `wait` only find out whether that is nothing."""
+        if not wait:
+            return self._batch.empty
         with self._locked("submitting recorded graphs"):
             self._submit_batch()
+        return True
 
     def _submit_batch(self) -> None:
         recorded, self._in_batch = self._in_batch, []

@@ -25,7 +25,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import PIPELINE, TILES
@@ -47,7 +47,7 @@ class WebGPUEngine(DeviceEngine):
         self.device = gpu.handle
         self.accelerated = gpu.hardware
         self.passes = TILES if gpu.hardware else PIPELINE
-        self._submit_recorded: Run = lambda: None
+        self._submit_recorded: SubmitRecorded = lambda wait=True: True
         self._under_way = UnderWay()
         self._roof: Roof | None = None
 
@@ -73,6 +73,7 @@ class WebGPUEngine(DeviceEngine):
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""
         self.gpu.staging.clear()
+        self.gpu.uploads.clear()
 
     def roof(self) -> Roof:
         """Measured by two kernels."""

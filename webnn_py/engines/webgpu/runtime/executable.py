@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.recently_used import Held
-from webnn_py.engines.base import AwaitedRun, Step, Steps
+from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.program.plan import Plan
@@ -20,7 +21,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -40,7 +41,7 @@ class WebGPUExecutable(DeviceExecutable):
         self,
         gpu: Device,
         compiled: Compiled,
-        submit_recorded: Callable[[], None],
+        submit_recorded: SubmitRecorded,
         under_way: UnderWay,
     ) -> None:
         self.compiled = compiled
@@ -122,7 +123,7 @@ class ProgramExecutable:
     """
 
     def __init__(
-        self, program: LoadedProgram, submit_recorded: Callable[[], None], under_way: UnderWay
+        self, program: LoadedProgram, submit_recorded: SubmitRecorded, under_way: UnderWay
     ) -> None:
         self.program = program
         self.ahead = Ahead()

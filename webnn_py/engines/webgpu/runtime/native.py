@@ -87,6 +87,7 @@ WAITING = Capability(
         "WGPUCallbackMode_AllowProcessEvents": "int",
         "WGPUMapAsyncStatus_Success": "int",
         "WGPUMapMode_Read": "int",
+        "WGPUMapMode_Write": "int",
         "wgpuDevicePoll": "uint32_t(*)(struct WGPUDeviceImpl *, uint32_t, uint64_t *)",
         "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
         "wgpuBufferUnmap": f"void(*)({_BUFFER})",
@@ -308,9 +309,14 @@ def map_for_reading(device: Any, buffer: Any, expected: float = 0.0) -> None:
         OperationError: The buffer cannot be mapped.
     """
     if WAITING.there:
-        _map(device, buffer, expected)
+        _map(device, buffer, _wgpu.lib.WGPUMapMode_Read, expected)
     else:
         public.map_for_reading(device, buffer)
+
+
+def map_for_writing(device: Any, buffer: Any) -> None:
+    """Wait until the host can write a buffer; only where waiting is there. Raises as the other."""
+    _map(device, buffer, _wgpu.lib.WGPUMapMode_Write, 0.0)
 
 
 def read_mapped(buffer: Any) -> Any:
@@ -321,8 +327,15 @@ def read_mapped(buffer: Any) -> Any:
     return _wgpu.ffi.buffer(begin, buffer.size)
 
 
+def write_mapped(buffer: Any, contents: Any) -> None:
+    """Copy contiguous memory into a mapped buffer, and let no other thread run meanwhile."""
+    ffi = _wgpu.ffi
+    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, contents.nbytes)
+    ffi.memmove(begin, ffi.from_buffer(contents), contents.nbytes)
+
+
 def unmap(buffer: Any) -> None:
-    """End what `map_for_reading` began."""
+    """End what `map_for_reading` or `map_for_writing` began."""
     if WAITING.there:
         _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
     else:
@@ -344,7 +357,7 @@ if WAITING.there:
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _mapped)
 
 
-def _map(device: Any, buffer: Any, expected: float) -> None:
+def _map(device: Any, buffer: Any, mode: int, expected: float) -> None:
     """Look now and then, as wgpu-py waits within wgpu-native, and lets nobody submit meanwhile."""
     ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
     number = next(_numbers)
@@ -355,7 +368,7 @@ def _map(device: Any, buffer: Any, expected: float) -> None:
     _statuses[number] = None
     begun = looked = time.monotonic()
     try:
-        libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, buffer.size, info[0])
+        libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
         while True:
             libf.wgpuDevicePoll(device._internal, False, ffi.NULL)
             status = _statuses[number]

@@ -1,9 +1,9 @@
-"""Readback: a pool of mappable buffers."""
+"""Readback and upload: pools of buffers that the host can map."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,67 @@ from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import Wait
+from webnn_py.ir import Array
 
 KEPT_BYTES = 256 << 20
-"""Bytes of staging buffers kept for later."""
+"""Bytes of buffers of each pool that are kept for later."""
 
 
-class Staging:
-    """Buffers that the host can read, kept by size for the next readback.
+class _Pool:
+    """Buffers of one usage, kept by size for whoever needs one next.
+
+    Args:
+        device: A GPUDevice.
+        usage: Of the buffers.
+        purpose: What messages say that they are for.
+    """
+
+    def __init__(self, device: Any, usage: int, purpose: str) -> None:
+        self._device = device
+        self._usage = usage
+        self._purpose = purpose
+        self._free: dict[int, list[Any]] = {}
+        self._kept = 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> Any:
+        """A buffer of at least so many bytes that was given back, or None."""
+        capacity = _capacity(size)
+        with self._lock:
+            free = self._free.get(capacity)
+            if not free:
+                return None
+            self._kept -= capacity
+            return free.pop()
+
+    def make(self, size: int, mapped: bool = False) -> Any:
+        """A new buffer of at least so many bytes, mapped for writing or not at all."""
+        capacity = _capacity(size)
+        with device_errors(f"allocating {capacity} bytes to {self._purpose}"):
+            return self._device.create_buffer(
+                size=capacity, usage=self._usage, label="staging", mapped_at_creation=mapped
+            )
+
+    def give_back(self, buffer: Any) -> None:
+        """Keep a buffer that is not mapped, and used by nothing that is not done."""
+        with self._lock:
+            if self._kept + buffer.size <= KEPT_BYTES:
+                self._kept += buffer.size
+                self._free.setdefault(buffer.size, []).append(buffer)
+
+    def clear(self) -> None:
+        """Keep nothing for later."""
+        with self._lock:
+            self._free.clear()
+            self._kept = 0
+
+
+def _capacity(size: int) -> int:
+    return max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
+
+
+class Uploads:
+    """Buffers that the host writes and commands copy from, so that they can be recorded before.
 
     Args:
         device: A GPUDevice.
@@ -31,9 +85,59 @@ class Staging:
     def __init__(self, device: Any, life: Life) -> None:
         self._device = device
         self._life = life
-        self._free: dict[int, list[Any]] = {}
-        self._kept = 0
-        self._lock = threading.Lock()
+        usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
+        self._pool = _Pool(device, usage, "upload from")
+
+    @property
+    def there(self) -> bool:
+        """Whether there are such buffers; else contents go through the device's queue."""
+        return native.WAITING.there
+
+    def copy(self, encoder: Any, target: Any, size: int) -> Any:
+        """Record the copy into a buffer from one that is mapped for `write`, which is returned."""
+        source = self._pool.take(size)
+        if source is None:
+            source = self._pool.make(size, mapped=True)
+        else:
+            native.map_for_writing(self._device, source)
+        encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
+        return source
+
+    def write(self, contents: Iterable[tuple[Any, Array]]) -> None:
+        """Write contiguous arrays into buffers that `copy` gave."""
+        with self._life:
+            for source, array in contents:
+                native.write_mapped(source, array)
+
+    def end_writing(self, sources: Iterable[Any]) -> None:
+        """Let the copies be submitted."""
+        with self._life:
+            for source in sources:
+                native.unmap(source)
+
+    def give_back(self, sources: Iterable[Any]) -> None:
+        """The copies have run."""
+        for source in sources:
+            self._pool.give_back(source)
+
+    def clear(self) -> None:
+        """Keep nothing for later."""
+        self._pool.clear()
+
+
+class Staging:
+    """Buffers that the host can read.
+
+    Args:
+        device: A GPUDevice.
+        life: Its life.
+    """
+
+    def __init__(self, device: Any, life: Life) -> None:
+        self._device = device
+        self._life = life
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        self._pool = _Pool(device, usage, "read back")
 
     def copy(self, encoder: Any, source: Binding) -> Any:
         """Record the copy of a tensor into a buffer of the pool."""
@@ -81,10 +185,7 @@ class Staging:
     def release(self, buffer: Any) -> None:
         """Give a mapped buffer back."""
         native.unmap(buffer)
-        with self._lock:
-            if self._kept + buffer.size <= KEPT_BYTES:
-                self._kept += buffer.size
-                self._free.setdefault(buffer.size, []).append(buffer)
+        self._pool.give_back(buffer)
 
     def fence(self, encoder: Any) -> Any:
         """Record something to wait for, when nothing is read back."""
@@ -99,17 +200,7 @@ class Staging:
 
     def clear(self) -> None:
         """Keep nothing for later."""
-        with self._lock:
-            self._free.clear()
-            self._kept = 0
+        self._pool.clear()
 
     def _take(self, size: int) -> Any:
-        capacity = max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
-        with self._lock:
-            free = self._free.get(capacity)
-            if free:
-                self._kept -= capacity
-                return free.pop()
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        with device_errors(f"allocating {capacity} bytes to read back"):
-            return self._device.create_buffer(size=capacity, usage=usage, label="staging")
+        return self._pool.take(size) or self._pool.make(size)

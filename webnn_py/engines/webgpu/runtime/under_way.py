@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from webnn_py.core.completion import Cancellation, Completion
 
 Fail = Callable[[BaseException], None]
+
+
+class SubmitRecorded(Protocol):
+    """Submits what a context has recorded and not yet submitted."""
+
+    def __call__(self, wait: bool = True) -> bool:
+        """Do it, unless that may take long and `wait` is false; whether nothing is left."""
+        ...
 
 
 class UnderWay:
