@@ -1,0 +1,240 @@
+"""Runs recorded ahead: inputs are written at the call, and who awaits submits where it may."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from tests.backend.tensors import tensor
+from tests.graphs import ONES, TWOS, doubling
+from tests.internals import engine_of, session_of
+from tests.loops import Run, cancel_after, pause, under_asyncio
+from tests.threads import in_threads
+from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
+from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime.ahead import RunCommands
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
+    """On a device whose driver only queues what is submitted."""
+    with ml.create_context_sync(device_type="gpu") as made:
+        monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
+        yield made
+
+
+@pytest.fixture
+def submitters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The thread that submitted each run."""
+    found: list[int] = []
+    submit = RunCommands.submit
+
+    def submitting(self: RunCommands, in_pieces: bool) -> None:
+        found.append(threading.get_ident())
+        submit(self, in_pieces)
+
+    monkeypatch.setattr(RunCommands, "submit", submitting)
+    return found
+
+
+def settle(context: MLContext) -> None:
+    """Wait until the context's worker has nothing left to do."""
+    session_of(context).run_on_worker(lambda: None).wait(10)
+
+
+async def compute(graph: MLGraph, context: MLContext, number: float = 1) -> None:
+    y = (await MLAwaitedExecution(context).compute(graph, {"x": ONES * number}))["y"]
+    np.testing.assert_array_equal(y, TWOS * number)
+
+
+def repeated(context: MLContext, run: Run = under_asyncio) -> MLGraph:
+    """A graph whose next run is recorded."""
+    graph = doubling(context)
+    for number in range(3):
+        run(functools.partial(compute, graph, context, number))
+        settle(context)
+    return graph
+
+
+# Inputs
+
+
+def test_inputs_changed_after_the_call(context: MLContext) -> None:
+    graph, execution, memory = repeated(context), MLAwaitedExecution(context), ONES.copy()
+
+    async def main() -> None:
+        calls = []
+        for number in range(4):
+            memory[:] = number
+            calls.append(execution.compute(graph, {"x": memory}))
+        memory[:] = -1
+        for number, call in reversed(list(enumerate(calls))):
+            np.testing.assert_array_equal((await call)["y"], TWOS * number)
+
+    under_asyncio(main)
+
+
+def test_their_buffers_are_used_again(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, made = doubling(context), []
+    device = engine_of(context).gpu.handle
+    create = device.create_buffer
+
+    def creating(**given: Any) -> Any:
+        made.append(given["usage"])
+        return create(**given)
+
+    monkeypatch.setattr(device, "create_buffer", creating)
+    for number in range(12):
+        under_asyncio(functools.partial(compute, graph, context, number))
+        settle(context)
+    assert 1 <= sum(bool(usage & wgpu.BufferUsage.MAP_WRITE) for usage in made) <= 2
+
+
+def test_large_ones_are_uploaded_by_the_worker(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, submitters: list[int]
+) -> None:
+    monkeypatch.setattr(awaited, "HUGE", ONES.nbytes)
+    repeated(context)
+    assert threading.get_ident() not in submitters
+
+
+def test_one_that_is_never_awaited_harms_nothing(context: MLContext) -> None:
+    graph = repeated(context)
+    for _ in range(3):
+        MLAwaitedExecution(context).compute(graph, {"x": ONES}).close()
+        gc.collect()
+        under_asyncio(functools.partial(compute, graph, context, 7))
+        settle(context)
+
+
+# Submission
+
+
+def test_who_awaits_submits(context: MLContext, run: Run, submitters: list[int]) -> None:
+    graph = repeated(context, run)
+    submitters.clear()
+    run(functools.partial(compute, graph, context))
+    assert submitters == [threading.get_ident()]
+
+
+def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: list[int]) -> None:
+    engine_of(context).gpu.hardware = False
+    repeated(context)
+    assert threading.get_ident() not in submitters
+
+
+def test_only_one_that_is_alone_is_submitted(context: MLContext, submitters: list[int]) -> None:
+    graphs = [repeated(context) for _ in range(3)]
+    submitters.clear()
+
+    async def main() -> None:
+        await asyncio.gather(*(compute(graph, context) for graph in graphs))
+
+    under_asyncio(main)
+    assert submitters.count(threading.get_ident()) == 1
+
+
+def test_what_is_recorded_before_is_submitted_before(
+    context: MLContext, submitters: list[int]
+) -> None:
+    graph = repeated(context)
+    x, y = tensor(context, ONES), tensor(context, ONES)
+    context.dispatch(graph, {"x": x}, {"y": y})
+    submitters.clear()
+    under_asyncio(functools.partial(compute, graph, context))
+    assert threading.get_ident() not in submitters
+    np.testing.assert_array_equal(context.read_tensor_sync(y), TWOS)
+
+
+def test_it_waits_for_no_other_submission(context: MLContext, submitters: list[int]) -> None:
+    graph, gpu = repeated(context), engine_of(context).gpu
+    submitters.clear()
+
+    async def main() -> None:
+        with gpu.submit_lock:
+            task = asyncio.ensure_future(compute(graph, context))
+            await pause()
+        await task
+
+    under_asyncio(main)
+    assert threading.get_ident() not in submitters
+
+
+def test_loops_of_two_threads(context: MLContext) -> None:
+    graph = repeated(context)
+
+    async def main(first: int) -> None:
+        for number in range(first, first + 40):
+            await compute(graph, context, number)
+
+    in_threads(*(functools.partial(under_asyncio, functools.partial(main, n)) for n in (0, 100)))
+
+
+# Ends
+
+
+def test_one_that_is_cancelled(context: MLContext, run: Run) -> None:
+    graph, release = repeated(context), threading.Event()
+
+    async def main() -> None:
+        blocker = session_of(context).run_on_worker(release.wait)
+        try:
+            await cancel_after(functools.partial(compute, graph, context), pause)
+        finally:
+            release.set()
+        await blocker
+        for number in range(4):
+            await compute(graph, context, number)
+
+    run(main)
+    settle(context)
+    assert engine_of(context).gpu.in_flight.under_way == 0
+
+
+def test_a_submission_that_fails(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, gpu = repeated(context), engine_of(context).gpu
+
+    def submitting(commands: Any) -> None:
+        raise wgpu.GPUValidationError("no")
+
+    monkeypatch.setattr(gpu.queue, "submit", submitting)
+    with pytest.raises(OperationError, match="submitting a graph: the device refused: no"):
+        under_asyncio(functools.partial(compute, graph, context))
+    monkeypatch.undo()
+    settle(context)
+    assert gpu.in_flight.under_way == 0
+    under_asyncio(functools.partial(compute, graph, context))
+
+
+@pytest.mark.parametrize("when", ["before the call", "before the await", "while it waits"])
+def test_a_device_that_is_destroyed(context: MLContext, when: str) -> None:
+    graph, execution = repeated(context), MLAwaitedExecution(context)
+
+    async def main() -> None:
+        release = threading.Event()
+        if when == "before the call":
+            context.device.destroy()
+        call = execution.compute(graph, {"x": ONES})
+        if when == "before the await":
+            context.device.destroy()
+        blocker = None
+        if when == "while it waits":
+            blocker = session_of(context).run_on_worker(release.wait)
+        task = asyncio.ensure_future(call)
+        await pause()
+        context.device.destroy()
+        with pytest.raises(ContextLostError):
+            await task
+        release.set()
+        if blocker is not None:
+            await blocker
+
+    under_asyncio(main)
