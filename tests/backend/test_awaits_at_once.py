@@ -135,8 +135,14 @@ def test_only_one_that_is_alone_is_submitted(context: MLContext, submitters: lis
     graphs = [repeated(context) for _ in range(3)]
     submitters.clear()
 
+    release = threading.Event()
+
     async def main() -> None:
-        await asyncio.gather(*(compute(graph, context) for graph in graphs))
+        blocker = session_of(context).run_on_worker(release.wait)
+        tasks = [asyncio.ensure_future(compute(graph, context)) for graph in graphs]
+        await pause()
+        release.set()
+        await asyncio.gather(blocker.settled(), *tasks)
 
     under_asyncio(main)
     assert submitters.count(threading.get_ident()) == 1
