@@ -115,10 +115,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             if prepared is None:
                 given = self._given(compiled, signature, inputs, outputs)
                 return self._compile_first(compiled, sizes, given, waits)
-            given = self._given(compiled, signature, inputs, outputs, at_once=True)
+            given = self._given(compiled, signature, inputs, outputs, private=False)
             run = self._start(prepared.executable, given)
-            with self._session.queue.loss():
-                run.read_inputs()
         except Exception as error:
             return raised(error)
         return finished(self._session, run, given, waits)
@@ -129,22 +127,24 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         signature: Signature,
         inputs: Any,
         outputs: Any,
-        at_once: bool = False,
+        private: bool = True,
     ) -> Arguments:
-        """What is given, checked; arrays are copied unless a device's engine reads them at once."""
+        """What is given, checked; for later, or not `private`: for a run that starts now."""
         session = self._session
         if session.device is None:
             return signature.on_host(session, inputs, outputs, private=True)
         with session.queue.loss():
             bound = compiled.bound
             places = bound.constants.places
-            return signature.on_device(session, inputs, outputs, bound, places, private=not at_once)
+            return signature.on_device(session, inputs, outputs, bound, places, private=private)
 
     def _start(self, executable: Executable, given: Arguments) -> AwaitedRun:
         if self._session.device is None:
             return executable.start(given.hand_over(), given.outputs)
         with self._session.queue.loss():
-            return executable.start(given.hand_over(), given.outputs)
+            run = executable.start(given.hand_over(), given.outputs)
+            run.read_inputs()
+            return run
 
     async def _joined(
         self,

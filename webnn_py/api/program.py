@@ -294,7 +294,10 @@ class MLProgram(Unpicklable, Suggesting):
             if executable is None:
                 assert recorder is not None
                 given = given_arguments(
-                    self._session, recorder.source().described_arguments(), arguments
+                    self._session,
+                    recorder.source().described_arguments(),
+                    arguments,
+                    private=True,
                 )
                 return self._compile_first(*given, waits)
             given = given_arguments(self._session, executable.plan.arguments, arguments)
@@ -314,7 +317,9 @@ class MLProgram(Unpicklable, Suggesting):
         self, executable: ProgramExecutable, signature: Signature, given: Arguments
     ) -> tuple[AwaitedRun, Arguments]:
         with self._session.queue.loss():
-            return executable.start(*by_name(signature, given)), given
+            run = executable.start(*by_name(signature, given))
+            run.read_inputs()
+            return run, given
 
     def profile(self, arguments: Mapping[str, Any] | None = None, *, runs: int = 5) -> MLProfile:
         """Run the program on this thread and measure its kernels, those of yours included.

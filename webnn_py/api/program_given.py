@@ -19,9 +19,21 @@ NOTHING_BOUND = BoundInputs()
 
 
 def given_arguments(
-    session: Session, wanted: Sequence[Argument], arguments: object, recorded: bool = False
+    session: Session,
+    wanted: Sequence[Argument],
+    arguments: object,
+    recorded: bool = False,
+    private: bool = False,
 ) -> tuple[Signature, Arguments]:
-    """What a run is given, checked: what holds something before it, and what is written."""
+    """What a run is given, checked: what holds something before it, and what is written.
+
+    Args:
+        session: Of the context that runs it.
+        wanted: The program's.
+        arguments: What the user gave.
+        recorded: As of `Signature.on_device`.
+        private: As there.
+    """
     session.check_alive()
     read = convert.mapping({} if arguments is None else arguments, "arguments", DataError)
     names = [argument.name for argument in wanted]
@@ -48,7 +60,7 @@ def given_arguments(
     )
     with session.queue.loss():
         return signature, signature.on_device(
-            session, inputs, outputs, NOTHING_BOUND, {}, recorded, private=not recorded
+            session, inputs, outputs, NOTHING_BOUND, {}, recorded, private
         )
 
 
