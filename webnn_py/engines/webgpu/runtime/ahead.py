@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.loaded import record_pass
-from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
+from webnn_py.engines.webgpu.runtime.pauses import Pace
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.ir import Array
@@ -40,24 +39,21 @@ class RunCommands:
         inputs: Sequence[tuple[Any, int]] = (),
     ) -> None:
         self._gpu = gpu
-        self._inputs = inputs
-        self._sources: list[Any] = []
         self._before, self._after = run.before, run.after
         self._downloads = run.downloads
         self._pieces = deque(pieces)
-        self._recorded: list[Any] = []
+        self._inputs = inputs
+        self._sources: list[Any] = []
+        self._encoder: Any = None
+        self._pass: Any = None
+        self._recorded: Any = None
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
 
     @property
     def recorded(self) -> bool:
         """Whether all of it is."""
-        return not self._pieces
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything of it is recorded."""
-        return bool(self._recorded)
+        return self._recorded is not None
 
     @property
     def takes_inputs(self) -> bool:
@@ -70,23 +66,12 @@ class RunCommands:
 
     def record(self) -> None:
         """Record the next piece."""
-        gpu = self._gpu
-        encoder = gpu.encoder("MLAwaitedExecution")
-        inputs, self._inputs = self._inputs, ()
-        self._sources += [gpu.uploads.copy(encoder, target, size) for target, size in inputs]
-        before, self._before = self._before, []
-        for record in before:
-            record(encoder)
-        record_pass(encoder, self._pieces.popleft())
-        if self.recorded:
-            for record in self._after:
-                record(encoder)
-            self.results = [
-                (gpu.staging.copy(encoder, place), number)
-                for number, place in self._downloads.items()
-            ]
-            self.fence = None if self.results else gpu.staging.fence(encoder)
-        self._recorded.append(encoder.finish())
+        if self._pass is None:
+            self._begin()
+        if self._pieces:
+            self._pieces.popleft().encode(self._pass)
+        if not self._pieces:
+            self._recorded = self._finish()
 
     def submit(self, in_pieces: bool) -> None:
         """Submit it; what is not recorded yet is recorded.
@@ -94,21 +79,44 @@ class RunCommands:
         Args:
             in_pieces: What is recorded may run while the rest is being recorded.
         """
+        submit = self._gpu.queue.submit
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
         while not self.recorded:
-            if in_pieces and self._recorded:
-                self._submit_recorded()
+            if in_pieces and self._pass is not None:
+                submit([self._finish()])
             self.record()
-        self._submit_recorded()
+        submit([self._recorded])
 
     def ended(self) -> None:
         """It has run: others may have what it read its inputs from."""
         self._gpu.uploads.give_back(self._sources)
 
-    def _submit_recorded(self) -> None:
-        commands, self._recorded = self._recorded, []
-        self._gpu.queue.submit(commands)
+    def _begin(self) -> None:
+        """Begin to record commands that are submitted as one."""
+        gpu = self._gpu
+        encoder = self._encoder = gpu.encoder("MLAwaitedExecution")
+        before, self._before = self._before, []
+        for record in before:
+            record(encoder)
+        inputs, self._inputs = self._inputs, ()
+        self._sources += [gpu.uploads.copy(encoder, target, size) for target, size in inputs]
+        self._pass = encoder.begin_compute_pass()
+
+    def _finish(self) -> Any:
+        """These commands; they read the results back if nothing follows."""
+        gpu, encoder = self._gpu, self._encoder
+        self._pass.end()
+        self._encoder = self._pass = None
+        if not self._pieces:
+            for record in self._after:
+                record(encoder)
+            self.results = [
+                (gpu.staging.copy(encoder, place), number)
+                for number, place in self._downloads.items()
+            ]
+            self.fence = None if self.results else gpu.staging.fence(encoder)
+        return encoder.finish()
 
 
 class Ahead:
@@ -116,13 +124,11 @@ class Ahead:
 
     Attributes:
         pace: What they take, from their submission on.
-        recording: What recording one without a break takes.
     """
 
     def __init__(self) -> None:
         self._kept: list[RunCommands] = []
         self.pace = Pace()
-        self.recording = Pace()
 
     def take(self) -> RunCommands | None:
         """The commands of a run, recorded or in part; nobody else gets them."""
@@ -140,11 +146,10 @@ class Ahead:
         """
         if not while_():
             return
-        begun, wait = self.take(), Wait(self.recording)
-        commands = begun or make()
-        while not commands.recorded and while_():
+        commands = self.take() or make()
+        while not commands.recorded:
             commands.record()
-        if begun is None and commands.recorded:
-            wait.end()
-        if commands.begun and not self._kept:
+            if not while_():
+                break
+        if not self._kept:
             self._kept.append(commands)

@@ -161,10 +161,9 @@ class Run(AwaitedRun):
             commands.submit(self._loaded.in_pieces)
         return commands
 
-    def _commands(self, whole: bool = False, inputs: Targets = ()) -> RunCommands:
+    def _commands(self, inputs: Targets = ()) -> RunCommands:
         run = self._dispatch
-        commands = self._loaded.commands(run.places)
-        return RunCommands(self._gpu, run, [commands] if whole else commands.pieces, inputs)
+        return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
 
     def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
         """Read back; while the device works and when that is done, record the next run."""
@@ -173,16 +172,15 @@ class Run(AwaitedRun):
             return
         repeated = self._ahead.pace.seconds > 0
         if repeated:
-            whole = 0 < self._ahead.recording.seconds < wait.left
-            self._record_ahead(wait.is_long, whole)
+            self._record_ahead(wait.is_long)
         self._read(commands, wait)
         if repeated:
             self._record_ahead(lambda: self._gpu.in_flight.under_way == 0)
 
-    def _record_ahead(self, while_: Callable[[], bool], whole: bool = False) -> None:
+    def _record_ahead(self, while_: Callable[[], bool]) -> None:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
-        make = functools.partial(self._commands, whole, self._targets)
+        make = functools.partial(self._commands, self._targets)
         with contextlib.suppress(MLError), device_errors("recording a graph"):
             self._ahead.record(make, while_)
 
