@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,12 +24,15 @@ from webnn_py import (
     MLCommandEncoder,
     MLContext,
     MLError,
+    MLGraphBuilder,
     OperationError,
     Timeline,
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.commands import unobserved
+from webnn_py.engines.webgpu.runtime.staging import Staging
 from webnn_py.ordering.timeline import state_of
 
 TRIPLE = """
@@ -91,6 +95,36 @@ def test_dispatches_are_submitted_together(gpu: MLContext, submissions: list[int
     assert submissions == [1]
     np.testing.assert_array_equal(gpu.read_tensor_sync(x), ONES * 100)
     assert submissions == [1, 1]
+
+
+@pytest.mark.parametrize("soon", [True, False])
+def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for it, if that is a moment, and on a thread that runs no event loop."""
+    threads: list[bool] = []
+    read = Staging.read
+
+    def noted(self: Staging, *given: Any) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        read(self, *given)
+
+    monkeypatch.setattr(Staging, "read", noted)
+    monkeypatch.setattr(native, "becomes_idle", lambda device, seconds: soon)
+    made = tensor(gpu, ONES)
+    np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)
+    np.testing.assert_array_equal(asyncio.run(gpu.read_tensor_async(made)), ONES)
+    assert threads == [soon, False]
+
+
+def test_a_device_becomes_idle(gpu: MLContext) -> None:
+    b = MLGraphBuilder(gpu)
+    x = b.input("x", "float32", [384, 384])
+    graph = b.build_sync({"y": b.matmul(b.matmul(x, x), x)})
+    x, y = (gpu.create_tensor_sync("float32", [384, 384], readable=True) for _ in range(2))
+    for _ in range(20):
+        gpu.dispatch(graph, {"x": x}, {"y": y})
+    gpu.flush()
+    assert not native.becomes_idle(gpu.device, 1e-5)
+    assert native.becomes_idle(gpu.device, LONG)
 
 
 def test_a_signal_and_an_export_submit(gpu: MLContext, submissions: list[int]) -> None:

@@ -40,7 +40,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import profiling
+from webnn_py.engines.webgpu.runtime import native, profiling
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.staging import Staging
 
@@ -207,6 +207,7 @@ def test_all_that_is_awaited_fails_at_once(
     async def main() -> None:
         works = begin(own_gpu, tmp_path / "saved")
         gate = Gate(monkeypatch, *GATES[where])
+        monkeypatch.setattr(native, "becomes_idle", lambda device, seconds: False)
         try:
             tasks = [asyncio.ensure_future(ended(work)) for work in works]
             while not gate.reached.is_set():

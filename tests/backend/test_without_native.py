@@ -20,7 +20,7 @@ from tests.graphs import assert_awaits, awaited, doubling
 from tests.internals import session_of
 from tests.processes import ROOT, run_alone
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLError, Timeline, ml
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.capabilities import ALL, FORKING
 
 FILES = (
     "tests/tiny",
@@ -34,6 +34,7 @@ FILES = (
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 OF_NATIVE = (
     "test_nobody_waits_within_wgpu",  # here they do
+    "test_a_device_becomes_idle",  # nobody finds out
     "test_dispatches_are_submitted_together",  # wgpu's mapping of buffers submits, too
     "test_a_signal_and_an_export_submit",
 )
@@ -90,11 +91,11 @@ def refused(context: MLContext) -> None:
     assert "lost" in message or "destroyed" in message
 
 
-@pytest.mark.parametrize("name", [c.name for c in native.capabilities()])
+@pytest.mark.parametrize("name", [c.name for c in ALL])
 def test_without_one_capability(
     gpu: MLContext, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (capability,) = (c for c in native.capabilities() if c.name == name)
+    (capability,) = (c for c in ALL if c.name == name)
     monkeypatch.setattr(capability, "missing", "taken away")
     with ml.create_context_sync(device_type="gpu") as context:
         all_modes(context)
@@ -103,7 +104,7 @@ def test_without_one_capability(
 
 
 def fork_without_native() -> None:
-    native.FORKING.missing = "taken away"
+    FORKING.missing = "taken away"
     fork_with_a_gpu_context()
 
 
@@ -147,8 +148,8 @@ def release(tmp_path: Path) -> Path:
 
 def work_in_another_release() -> None:
     assert hasattr(wgpu.GPUObjectBase, "_release_renamed")
-    assert [c.name for c in native.capabilities() if c.there] == ["observing"]
     with ml.create_context_sync(device_type="gpu") as context:
+        assert [c.name for c in ALL if c.there] == ["observing"]
         all_modes(context)
         refused(context)
 

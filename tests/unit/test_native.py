@@ -12,15 +12,16 @@ import pytest
 pytest.importorskip("wgpu")
 
 from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.native import (
+from webnn_py.engines.webgpu.runtime.capabilities import (
+    ALL,
     CHECKING,
     FORKING,
     OBSERVING,
     RECORDING,
     WAITING,
     Capability,
-    Internals,
 )
+from webnn_py.engines.webgpu.runtime.native import Internals
 
 FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING)
 BY_HANDLE = (RECORDING, WAITING, CHECKING)
@@ -67,7 +68,7 @@ class Renaming:
 
 
 def test_all_is_there_in_this_release() -> None:
-    assert {c.name: c.missing for c in native.capabilities()} == dict.fromkeys(
+    assert {c.name: c.missing for c in ALL} == dict.fromkeys(
         ("recording", "waiting", "checking", "observing", "forking", "timing")
     )
 
@@ -163,15 +164,15 @@ def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("handle", [None, 7, object()])
 def test_handles_of_another_kind(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for capability in native.capabilities():
+    for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)
     native.confirm(SimpleNamespace(_internal=handle))
-    assert [c for c in native.capabilities() if c.there] == [OBSERVING, FORKING]
+    assert [c for c in ALL if c.there] == [OBSERVING, FORKING]
 
 
 def test_an_environment_that_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    for capability in native.capabilities():
+    for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)  # and put back at the end
     monkeypatch.setenv("WEBNN_NATIVE", "0")
     native.check()
-    assert {c.missing for c in native.capabilities()} == {"WEBNN_NATIVE=0"}
+    assert {c.missing for c in ALL} == {"WEBNN_NATIVE=0"}

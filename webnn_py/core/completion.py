@@ -25,10 +25,11 @@ class Completion(Generic[T]):
     Unlike a `concurrent.futures.Future` it costs next to nothing where nobody waits on a thread.
     """
 
-    __slots__ = ("_callbacks", "_lock", "_outcome")
+    __slots__ = ("_callbacks", "_left", "_lock", "_outcome")
 
     def __init__(self) -> None:
         self._outcome: tuple[BaseException | None, Any] | None = None
+        self._left: Callable[[], None] | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()  # a finalizer may fail what its own thread just resolves
 
@@ -77,12 +78,19 @@ class Completion(Generic[T]):
                 return
         callback()
 
+    def leave(self, work: Callable[[], None]) -> None:
+        """Leave what is to be done for the result to this thread, which is about to wait for it."""
+        self._left = work
+
     def wait(self, timeout: float | None = None) -> T:
         """Block this thread for the result.
 
         Raises:
             TimeoutError: It did not come within `timeout` seconds.
         """
+        if self._left is not None:
+            work, self._left = self._left, None
+            work()
         if self._outcome is None:
             arrived = threading.Lock()
             arrived.acquire()

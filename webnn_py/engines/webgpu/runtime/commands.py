@@ -6,7 +6,7 @@ trace of what a command buffer uses, nor of whether it was submitted. So a devic
 notes it: its class, its queue's and those of the encoders that it makes become subclasses of
 wgpu-py's own, which do the same and look at their arguments. Other devices are left alone.
 
-Where that cannot be (`native.OBSERVING`), nothing is noted or refused.
+Where that cannot be (`OBSERVING`), nothing is noted or refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import wgpu
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
 from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.capabilities import OBSERVING
 from webnn_py.engines.webgpu.runtime.life import life_of, share_life
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 
@@ -78,7 +79,7 @@ class Uses:
     def carry(self, initialization: Initialization) -> None:
         """Have the commands initialize a graph, if they do not yet."""
         self.graphs.setdefault(initialization.graph, initialization)
-        if not native.OBSERVING.there:  # nobody will tell that they are submitted
+        if not OBSERVING.there:  # nobody will tell that they are submitted
             initialization.take_effect()
 
     @property
@@ -123,7 +124,7 @@ def uses_of(recorded: Any) -> Uses:
 
 def observe(device: Any) -> None:
     """Have a device note what its command buffers use; harmless twice."""
-    if not native.OBSERVING.there:
+    if not OBSERVING.there:
         return
     with _LOCK:
         if not _is_observed(device):
@@ -138,7 +139,7 @@ def observe_encoder(encoder: Any) -> Uses:
     Returns:
         Where it notes it.
     """
-    if native.OBSERVING.there and not _is_observed(encoder):
+    if OBSERVING.there and not _is_observed(encoder):
         native.specialize(encoder, _class_like(encoder, _recorder_methods))
     return uses_of(encoder)
 

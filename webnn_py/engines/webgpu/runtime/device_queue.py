@@ -10,11 +10,11 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.completion import Cancellation, Completion
+from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime import public
+from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -30,6 +30,8 @@ from webnn_py.ordering.operation import Operation, Run, complete
 
 BATCH_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""
+MOMENT = 1e-3
+"""Seconds for which a thread that waits for a result looks itself whether the device is done."""
 BATCH_BYTES = 64 << 20
 """Bytes to upload that wait in a batch before it is submitted without being asked."""
 
@@ -129,7 +131,11 @@ class DeviceQueue(Queue):
     def read(
         self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
     ) -> Run:
-        """Submit what is recorded; the copy is mapped on the reading thread."""
+        """Submit what is recorded; the copy is mapped on the reading thread.
+
+        Or on this one, if it may wait and need not for long: handing over takes longer then.
+        """
+        waiting = None if runs_event_loop() else threading.get_ident()
 
         def run() -> None:
             with self._locked("reading a tensor"):
@@ -137,9 +143,19 @@ class DeviceQueue(Queue):
                 self._submit_batch()
             self._under_way.add_result(done, cancellation)
             read = functools.partial(self._read, staging, target, done, cancellation)
-            self.gpu.reader.submit(read, done.set_exception)
+            if waiting == threading.get_ident():
+                done.leave(functools.partial(self._read_soon, read, done))
+            else:
+                self.gpu.reader.submit(read, done.set_exception)
 
         return run
+
+    def _read_soon(self, read: Run, done: Completion[None]) -> None:
+        """Read on this thread if the device is done within a moment."""
+        if self.gpu.reader.idle and native.becomes_idle(self.gpu.handle, MOMENT):
+            read()
+        else:
+            self.gpu.reader.submit(read, done.set_exception)
 
     def _read(
         self, staging: Any, target: Array, done: Completion[None], cancellation: Cancellation

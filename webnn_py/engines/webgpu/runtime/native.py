@@ -12,7 +12,7 @@ import importlib
 import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,111 +22,18 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
+from webnn_py.engines.webgpu.runtime.capabilities import (
+    ALL,
+    CHECKING,
+    FORKING,
+    OBSERVING,
+    RECORDING,
+    TIMING,
+    WAITING,
+    Capability,
+)
 from webnn_py.engines.webgpu.runtime.pauses import pause
 from webnn_py.engines.webgpu.runtime.pieces import piece_sizes
-
-
-@dataclass(eq=False)
-class Capability:
-    """One use of what is private in wgpu.
-
-    Attributes:
-        name: A word for it.
-        without: What is done without it, and what is then lost.
-        interface: C functions with their types, callbacks likewise, structs with their members,
-            constants with "int".
-        attributes: The Python attributes that are used, and the methods that prove them by using
-            them themselves: "Class.method" in wgpu's classes.
-        missing: Why it is not there; None if it is.
-    """
-
-    name: str
-    without: str
-    interface: Mapping[str, str]
-    attributes: Mapping[str, str]
-    missing: str | None = None
-
-    @property
-    def there(self) -> bool:
-        """Whether it can be used."""
-        return self.missing is None
-
-    @property
-    def by_handle(self) -> bool:
-        """Whether it hands wgpu-native's own handles to C functions."""
-        return bool(self.interface)
-
-
-_HANDLE = {"_internal": "GPUObjectBase.__init__"}
-_PASS = "struct WGPUComputePassEncoderImpl *"
-_BUFFER = "struct WGPUBufferImpl *"
-
-RECORDING = Capability(
-    "recording",
-    "dispatches are recorded by the methods of the compute pass, each of which looks for errors",
-    {
-        "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
-        "wgpuComputePassEncoderSetBindGroup": (
-            f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
-        ),
-        "wgpuComputePassEncoderDispatchWorkgroups": (
-            f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)"
-        ),
-    },
-    _HANDLE,
-)
-WAITING = Capability(
-    "waiting",
-    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile",
-    {
-        "wgpuBufferMapAsync": (
-            f"WGPUFuture(*)({_BUFFER}, uint64_t, size_t, size_t, WGPUBufferMapCallbackInfo)"
-        ),
-        "WGPUBufferMapCallback": "void(*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
-        "WGPUBufferMapCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
-        "WGPUCallbackMode_AllowProcessEvents": "int",
-        "WGPUMapAsyncStatus_Success": "int",
-        "WGPUMapMode_Read": "int",
-        "WGPUMapMode_Write": "int",
-        "wgpuDevicePoll": "uint32_t(*)(struct WGPUDeviceImpl *, uint32_t, uint64_t *)",
-        "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
-        "wgpuBufferUnmap": f"void(*)({_BUFFER})",
-    },
-    _HANDLE,
-)
-CHECKING = Capability(
-    "checking",
-    "only buffers that can be storage are looked at before a submission; over one of the others"
-    " that is destroyed, wgpu-native ends the process",
-    {"wgpuBufferUnmap": f"void(*)({_BUFFER})"},
-    _HANDLE,
-)
-OBSERVING = Capability(
-    "observing",
-    "what the user's commands use is not known, and not refused; an initialization takes effect"
-    " when it is recorded, whether it is submitted or not",
-    {},
-    {},
-)
-FORKING = Capability(
-    "forking",
-    "a child process looks through all Python objects for wgpu's",
-    {},
-    {"_the_instance": "get_wgpu_instance", "_release": "GPUObjectBase.__del__"},
-)
-TIMING = Capability(
-    "timing",
-    "timestamps are taken for nanoseconds, which they are not on every device",
-    {"wgpuQueueGetTimestampPeriod": "float(*)(struct WGPUQueueImpl *)"},
-    _HANDLE,
-)
-_ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING)
-
-
-def capabilities() -> tuple[Capability, ...]:
-    """All of them, those that are missing with the reason."""
-    return _ALL
-
 
 # The check
 
@@ -216,7 +123,7 @@ def check() -> None:
     global _wgpu
     found = find_internals()
     off = os.environ.get("WEBNN_NATIVE") == "0"
-    for capability in _ALL:
+    for capability in ALL:
         capability.missing = "WEBNN_NATIVE=0" if off else fault(capability, found)
     _wgpu = found if isinstance(found, Internals) else None
 
@@ -227,7 +134,7 @@ check()
 
 def confirm(device: Any) -> None:
     """Look once more, at a real device: whether its handle is what the C functions take."""
-    for capability in _ALL:
+    for capability in ALL:
         if capability.there and capability.by_handle:
             try:
                 fits = _wgpu.ffi.typeof(device._internal) is _wgpu.ffi.typeof("WGPUDevice")
@@ -319,6 +226,33 @@ def map_for_writing(device: Any, buffer: Any) -> None:
     _map(device, buffer, _wgpu.lib.WGPUMapMode_Write, 0.0)
 
 
+def becomes_idle(device: Any, seconds: float) -> bool:
+    """Look without a pause whether a device is done with what was submitted, for so long at most.
+
+    False where that cannot be found out.
+    """
+    if not WAITING.there:
+        return False
+    ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
+    number = next(_numbers)
+    info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.callback = _DONE_CALLBACK
+    info.userdata1 = ffi.cast("void *", number)
+    _statuses[number] = None
+    begun = time.monotonic()
+    try:
+        libf.wgpuQueueOnSubmittedWorkDone(device.queue._internal, info[0])
+        while time.monotonic() - begun < seconds:
+            libf.wgpuDevicePoll(device._internal, False, ffi.NULL)
+            if _statuses[number] is not None:
+                return True
+            pause(0.0)
+        return False
+    finally:
+        del _statuses[number]
+
+
 def read_mapped(buffer: Any) -> Any:
     """The memory of a mapped buffer, valid until `unmap`."""
     if not WAITING.there:
@@ -343,18 +277,19 @@ def unmap(buffer: Any) -> None:
 
 
 _statuses: dict[int, int | None] = {}
-"""How mappings ended, by number; None while they are under way."""
+"""How what is waited for ended, by number; None while it is under way."""
 _numbers = itertools.count(1)
 
 
-def _mapped(status: int, _message: Any, number: Any, _unused: Any) -> None:
+def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
     key = int(_wgpu.ffi.cast("uintptr_t", number))
     if key in _statuses:  # somebody waits for it
         _statuses[key] = int(status)
 
 
 if WAITING.there:
-    _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _mapped)
+    _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
+    _DONE_CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUQueueWorkDoneCallback"], _ended)
 
 
 def _map(device: Any, buffer: Any, mode: int, expected: float) -> None:

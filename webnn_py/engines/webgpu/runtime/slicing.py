@@ -10,7 +10,8 @@ from typing import Any
 
 from webnn_py.core.errors import MLError
 from webnn_py.engines.device import SlicedRun
-from webnn_py.engines.webgpu.runtime import native, resources
+from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.capabilities import OBSERVING
 from webnn_py.engines.webgpu.runtime.commands import Uses
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.native import DispatchCommands
@@ -102,7 +103,7 @@ class Costs:
             each: Gives the commands of some parts.
         """
         whole = each(parts)
-        if not (has_clock(self._gpu) and native.OBSERVING.there):
+        if not (has_clock(self._gpu) and OBSERVING.there):
             record_pass(encoder, whole)
             return
         apart = not self.known(parts)

@@ -12,6 +12,7 @@ import wgpu
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.capabilities import WAITING
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import Wait
@@ -91,7 +92,7 @@ class Uploads:
     @property
     def there(self) -> bool:
         """Whether there are such buffers; else contents go through the device's queue."""
-        return native.WAITING.there
+        return WAITING.there
 
     def copy(self, encoder: Any, target: Any, size: int) -> Any:
         """Record the copy into a buffer from one that is mapped for `write`, which is returned."""

@@ -1,0 +1,110 @@
+"""What of wgpu's private names `native` uses, and what becomes of each use where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(eq=False)
+class Capability:
+    """One use of what is private in wgpu.
+
+    Attributes:
+        name: A word for it.
+        without: What is done without it, and what is then lost.
+        interface: C functions with their types, callbacks likewise, structs with their members,
+            constants with "int".
+        attributes: The Python attributes that are used, and the methods that prove them by using
+            them themselves: "Class.method" in wgpu's classes.
+        missing: Why it is not there; None if it is.
+    """
+
+    name: str
+    without: str
+    interface: Mapping[str, str]
+    attributes: Mapping[str, str]
+    missing: str | None = None
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be used."""
+        return self.missing is None
+
+    @property
+    def by_handle(self) -> bool:
+        """Whether it hands wgpu-native's own handles to C functions."""
+        return bool(self.interface)
+
+
+_HANDLE = {"_internal": "GPUObjectBase.__init__"}
+_PASS = "struct WGPUComputePassEncoderImpl *"
+_BUFFER = "struct WGPUBufferImpl *"
+
+RECORDING = Capability(
+    "recording",
+    "dispatches are recorded by the methods of the compute pass, each of which looks for errors",
+    {
+        "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
+        "wgpuComputePassEncoderSetBindGroup": (
+            f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
+        ),
+        "wgpuComputePassEncoderDispatchWorkgroups": (
+            f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)"
+        ),
+    },
+    _HANDLE,
+)
+WAITING = Capability(
+    "waiting",
+    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile",
+    {
+        "wgpuBufferMapAsync": (
+            f"WGPUFuture(*)({_BUFFER}, uint64_t, size_t, size_t, WGPUBufferMapCallbackInfo)"
+        ),
+        "WGPUBufferMapCallback": "void(*)(WGPUMapAsyncStatus, WGPUStringView, void *, void *)",
+        "WGPUBufferMapCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
+        "WGPUCallbackMode_AllowProcessEvents": "int",
+        "WGPUMapAsyncStatus_Success": "int",
+        "WGPUMapMode_Read": "int",
+        "WGPUMapMode_Write": "int",
+        "wgpuDevicePoll": "uint32_t(*)(struct WGPUDeviceImpl *, uint32_t, uint64_t *)",
+        "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
+        "wgpuBufferUnmap": f"void(*)({_BUFFER})",
+        "wgpuQueueOnSubmittedWorkDone": (
+            "WGPUFuture(*)(struct WGPUQueueImpl *, WGPUQueueWorkDoneCallbackInfo)"
+        ),
+        "WGPUQueueWorkDoneCallback": (
+            "void(*)(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)"
+        ),
+        "WGPUQueueWorkDoneCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
+    },
+    _HANDLE,
+)
+CHECKING = Capability(
+    "checking",
+    "only buffers that can be storage are looked at before a submission; over one of the others"
+    " that is destroyed, wgpu-native ends the process",
+    {"wgpuBufferUnmap": f"void(*)({_BUFFER})"},
+    _HANDLE,
+)
+OBSERVING = Capability(
+    "observing",
+    "what the user's commands use is not known, and not refused; an initialization takes effect"
+    " when it is recorded, whether it is submitted or not",
+    {},
+    {},
+)
+FORKING = Capability(
+    "forking",
+    "a child process looks through all Python objects for wgpu's",
+    {},
+    {"_the_instance": "get_wgpu_instance", "_release": "GPUObjectBase.__del__"},
+)
+TIMING = Capability(
+    "timing",
+    "timestamps are taken for nanoseconds, which they are not on every device",
+    {"wgpuQueueGetTimestampPeriod": "float(*)(struct WGPUQueueImpl *)"},
+    _HANDLE,
+)
+ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING)
