@@ -29,7 +29,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.ordering.dependence import GRAPH
+from webnn_py.ordering.precedence import GRAPH
 from webnn_py.ordering.timeline import state_of
 
 LONG = 60

@@ -6,29 +6,14 @@ higher one, whatever was submitted first.
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Iterator
-
 from webnn_py.core.errors import OperationError
-from webnn_py.core.forks import in_child
 from webnn_py.ordering.hazards import Overtakes
 from webnn_py.ordering.operation import Held, Operation, Point
+from webnn_py.ordering.precedence import Node, Search, first_held, label_of, later, sooner
 from webnn_py.ordering.timeline_state import TimelineState
 
 MOST_STEPS = 6
 """Of a deadlock, that a message tells of."""
-
-
-class _Graph:
-    """The held work of all contexts; who changes it or looks through it has the lock."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-
-
-GRAPH = _Graph()
-in_child(GRAPH.__init__)  # type: ignore[misc]  # a thread of the parent may have had the lock
 
 
 def overtaking(operation: Operation) -> Overtakes | None:
@@ -43,7 +28,7 @@ def deadlock(held: Held) -> OperationError | None:
 
     It has to where all that was accepted to signal what it waits for waits for it.
     """
-    if held not in _After(held.operation):
+    if held.position is None or not held.position.shared or held not in _After(held.operation):
         return None
     path = _path(held)
     if path is None or held not in _stuck(held):
@@ -63,59 +48,40 @@ class _After:
     """
 
     def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-        self._found: set[Held] = set()
-        self._finds = self._find()
-        self._free: set[Held] = set()  # that has not to wait for it
+        starts: list[Node] = [] if operation.held is None else [*operation.held.followers]
+        self._signals: dict[TimelineState, int] = {}
+        for timeline, value in operation.signals:
+            self._signals[timeline] = min(value, self._signals.get(timeline, value))
+            starts += first_held(timeline, value)
+        self._after = Search(starts, later, 1)
+        self._first = min(map(label_of, starts), default=0)
+        self._free: set[Node] = set()  # that has not to wait for it
 
     def __contains__(self, held: Held) -> bool:
-        if held in self._found:
+        if held in self._after.found:
             return True
-        if held in self._free:
+        if not self._after.found or label_of(held) < self._first or held in self._free:
             return False
-        seen = {held}
-        before = self._all_before(held, seen)
-        for found in self._finds:
-            if found is held:
+        if any(self._raises(value) and value.holds(held) for value in held.awaited):  # mostly so
+            return True
+        before = Search([held], self._sooner, -1)
+        while (node := before.step(self._first)) is not None:
+            if node in self._after.found or self._raises(node):
                 return True
-            other = next(before, None)
-            if other is None:
-                self._free |= seen
-                return False
-            if other is self._operation or other.held in self._found:
-                return True
+            if self._after.step(label_of(held)) is None:
+                return held in self._after.found
+        self._free |= before.found
         return False
 
-    def _find(self) -> Iterator[Held]:
-        """Find one after the other."""
-        lowest: dict[TimelineState, int] = {}  # from which value on waiters were looked at
-        pending = [self._operation]
-        while pending:
-            work = pending.pop()
-            followers = [] if work.held is None else work.held.followers
-            waiting: list[Held] = []
-            for timeline, value in work.signals:
-                end = lowest.get(timeline)
-                if end is None or value < end:
-                    lowest[timeline] = value
-                    waiting += timeline.waiting(value, end)
-            for held in itertools.chain(followers, filter(Held.must_wait, reversed(waiting))):
-                if held not in self._found:
-                    self._found.add(held)
-                    pending.append(held.operation)
-                    yield held
+    def _sooner(self, node: Node) -> list[Node]:
+        return [other for other in sooner(node) if other not in self._free]
 
-    def _all_before(self, start: Held, seen: set[Held]) -> Iterator[Operation]:
-        """What some held work has to wait for; what of it is held is added to what is seen."""
-        scanned: dict[object, int] = {}
-        pending = [start]
-        while pending:
-            for other, _ in _before(pending.pop(), scanned):
-                yield other
-                held = other.held
-                if held is not None and held not in seen and held not in self._free:
-                    seen.add(held)
-                    pending.append(held)
+    def _raises(self, node: Node) -> bool:
+        """Whether it is a value that the other work raises a timeline to, or a higher one."""
+        if isinstance(node, Held):
+            return False
+        value = self._signals.get(node.timeline)
+        return value is not None and value <= node.value
 
 
 def _path(start: Held) -> list[str] | None:

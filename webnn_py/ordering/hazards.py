@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from webnn_py.memory.overlap import EVERYTHING, Region
@@ -14,16 +14,106 @@ Overtakes = Callable[[Held], bool]
 
 
 @dataclass(slots=True, eq=False)
-class _Users:
-    """The held work that uses just one region, what comes first at the front.
+class _Turn:
+    """Work that uses a region in turn: one that writes, or any number that only read.
 
     Attributes:
-        region: The region.
-        works: Each, and whether it writes.
+        works: The work.
+        writes: Whether it writes.
     """
 
-    region: Region
-    works: list[tuple[Held, bool]] = field(default_factory=list)
+    works: dict[Held, None]
+    writes: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Gap:
+    """Where new work comes among the turns of a region.
+
+    Attributes:
+        place: The turn of those that only read which it comes into, or else the first after it.
+        readers: The turn at this place, if it is one of those that only read.
+        after: What of these it comes before.
+    """
+
+    place: int
+    readers: _Turn | None = None
+    after: dict[Held, None] = field(default_factory=dict)
+
+
+class _Users:
+    """The held work that uses just one region, in turns; each comes after the one before it.
+
+    So what comes after new work as well stands at the end, and is found by bisection. Those that
+    read in one turn have no order, and are asked one by one.
+
+    Args:
+        region: The region.
+    """
+
+    def __init__(self, region: Region) -> None:
+        self.region = region
+        self.turns: list[_Turn] = []
+
+    def gap(self, writes: bool, overtakes: Overtakes | None) -> _Gap:
+        """Where new work comes that writes the region, or reads it."""
+        turns = self.turns
+        if not writes and len(turns) == 1 and not turns[0].writes:
+            return _Gap(0, turns[0])
+        first = len(turns) if overtakes is None else self._first_after(overtakes)
+        for place in (first - 1, first):
+            if 0 <= place < len(turns) and not turns[place].writes:
+                after = {}
+                if writes and overtakes is not None:
+                    after = {held: None for held in turns[place].works if overtakes(held)}
+                return _Gap(place, turns[place], after)
+        return _Gap(first)
+
+    def _first_after(self, overtakes: Overtakes) -> int:
+        """The first turn whose first work comes after new work; mostly there is none."""
+
+        def comes_after(turn: _Turn) -> bool:
+            return overtakes(next(iter(turn.works)))
+
+        turns = self.turns
+        end, place, step = len(turns), len(turns) - 1, 1
+        while place >= 0 and comes_after(turns[place]):
+            end, place, step = place, place - step, step * 2
+        return bisect.bisect_left(turns, True, max(0, place + 1), end, key=comes_after)
+
+    def neighbours(self, gap: _Gap, writes: bool) -> tuple[list[Held], list[Held]]:
+        """What must be done before new work, and what it must be done before."""
+        turns, place = self.turns, gap.place
+        following = place if gap.readers is None else place + 1
+        before = [*turns[place - 1].works] if place else []
+        after = [*turns[following].works] if following < len(turns) else []
+        if writes and gap.readers is not None:
+            after += gap.after
+            before += [held for held in gap.readers.works if held not in gap.after]
+        return before, after
+
+    def insert(self, held: Held, gap: _Gap, writes: bool) -> None:
+        """Add new work."""
+        made = _Turn({held: None}, writes)
+        if gap.readers is None:
+            self.turns.insert(gap.place, made)
+        elif not writes:
+            gap.readers.works[held] = None
+        else:
+            for other in gap.after:
+                del gap.readers.works[other]
+            behind = _Turn(gap.after, writes=False)
+            parted = [turn for turn in (gap.readers, made, behind) if turn.works]
+            self.turns[gap.place : gap.place + 1] = parted
+
+    def remove(self, held: Held) -> None:
+        """It is done, so that it stands in the first turn."""
+        for place, turn in enumerate(self.turns):
+            if held in turn.works:
+                del turn.works[held]
+                if not turn.works:
+                    del self.turns[place]
+                return
 
 
 class Hazards:
@@ -36,8 +126,7 @@ class Hazards:
     def __init__(self) -> None:
         self._owners: dict[int, list[_Users]] = {}  # each sorted by where the regions begin
         self._longest: dict[int, int] = {}  # bytes of a region of each owner
-        self._everything = _Users(EVERYTHING)  # who uses what is not known
-        self._all: dict[Held, None] = {}  # who uses any
+        self._everything = _Users(EVERYTHING)
 
     def place(self, held: Held, overtakes: Overtakes | None) -> tuple[list[Held], list[Held]]:
         """Add new work.
@@ -52,105 +141,94 @@ class Hazards:
         """
         before: dict[Held, None] = {}
         after: dict[Held, None] = {}
-        accesses = _accesses(held)
-        for region, writes in accesses:
-            for works in self._sharing(region):
-                next_ones: list[Held] = []
-                for user, user_writes in works:
-                    if not (writes or user_writes):
-                        continue
-                    if overtakes is not None and overtakes(user):
-                        if user_writes:  # the rest comes after that
-                            next_ones.clear()
-                        next_ones.append(user)
-                        continue
-                    before[user] = None
-                    if user_writes:  # the rest comes before that
-                        break
-                after.update(dict.fromkeys(next_ones))
-        for region, writes in accesses:
-            _insert(self._users(region), held, writes, after)
-            self._all[held] = None
+        gaps: list[tuple[_Users, _Gap, bool]] = []
+        for region, writes in _accesses(held):
+            own = self._users(region)
+            for users in self._overlapping(own):
+                gap = users.gap(writes, overtakes)
+                sooner, later = users.neighbours(gap, writes)
+                before.update(dict.fromkeys(sooner))
+                after.update(dict.fromkeys(later))
+                if users is own:
+                    gaps.append((users, gap, writes))
+        for users, gap, writes in gaps:
+            users.insert(held, gap, writes)
         return list(before), list(after)
-
-    def _sharing(self, region: Region) -> Iterator[Iterable[tuple[Held, bool]]]:
-        """Who shares a region, the last one first, and whether it writes there."""
-        if region is EVERYTHING:
-            for user in reversed(self._all):
-                yield ((user, True),)
-            return
-        for users in (*self._overlapping(region), self._everything):
-            yield reversed(users.works)
 
     def remove(self, held: Held) -> None:
         """It is done."""
         for region, _ in _accesses(held):
             users = self._users(region)
-            users.works = [entry for entry in users.works if entry[0] is not held]
-            if not users.works and users is not self._everything:
+            users.remove(held)
+            if not users.turns and users is not self._everything:
                 self._drop(users)
-        self._all.pop(held, None)
 
     def _users(self, region: Region) -> _Users:
         """Those of just this region."""
         if region is EVERYTHING:
             return self._everything
         several = self._owners.setdefault(region.owner, [])
-        place = bisect.bisect_left(several, region.begin, key=_begin)
-        for users in several[place:]:
-            if users.region.begin != region.begin:
-                break
-            if users.region.end == region.end and users.region.array is region.array:
-                return users
+        place = self._place(several, region)
+        found = several[place] if place < len(several) else None
+        if found is not None and _is_same(found.region, region):
+            return found
         made = _Users(region)
         several.insert(place, made)
         length = region.end - region.begin
         self._longest[region.owner] = max(length, self._longest.get(region.owner, 0))
         return made
 
+    def _place(self, several: list[_Users], region: Region) -> int:
+        """Where the users of just this region are, or would be."""
+        place = bisect.bisect_left(several, region.begin, key=_begin)
+        for index in range(place, len(several)):
+            if several[index].region.begin != region.begin:
+                break
+            if _is_same(several[index].region, region):
+                return index
+        return place
+
     def _drop(self, users: _Users) -> None:
         owner = users.region.owner
-        self._owners[owner].remove(users)
-        if not self._owners[owner]:
+        several = self._owners[owner]
+        del several[self._place(several, users.region)]
+        if not several:
             del self._owners[owner], self._longest[owner]
 
-    def _overlapping(self, region: Region) -> list[_Users]:
-        several = self._owners.get(region.owner)
-        if several is None:
-            return []
+    def _overlapping(self, own: _Users) -> list[_Users]:
+        """Those of a region, and of others that share memory with it."""
+        region = own.region
+        if region is EVERYTHING:
+            return [own]
+        several = self._owners[region.owner]
         first = region.begin - self._longest[region.owner]
         begin = bisect.bisect_right(several, first, key=_begin)
         end = bisect.bisect_left(several, region.end, key=_begin)
-        return [users for users in several[begin:end] if users.region.overlaps(region)]
+        return [
+            users for users in several[begin:end] if users is own or users.region.overlaps(region)
+        ]
 
 
-def _accesses(held: Held) -> list[tuple[Region, bool]]:
-    """What work uses, and whether it writes there; what it also writes is not named as read."""
+def _accesses(held: Held) -> Iterable[tuple[Region, bool]]:
+    """What work uses, and whether it writes there; what it also writes is not named as read.
+
+    Whatever uses memory uses everything, too: as reading it, if it is known what it uses.
+    """
     found: dict[tuple[int, int, int, int], tuple[Region, bool]] = {}
     for memories, writes in ((held.operation.reads, False), (held.operation.writes, True)):
         for memory in memories:
             region = memory.region
             key = (region.owner, region.begin, region.end, id(region.array))
-            found[key] = (region, writes)
-    return list(found.values())
+            if region is EVERYTHING or region.begin < region.end:
+                found[key] = (region, writes or region is EVERYTHING)
+    if found:
+        everything = (EVERYTHING.owner, EVERYTHING.begin, EVERYTHING.end, id(EVERYTHING.array))
+        found.setdefault(everything, (EVERYTHING, False))
+    return found.values()
 
 
-def _insert(users: _Users, held: Held, writes: bool, after: dict[Held, None]) -> None:
-    """Add work at the end, but before what comes after it, and what comes after that."""
-    if not after:
-        users.works.append((held, writes))
-        return
-    sooner: list[tuple[Held, bool]] = []
-    later: list[tuple[Held, bool]] = []
-    writes_later = False
-    for entry in users.works:
-        user, user_writes = entry
-        if user in after or writes_later or (later and user_writes):
-            later.append(entry)
-            writes_later |= user_writes
-        else:
-            sooner.append(entry)
-    users.works = [*sooner, (held, writes), *later]
+def _is_same(one: Region, other: Region) -> bool:
+    return one[:3] == other[:3] and one.array is other.array
 
 
 def _begin(users: _Users) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from webnn_py.memory.overlap import Region
+from webnn_py.ordering.positions import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 from webnn_py.ordering.timeline_state import TimelineState, Waiter
 
@@ -109,7 +110,7 @@ class Operation:
         return "is not done"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Held:
     """Work that cannot run yet.
 
@@ -121,6 +122,9 @@ class Held:
         blockers: What must be done before it, as they share memory.
         followers: What it must be done before, likewise.
         waiters: What to forget at its timelines.
+        awaited: The values of timelines that it waits for, as nodes of the graph of what is held.
+        signalled: Those that it raises them to, likewise.
+        position: Its place before and after others.
         ready: It stands in line to be run, or dropped.
         cause: Why it can never run, if that is so.
         dropped: It is not done and nobody is to be told; what follows it keeps its order.
@@ -133,6 +137,9 @@ class Held:
     blockers: set[Held] = field(default_factory=set)
     followers: list[Held] = field(default_factory=list)
     waiters: list[tuple[TimelineState, Waiter]] = field(default_factory=list)
+    awaited: list[Any] = field(default_factory=list)
+    signalled: list[Any] = field(default_factory=list)
+    position: Position | None = None
     ready: bool = False
     cause: BaseException | None = None
     dropped: bool = False
@@ -163,13 +170,6 @@ class Held:
             pending += held.blockers - seen
             seen |= held.blockers
         return False
-
-    def forget_timelines(self) -> None:
-        """It does not wait for them any more."""
-        self.waiting = False
-        for timeline, waiter in self.waiters:
-            timeline.forget(waiter)
-        self.waiters.clear()
 
 
 def complete(operation: Operation) -> None:

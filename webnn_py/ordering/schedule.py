@@ -18,10 +18,11 @@ from typing import NamedTuple
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
-from webnn_py.ordering.dependence import GRAPH, deadlock, overtaking
+from webnn_py.ordering.dependence import deadlock, overtaking
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.hazards import Hazards
 from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 from webnn_py.ordering.signals import Signals
 from webnn_py.ordering.timeline_state import unreached
 
@@ -122,7 +123,7 @@ class Schedule:
                     return
                 with GRAPH.lock:
                     held.dropped = True
-                    held.forget_timelines()
+                    forget_timelines(held)
             elif operation in self._line:
                 self._line.remove(operation)
                 self._backlog.remove(operation)
@@ -215,9 +216,8 @@ class Schedule:
             dropped = [work for work, held in self._held.items() if not held.dropped]
             dropped = [work for work in (*dropped, *self._line) if work not in self._running]
             with GRAPH.lock:
-                for operation, held in self._held.items():
-                    held.forget_timelines()
-                    operation.held = None
+                for held in self._held.values():
+                    leave(held)
             self._held.clear()
             self._line.clear()
             self._ready.clear()
@@ -273,14 +273,8 @@ class Schedule:
             return None
         with GRAPH.lock:
             overtakes = overtaking(operation)
-            before, after = self._hazards.place(held, overtakes)
-            held.blockers.update(before)
-            held.followers += after
-            for other in before:
-                other.followers.append(held)
-            for other in after:
-                other.blockers.add(held)
-            self._held[operation] = operation.held = held
+            enter(held, *self._hazards.place(held, overtakes))
+            self._held[operation] = held
             self._wait_for_timelines(held)
             if overtakes is not None:
                 self._find_deadlock(held)
@@ -293,7 +287,7 @@ class Schedule:
         with GRAPH.lock:
             held.cause = deadlock(held)
             if held.cause is not None:
-                held.forget_timelines()
+                forget_timelines(held)
 
     def _wait_for_timelines(self, held: Held) -> None:
         """Have timelines resume the work; the caller holds the locks."""
@@ -326,10 +320,8 @@ class Schedule:
         if held is None:
             return
         with GRAPH.lock:
-            operation.held = None
             self._hazards.remove(held)
-            for follower in held.followers:
-                follower.blockers.discard(held)
+            leave(held)
         for follower in held.followers:
             self._release(follower)
 
@@ -414,7 +406,7 @@ class Schedule:
         if held.blockers:
             return None
         with GRAPH.lock:
-            held.forget_timelines()
+            forget_timelines(held)
             held.waits.clear()
         self._running[held.operation] = None
         return _Turn(held.operation, cause)

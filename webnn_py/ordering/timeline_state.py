@@ -55,6 +55,8 @@ class TimelineState:
         value: The value reached.
         name: What messages call it.
         culprit: The work whose failure ends waits, as a remark in parentheses.
+        held: The values that held work waits for or signals, sorted; who looks at them has the
+            lock of the graph that they are nodes of.
     """
 
     def __init__(self, value: int, label: str = "") -> None:
@@ -70,6 +72,7 @@ class TimelineState:
         self._failures: dict[int, tuple[BaseException, str]] = {}  # by value, with the culprit
         self._failed: tuple[int, BaseException] | None = None  # the lowest
         self.culprit = ""
+        self.held: list[Any] = []
         _STATES.add(self)
 
     def signal(self, value: int) -> None:
@@ -165,14 +168,6 @@ class TimelineState:
         with self._lock:
             return bool(self._waiters) and self._waiters[-1].value >= value
 
-    def waiting(self, begin: int, end: int | None = None) -> list[Any]:
-        """The held work that waits for a value from `begin` to below `end`."""
-        with self._lock:
-            known = self._waiters
-            first = bisect.bisect_left(known, begin, key=_awaited)
-            last = len(known) if end is None else bisect.bisect_left(known, end, key=_awaited)
-            return [waiter.work for waiter in known[first:last] if waiter.work is not None]
-
     def complete(self, value: int, work: object = None) -> None:
         """Work that signals `value` is done."""
         with self._lock:
@@ -185,19 +180,25 @@ class TimelineState:
         with self._lock:
             if not self._past_failure(value):
                 self._promised[queue] = max(self._promised.get(queue, -1), value)
-            ready = self._take(lambda w: w.queue is queue and self._reached(w.value, queue))
+            end = bisect.bisect_right(self._waiters, self._promised.get(queue, -1), key=_awaited)
+            ready = self._take(lambda w: w.queue is queue and self._reached(w.value, queue), end)
         _call(ready)
 
     def fail(self, value: int, error: BaseException, work: object = None) -> None:
         """Work that was to signal `value` failed, or will not be done."""
         with self._lock:
             self._no_longer_expected(value, work)
+            changes = self._failed is None or value <= self._failed[0]
             if value > self.value and value not in self._expected:
                 culprit = "" if work is None else f" ({getattr(work, 'title', work)})"
-                self._failures[value] = self._told(root_of(error), value, culprit), culprit
-                self._find_lowest()
-            ready = self._lasting()
-            ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
+                told = self._told(root_of(error), value, culprit)
+                self._failures[value] = told, culprit
+                if changes:
+                    self._failed, self.culprit = (value, told), culprit
+            ready: list[Waiter] = []
+            if changes:  # else all that waits for it has failed
+                ready += self._lasting()
+                ready += self._take(lambda w: w.work is None and self._failure(w.value) is not None)
         _call(ready)
 
     def watch(self, timelines: Iterable[TimelineState]) -> None:
@@ -249,7 +250,7 @@ class TimelineState:
     def leave_behind(self) -> None:
         """After a fork: what was to signal it does so in the parent process only."""
         self._lock = threading.Lock()
-        self._waiters = []
+        self._waiters, self.held = [], []
         self._signallers = []
         self._promised = weakref.WeakKeyDictionary()
         if self._expected:
@@ -276,12 +277,14 @@ class TimelineState:
     def _raise_to(self, value: int) -> list[Waiter]:
         self.value = max(self.value, value)
         count = bisect.bisect_right(self._waiters, self.value, key=_awaited)
-        ready, self._waiters = self._waiters[:count], self._waiters[count:]
-        return ready
+        return self._take(lambda _: True, count)
 
-    def _take(self, chosen: Callable[[Waiter], bool]) -> list[Waiter]:
-        ready = [waiter for waiter in self._waiters if chosen(waiter)]
-        self._waiters = [waiter for waiter in self._waiters if not chosen(waiter)]
+    def _take(self, chosen: Callable[[Waiter], bool], end: int | None = None) -> list[Waiter]:
+        """Remove what is chosen of the first ones."""
+        first = self._waiters[:end]
+        ready = [waiter for waiter in first if chosen(waiter)]
+        if ready:
+            self._waiters[:end] = [waiter for waiter in first if not chosen(waiter)]
         return ready
 
 
