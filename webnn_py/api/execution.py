@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from webnn_py.core.completion import Cancellation, Completion, check_may_block
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.engines.base import HostExecutable
 from webnn_py.memory.host import plain_arrays
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Run
@@ -94,8 +93,8 @@ class MLExecution(Unpicklable, Suggesting):
         session = self._session
         compiled = compiled_of(graph)
         signature, sizes = compiled.fixed(inputs)
-        # On a CPU it is one; to look takes longer than the rest of this.
-        executable = cast(HostExecutable, compiled.executable(session, sizes=sizes))
+        # On a CPU it is a HostExecutable; to look takes longer than the rest of this.
+        executable: Any = compiled.executable(session, sizes=sizes)
         keeps_order = session.queue.keeps_order
         if outputs is None and not keeps_order and (plain := plain_arrays(inputs, signature.read)):
             results = executable.new_results(plain, signature.made.values())

@@ -227,13 +227,7 @@ def _in_trio() -> bool:
 
 def _in_asyncio() -> bool:
     asyncio: Any = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 class _Collected(threading.local):

@@ -319,7 +319,7 @@ class PlainMemoryExecutable(HostExecutable):
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the executable."""
-        return _call(self._engine, self._executable.new_results, _aligned(inputs), ends)
+        return _call(self._engine, self._executable.new_results, inputs, ends)
 
     def profile(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> RunTime:
         """As the executable, on memory of its own."""

@@ -98,6 +98,8 @@ class LoadedModel:
             )
             # Where a build is awaited, its threads compute beside an event loop.
             self.session, self._threads = begun_by(make) if cooperation.enabled() else (make(), [])
+        # What `run` of the session calls, once it has looked at names that are right here.
+        self.run = getattr(self.session, "_sess", self.session).run
         forks.leave_in_child(self.session)
         give_back(lowered.external.values())
         self.names = (*names.inputs, *names.outputs)
@@ -162,6 +164,7 @@ class OnnxRuntimeExecutable(HostExecutable):
             for name, value in zip(model.names, values, strict=True)
         ]
         self._inputs = model.names[: len(graph.inputs)]
+        self._outputs = model.names[len(graph.inputs) :]
         self.any_memory = sum(value.byte_length for value in values) <= SMALL
         self._local = threading.local()
         self._graph = graph
@@ -190,10 +193,11 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
-        if self.any_memory:
-            return super().new_results(inputs, ends)
-        given = dict(zip(self._inputs, inputs, strict=True))
-        made: list[Array] = self._session.run(None, given | self._sizes)
+        given = self._sizes | dict(zip(self._inputs, inputs, strict=True))
+        try:
+            made: list[Array] = self._model.run(self._outputs, given, None)
+        except Exception as error:  # of ONNX Runtime's own kinds
+            raise _failure(error) from error
         return made
 
     def _run_on_copies(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -206,7 +210,7 @@ class OnnxRuntimeExecutable(HostExecutable):
                 source[...] = array
             self._session.run_with_iobinding(binding)
         except Exception as error:  # of ONNX Runtime's own kinds
-            raise OperationError(f"engine 'onnxruntime': {said(error)}") from error
+            raise _failure(error) from error
         for array, target in zip(outputs, targets, strict=True):
             array[...] = target
 
@@ -242,6 +246,10 @@ class OnnxRuntimeExecutable(HostExecutable):
     def describe(self) -> str:
         """The graph's listing."""
         return str(self._graph)
+
+
+def _failure(error: Exception) -> OperationError:
+    return OperationError(f"engine 'onnxruntime': {said(error)}")
 
 
 class OnnxRuntimeEngine(HostEngine):
