@@ -1,4 +1,4 @@
-"""Arrays joined along an axis, with copies of the last row up to a shape."""
+"""Arrays joined along an axis, with copies of the last row up to a shape, and parted again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from webnn_py.memory.rows import QUICK, joined
+from webnn_py.memory.rows import QUICK, joined, parted
 
 WIDE = QUICK // 64
 
@@ -32,12 +32,15 @@ def test_parts_lie_one_behind_the_other(
     missing = (shape[axis] - whole.shape[axis]) // row
     last = np.take(parts[-1], range(parts[-1].shape[axis] - row, parts[-1].shape[axis]), axis)
     expected = np.concatenate([whole, *[last] * missing], axis)
-    made = joined(parts, axis, shape, row)
+    size, counts = shape[axis] // row, [part.shape[axis] // row for part in parts]
+    made = joined(parts, axis, shape, size, counts)
     assert made.dtype == np.float32
     assert made.flags.c_contiguous
     np.testing.assert_array_equal(made, expected)
+    for again, part in zip(parted(made, axis, size, counts), parts, strict=True):
+        np.testing.assert_array_equal(again, part)
 
 
 def test_a_whole_part_is_taken_as_it_is() -> None:
     part = np.ones((4, 2), np.float32)
-    assert joined([part], 0, (4, 2), 1) is part
+    assert joined([part], 0, (4, 2), 4, [4]) is part

@@ -16,7 +16,7 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
-from webnn_py.core.completion import wait_or_cancel
+from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.awaited import AwaitedRun
@@ -112,11 +112,11 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 given = self._given(compiled, signature, inputs, outputs)
                 return self._joined(batching, compiled, sizes, given, waits)
             prepared = executables.find(sizes)
+            now = prepared is not None
+            given = self._given(compiled, signature, inputs, outputs, private=not now)
             if prepared is None:
-                given = self._given(compiled, signature, inputs, outputs)
                 return self._compile_first(compiled, sizes, given, waits)
-            given = self._given(compiled, signature, inputs, outputs, private=False)
-            run = self._start(prepared.executable, given)
+            run = self._start(prepared.executable, signature, given)
         except Exception as error:
             return raised(error)
         return finished(self._session, run, given, waits)
@@ -138,9 +138,9 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             places = bound.constants.places
             return signature.on_device(session, inputs, outputs, bound, places, private=private)
 
-    def _start(self, executable: Executable, given: Arguments) -> AwaitedRun:
+    def _start(self, executable: Executable, signature: Signature, given: Arguments) -> AwaitedRun:
         if self._session.device is None:
-            return executable.start(given.hand_over(), given.outputs)
+            return executable.start(given.hand_over(), signature.with_outputs(given.outputs))
         with self._session.queue.loss():
             run = executable.start(given.hand_over(), given.outputs)
             run.read_inputs()
@@ -155,16 +155,22 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         waits: Points,
     ) -> dict[str, Any]:
         """A run with others, if it can be joined."""
-        with self._session.queue.loss():
-            self._session.check_alive()
+        session = self._session
+        try:
+            session.check_alive()
             known = batching.known(compiled) or await batching.examined(compiled)
-            joined = None if waits else batching.join(compiled, known, sizes, given)
-            if joined is None:
+            request = None if waits else batching.join(compiled, known, sizes, given)
+            if request is None:
                 return await self._compile_first(compiled, sizes, given, waits)
-            request, line = joined
-            withdraw = functools.partial(line.withdraw, request)
-            await wait_or_cancel(request, request.cancellation, withdraw, given.writes_given)
-        return given.results(request.outputs)
+            try:
+                await request
+            except BaseException as error:
+                await request.withdraw(error)
+                raise
+            return given.results(request.written())
+        except ContextLostError as error:
+            session.queue.lost(str(error))
+            raise
 
     async def _compile_first(
         self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points
@@ -175,4 +181,5 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         if executable is None:
             compile_it = functools.partial(compiled.executable, session, sizes=sizes)
             executable = await session.run_on_builder(compile_it)
-        return await finished(session, self._start(executable, given), given, waits)
+        run = self._start(executable, compiled.signature_at(sizes), given)
+        return await finished(session, run, given, waits)

@@ -99,8 +99,8 @@ class Batching:
 
     def join(
         self, compiled: CompiledGraph, known: Known, sizes: Sizes, given: Arguments
-    ) -> tuple[Request, Line] | None:
-        """Have a compute wait to be joined, and where it does; None if it cannot be."""
+    ) -> Request | None:
+        """Have a compute wait to be joined; None if it cannot be."""
         rows, others = _apart(sizes, self.name)
         if rows > self.max_batch or not self._takes(given):
             return None
@@ -110,13 +110,13 @@ class Batching:
             if sum(array.nbytes for array in shared) > MOST_SHARED_BYTES:
                 return None
             key += tuple(array.tobytes() for array in shared)
-        request = Request(given, rows)
         with self.lock:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = self._line(key, known, others)
+            request = Request(line, given, rows)
             line.add(request)
-        return request, line
+        return request
 
     def _takes(self, given: Arguments) -> bool:
         """Whether all lies in arrays, and nothing is written that others wait for."""

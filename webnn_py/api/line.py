@@ -7,12 +7,13 @@ that there are. Rows that are missing to a size are copies of others.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,82 +21,77 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.pace import Pace
 from webnn_py.api.session import Session
-from webnn_py.core.completion import Cancellation, Completion, Waiter, waking_together
+from webnn_py.core.completion import (
+    Cancellation,
+    Completion,
+    Waiter,
+    end_all,
+    settled_before,
+)
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable
 from webnn_py.ir import Array
-from webnn_py.memory.rows import joined, places
+from webnn_py.memory.rows import joined, parted
 from webnn_py.ops.batch_axes import Axis, BatchAxes
 
 RUNS_ON_A_DEVICE = 2
 """Of one line: while one is computed and read back, the next is joined and uploaded."""
 
-Rows = tuple[Array, Axis, int]
-"""A result of a run, its batch axis, and how many places along that make a row."""
 
-
-class Request:
+class Request(Waiter):
     """One compute that waits to be joined, to be awaited by the task that makes it.
+
+    Args:
+        line: Where it waits.
+        given: What it is given.
+        rows: Its own size of the dimension.
 
     Attributes:
         inputs: In the graph's order.
         outputs: What to write into; None where a new array is to be made.
-        rows: Its own size of the dimension.
-        cancellation: Whether its await was cancelled.
+        rows: As given.
+        cancellation: Whether its await was cancelled; None where nobody sees what is written.
         arrived: When it began to wait, in seconds.
         apart: It is not to be joined: a run failed that it was part of.
     """
 
-    __slots__ = (
-        *("inputs", "outputs", "rows", "cancellation", "arrived", "apart"),
-        *("_error", "_seen", "_waiter"),
-    )
+    __slots__ = ("_line", "apart", "arrived", "cancellation", "inputs", "outputs", "rows")
 
-    def __init__(self, given: Arguments, rows: int) -> None:
-        self._seen = given.writes_given
+    def __init__(self, line: Line, given: Arguments, rows: int) -> None:
+        super().__init__()
         self.inputs: Sequence[Array] = given.hand_over()
-        self.outputs: list[Any] = list(given.outputs)
         self.rows = rows
-        self.cancellation = Cancellation()
         self.arrived = time.monotonic()
         self.apart = False
-        self._error: BaseException | None = None
-        self._waiter = Waiter()
+        self._line = line
+        self.outputs = given.outputs
+        self.cancellation = Cancellation() if given.writes_given else None
 
-    def __await__(self) -> Generator[Any, None, None]:
-        yield from self._waiter.__await__()
-        error, self._error = self._error, None
-        try:
-            if error is not None:
-                raise error
-        finally:
-            del self, error  # its traceback has this frame, which is not to keep it alive
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Let the await end, with an error if there is one."""
-        self._error = error
-        self._waiter.end()
-
-    def take(self, results: Sequence[Rows], begin: int) -> None:
-        """Take its rows of what a run gave, from `begin` on; what nobody sees is taken anyhow."""
-        if not self._seen:
-            self._write(results, begin)
-            return
+    def write(self, rows: Sequence[Array]) -> Sequence[Any]:
+        """Write its rows of what a run gave, into the outputs that were given."""
+        if self.cancellation is None:
+            return [*map(np.ndarray.copy, rows)]
         with self.cancellation.section() as wanted:
-            if wanted:
-                self._write(results, begin)
+            return [*map(_copied, self.outputs, rows)] if wanted else ()
 
-    def _write(self, results: Sequence[Rows], begin: int) -> None:
-        for number, (array, axis, row) in enumerate(results):
-            if axis is not None:
-                array = places(array, axis, begin * row, self.rows * row)
-            target = self.outputs[number]
-            if target is None:
-                self.outputs[number] = array.copy()
-            else:
-                np.copyto(target, array)
+    def written(self) -> Sequence[Any]:
+        """What it ended with: what was written, or an error."""
+        result, self.result = self.result, None
+        try:
+            if isinstance(result, BaseException):
+                raise result
+            return cast(Sequence[Any], result)
+        finally:
+            del self, result  # its traceback has this frame, which is not to keep it alive
+
+    async def withdraw(self, error: BaseException) -> None:
+        """Have it wait no more, as its await ends by an error; what it was given stays whole."""
+        ended = None if self.cancellation is None else self.cancellation.cancel()
+        self._line.withdraw(self)
+        if ended is not None:
+            await settled_before(error, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +290,10 @@ class Line:
         sizes = self._how.sizes(size)
         signature = self._how.compiled.signature_at(sizes)
         shapes = [descriptor.shape for descriptor in signature.inputs.values()]
+        counts = [request.rows for request in requests]
         parts = zip(*(request.inputs for request in requests), strict=True)
         inputs = [
-            arrays[0] if axis is None else joined(arrays, axis, shape, shape[axis] // size)
+            arrays[0] if axis is None else joined(arrays, axis, shape, size, counts)
             for arrays, axis, shape in zip(parts, self._how.axes.inputs, shapes, strict=True)
         ]
         outputs = [
@@ -304,7 +301,8 @@ class Line:
             for descriptor in signature.outputs.values()
         ]
         run = self._executable(sizes).start(inputs, outputs)
-        run.done.on_done(functools.partial(self._finish, run, requests, size, time.perf_counter()))
+        finish = functools.partial(self._finish, run, requests, counts, size, time.perf_counter())
+        run.done.on_done(finish)
         here = threading.get_ident()
 
         def begin() -> None:
@@ -319,20 +317,27 @@ class Line:
         run.when_there_is_room(begin)
 
     def _finish(
-        self, run: AwaitedRun, requests: Sequence[Request], size: int, begun: float
+        self,
+        run: AwaitedRun,
+        requests: Sequence[Request],
+        counts: list[int],
+        size: int,
+        begun: float,
     ) -> None:
         """Give each compute its rows, or its error."""
         seconds = time.perf_counter() - begun
         try:
             run.done.wait(0)
+            axes = self._how.axes.outputs
+            results = _handed_out(requests, counts, run.results(), axes, size)
         except BaseException as error:
             self._failed(requests, error)
             return
         finally:
             run.release()
-        _hand_out(requests, run.results(), self._how.axes.outputs, size)
+        end_all(requests, results)
         with self._lock:
-            if sum(request.rows for request in requests) == size:
+            if sum(counts) == size:
                 self._pace.ran(size, seconds)
             self._end()
 
@@ -351,26 +356,29 @@ class Line:
 
 
 def _fail(requests: Sequence[Request], error: BaseException) -> None:
-    with waking_together():
-        for request in requests:
-            request.end(error)
+    end_all(requests, [error] * len(requests))
 
 
-def _hand_out(
-    requests: Sequence[Request], outputs: Sequence[Array], axes: Sequence[Axis], size: int
-) -> None:
-    """Write each compute's rows where it wants them."""
-    results: list[Rows] = [
-        (array, axis, 0 if axis is None else array.shape[axis] // size)
-        for array, axis in zip(outputs, axes, strict=True)
+def _handed_out(
+    requests: Sequence[Request],
+    counts: list[int],
+    arrays: Sequence[Array],
+    axes: Sequence[Axis],
+    size: int,
+) -> list[Sequence[Any]]:
+    """What each compute gets of what a run gave: copies, as views would keep all of it."""
+    parts = [
+        itertools.repeat(array, len(counts)) if axis is None else parted(array, axis, size, counts)
+        for array, axis in zip(arrays, axes, strict=True)
     ]
-    begin = 0
-    with waking_together():
-        for request in requests:
-            try:
-                request.take(results, begin)
-            except BaseException as error:
-                request.end(error)
-            else:
-                request.end()
-            begin += request.rows
+    if all(request.cancellation is None for request in requests):
+        return [*zip(*(map(np.ndarray.copy, part) for part in parts), strict=True)]
+    return [*map(Request.write, requests, zip(*parts, strict=True))]
+
+
+def _copied(target: Array | None, array: Array) -> Array:
+    """A copy, or the target, which it is written into."""
+    if target is None:
+        return array.copy()
+    np.copyto(target, array)
+    return target

@@ -132,10 +132,18 @@ class Signature:
         )
 
     @telling_of_memory
+    def with_outputs(self, given: Sequence[Any]) -> list[Any]:
+        """The outputs, and new arrays for those that are None."""
+        ends = zip(given, self.made.values(), strict=True)
+        return [new_array(*end) if value is None else value for value, end in ends]
+
+    @telling_of_memory
     def on_host(
         self, session: Session, inputs: object, outputs: object, private: bool = False
     ) -> Arguments:
         """Arrays for every input and output; those of outputs that are not given are made.
+
+        Where inputs are made private and no output is given, that may be left to `with_outputs`.
 
         Args:
             session: A CPU context's.
@@ -146,9 +154,10 @@ class Signature:
         Raises:
             DataError: A name, data type, size or context does not fit.
         """
-        if outputs is None and (plain := host.plain_arrays(inputs, self.read, private)):
-            made = [new_array(*end) for end in self.made.values()]
-            return Arguments(plain, made, self._none, self._output_names, (), ())
+        if outputs is None and private:
+            copies = host.plain_copies(inputs, self.read)
+            if copies is not None:
+                return Arguments(copies, self._none, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
         self._check_names(read, write, None, DataError)
         reads, writes = list[TensorMemory](), list[TensorMemory]()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from webnn_py.core.errors import InvalidStateError
-
-if TYPE_CHECKING:
-    import asyncio
 
 T = TypeVar("T")
 
@@ -201,13 +199,15 @@ async def wait_or_cancel(
         current = cancellation.cancel()
         if withdraw is not None:
             withdraw()
-        if settle and not isinstance(error, GeneratorExit):  # then the loop is gone
-            await _settle(current)
+        if settle:
+            await settled_before(error, current)
         raise
 
 
-async def _settle(completion: Completion[Any]) -> None:
-    """Wait until it is done, even in a task that is being cancelled."""
+async def settled_before(error: BaseException, completion: Completion[Any]) -> None:
+    """Wait until it is done, even in a task that an error ends, such as one that is cancelled."""
+    if isinstance(error, GeneratorExit):  # the loop is gone
+        return
     if _in_trio():
         trio: Any = sys.modules["trio"]
         with trio.CancelScope(shield=True):
@@ -230,76 +230,67 @@ def _in_asyncio() -> bool:
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
-class _Collected(threading.local):
-    """What a thread is about to wake, by event loop (or trio's token), while it collects that."""
+@functools.cache
+def _running_loop() -> Callable[[], Any]:
+    import asyncio  # late: a fifth of the package's import time, and a loop has it already
 
-    waiters: dict[Any, list[Any]] | None = None
-
-
-_collected = _Collected()
-
-
-@contextlib.contextmanager
-def waking_together() -> Iterator[None]:
-    """Wake each event loop once for all that is resolved in the block, at its end.
-
-    Not within another such block.
-    """
-    collected = _collected.waiters = {}
-    try:
-        yield
-    finally:
-        _collected.waiters = None
-        for loop, waiters in collected.items():
-            _wake(loop, waiters)
+    return asyncio.get_running_loop
 
 
 class Waiter:
-    """An await of one task, made where its event loop runs, which any thread may end."""
+    """An await of one task, made where its event loop runs, which any thread may end.
 
-    __slots__ = ("_loop", "_told")
+    Attributes:
+        result: What it ended with, once it has.
+    """
+
+    __slots__ = ("_loop", "_told", "result")
 
     def __init__(self) -> None:
-        if _in_trio():
-            trio: Any = sys.modules["trio"]
+        self.result: Any = None
+        self._loop: Any
+        trio: Any = sys.modules.get("trio")
+        if trio is not None and trio.lowlevel.in_trio_run():
             self._loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
         else:
-            import asyncio  # late: a fifth of the package's import time, and a loop has it already
-
-            self._loop = asyncio.get_running_loop()
+            self._loop = _running_loop()()
             self._told = self._loop.create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
         told = self._told
-        awaited: Generator[Any, None, None] = (told.wait() if _in_trio() else told).__await__()
+        awaitable = told if hasattr(told, "__await__") else told.wait()
+        awaited: Generator[Any, None, None] = awaitable.__await__()
         return awaited
 
     def end(self) -> None:
         """Let it come to its end; a second call changes nothing."""
-        collected = _collected.waiters
-        if collected is None:
-            _wake(self._loop, [self._told])
-        else:
-            collected.setdefault(self._loop, []).append(self._told)
+        end_all([self], [None])
 
 
-def _wake(loop: Any, waiters: list[Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed, or trio has ended, meanwhile
-        if hasattr(loop, "call_soon_threadsafe"):
-            loop.call_soon_threadsafe(_resume, waiters)
-        else:
-            loop.run_sync_soon(_set, waiters)
+def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
+    """Let them come to their ends, each with its result; each event loop is woken once."""
+    loops = {waiter._loop for waiter in waiters}
+    for loop in loops:
+        ended = zip(waiters, results, strict=True)
+        own = ended if len(loops) == 1 else [pair for pair in ended if pair[0]._loop is loop]
+        with contextlib.suppress(RuntimeError):  # it was closed, or trio has ended, meanwhile
+            if hasattr(loop, "call_soon_threadsafe"):
+                loop.call_soon_threadsafe(_resume, own)
+            else:
+                loop.run_sync_soon(_set, own)
 
 
-def _resume(waiters: list[asyncio.Future[None]]) -> None:
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(None)
+def _resume(ended: Iterable[tuple[Waiter, Any]]) -> None:
+    for waiter, result in ended:
+        waiter.result = result
+        if not waiter._told.done():
+            waiter._told.set_result(None)
 
 
-def _set(events: list[Any]) -> None:
-    for event in events:
-        event.set()
+def _set(ended: Iterable[tuple[Waiter, Any]]) -> None:
+    for waiter, result in ended:
+        waiter.result = result
+        waiter._told.set()
 
 
 def runs_event_loop() -> bool:

@@ -156,14 +156,13 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
 
 
 def plain_arrays(
-    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]], private: bool = False
+    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
 ) -> list[Array] | None:
     """What is given by name, if it is just arrays as `input_array` makes them; mostly it is.
 
     Args:
         given: Whatever the user gave.
         wanted: Shape and type of each, by name.
-        private: Nobody else may change them afterwards: copies are made.
     """
     if type(given) is not dict or len(given) != len(wanted):
         return None
@@ -176,7 +175,22 @@ def plain_arrays(
         if not (flags.c_contiguous and flags.aligned):
             return None
         arrays.append(array)
-    return [copied(array) for array in arrays] if private else arrays
+    return arrays
+
+
+def plain_copies(
+    given: object, wanted: Mapping[str, tuple[Shape, np.dtype[Any]]]
+) -> list[Array] | None:
+    """As `plain_arrays`, but copies, which nobody else may change."""
+    if type(given) is not dict or len(given) != len(wanted):
+        return None
+    copies = []
+    for name, (shape, dtype) in wanted.items():
+        array = given.get(name)
+        if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            return None
+        copies.append(copied(array))
+    return copies
 
 
 def _is_just(array: Array, descriptor: Descriptor) -> bool:
@@ -203,7 +217,7 @@ def private(array: Array, value: Any) -> Array:
 
 
 def copied(array: Array) -> Array:
-    """A copy in C order that nobody else has."""
+    """A copy in C order, aligned, that nobody else has."""
     if array.nbytes >= HUGE:
         return array.copy()
     # That lets other threads run meanwhile, which keep an event loop waiting.
