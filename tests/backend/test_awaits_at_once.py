@@ -45,6 +45,27 @@ def submitters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+class Gate:
+    """Holds back what is read, until it is opened."""
+
+    def __init__(self, context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._opened = threading.Event()
+        staging = engine_of(context).gpu.staging
+        read = staging.read
+
+        def reading(*args: Any) -> None:
+            self._opened.wait()
+            read(*args)
+
+        monkeypatch.setattr(staging, "read", reading)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *raised: object) -> None:
+        self._opened.set()
+
+
 def settle(context: MLContext) -> None:
     """Wait until the context's worker has nothing left to do."""
     session_of(context).run_on_worker(lambda: None).wait(10)
@@ -131,21 +152,38 @@ def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: li
     assert threading.get_ident() not in submitters
 
 
-def test_only_one_that_is_alone_is_submitted(context: MLContext, submitters: list[int]) -> None:
+def test_only_one_that_is_alone_is_submitted(
+    context: MLContext, submitters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     graphs = [repeated(context) for _ in range(3)]
     submitters.clear()
 
-    release = threading.Event()
+    async def main() -> None:
+        with Gate(context, monkeypatch):
+            tasks = [asyncio.ensure_future(compute(graph, context)) for graph in graphs]
+            await pause()
+        await asyncio.gather(*tasks)
+
+    under_asyncio(main)
+    assert submitters.count(threading.get_ident()) == 1
+
+
+def test_it_follows_what_the_worker_is_to_begin(context: MLContext, submitters: list[int]) -> None:
+    graph, release = repeated(context), threading.Event()
+    x, y = tensor(context, ONES), tensor(context, ONES)
+    submitters.clear()
 
     async def main() -> None:
         blocker = session_of(context).run_on_worker(release.wait)
-        tasks = [asyncio.ensure_future(compute(graph, context)) for graph in graphs]
+        compute_tensors = MLAwaitedExecution(context).compute(graph, {"x": x}, {"y": y})
+        tasks = [asyncio.ensure_future(each) for each in (compute_tensors, compute(graph, context))]
         await pause()
+        assert not submitters
         release.set()
         await asyncio.gather(blocker.settled(), *tasks)
 
     under_asyncio(main)
-    assert submitters.count(threading.get_ident()) == 1
+    assert len(submitters) == 2
 
 
 def test_what_is_recorded_before_is_submitted_before(
@@ -187,16 +225,16 @@ def test_loops_of_two_threads(context: MLContext) -> None:
 # Ends
 
 
-def test_one_that_is_cancelled(context: MLContext, run: Run) -> None:
-    graph, release = repeated(context), threading.Event()
+def test_one_that_is_cancelled(
+    context: MLContext, run: Run, submitters: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = repeated(context, run)
+    submitters.clear()
 
     async def main() -> None:
-        blocker = session_of(context).run_on_worker(release.wait)
-        try:
+        with Gate(context, monkeypatch):
             await cancel_after(functools.partial(compute, graph, context), pause)
-        finally:
-            release.set()
-        await blocker
+            assert submitters == [threading.get_ident()]
         for number in range(4):
             await compute(graph, context, number)
 
@@ -221,26 +259,22 @@ def test_a_submission_that_fails(context: MLContext, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("when", ["before the call", "before the await", "while it waits"])
-def test_a_device_that_is_destroyed(context: MLContext, when: str) -> None:
+def test_a_device_that_is_destroyed(
+    context: MLContext, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph, execution = repeated(context), MLAwaitedExecution(context)
 
     async def main() -> None:
-        release = threading.Event()
-        if when == "before the call":
+        with Gate(context, monkeypatch):
+            if when == "before the call":
+                context.device.destroy()
+            call = execution.compute(graph, {"x": ONES})
+            if when == "before the await":
+                context.device.destroy()
+            task = asyncio.ensure_future(call)
+            await pause()
             context.device.destroy()
-        call = execution.compute(graph, {"x": ONES})
-        if when == "before the await":
-            context.device.destroy()
-        blocker = None
-        if when == "while it waits":
-            blocker = session_of(context).run_on_worker(release.wait)
-        task = asyncio.ensure_future(call)
-        await pause()
-        context.device.destroy()
-        with pytest.raises(ContextLostError):
-            await task
-        release.set()
-        if blocker is not None:
-            await blocker
+            with pytest.raises(ContextLostError):
+                await task
 
     under_asyncio(main)

@@ -50,7 +50,7 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
     memory = run.memory() if in_order or shares else NO_MEMORY
     if not (in_order or any(memory)):
         begin = functools.partial(session.begin_on_worker, run.begin, run.done.set_exception)
-        run.when_there_is_room(begin)
+        run.when_there_is_room(begin, session.worker_is_idle)
         await _end(run, given)
         return
     signalled: Timeline | None = None

@@ -235,6 +235,11 @@ class Session:
         for done in tuple(self._builds):
             done.set_exception(error)
 
+    @property
+    def worker_is_idle(self) -> bool:
+        """Whether all that was given to the context's threads is done."""
+        return self._worker.idle
+
     def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""
         try:

@@ -57,8 +57,14 @@ class AwaitedRun(ABC):
     def release(self) -> None:
         """Keep no copies of inputs any more; the run is done or was cancelled."""
 
-    def when_there_is_room(self, start: Run) -> None:
-        """Call `start` now or when fewer runs are under way; blocks nobody."""
+    def when_there_is_room(self, start: Run, is_next: bool = False) -> None:
+        """Call `start` now or when fewer runs are under way; blocks nobody.
+
+        Args:
+            start: Has `begin` called by the context's worker.
+            is_next: The worker has nothing else to do, so that this may do for it what takes but a
+                moment.
+        """
         start()
 
 

@@ -92,14 +92,14 @@ class Run(AwaitedRun):
             run.uploads = []
         return commands
 
-    def when_there_is_room(self, start: operation.Run) -> None:
+    def when_there_is_room(self, start: operation.Run, is_next: bool = False) -> None:
         """Keep the memory bounded that results wait in for being read back."""
         in_flight = self._gpu.in_flight
 
         def begin() -> None:
             self._alone = in_flight.under_way == 1
             self.done.on_done(in_flight.release)
-            if self._alone:
+            if self._alone and is_next:
                 self._submit_at_once()
             start()
 
