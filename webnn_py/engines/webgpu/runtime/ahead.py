@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.pauses import Pace
+from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.ir import Array
@@ -23,7 +23,7 @@ class RunCommands:
     Args:
         gpu: The device.
         run: What is recorded before and after, and what is read back.
-        pieces: The commands between.
+        pieces: The commands between, in pieces that are submitted apart if need be, and steps.
         inputs: What `upload` will write before it is submitted: buffers, and bytes of each.
 
     Attributes:
@@ -35,13 +35,13 @@ class RunCommands:
         self,
         gpu: Device,
         run: Dispatch,
-        pieces: Iterable[Encodable],
+        pieces: Iterable[Sequence[Encodable]],
         inputs: Sequence[tuple[Any, int]] = (),
     ) -> None:
         self._gpu = gpu
         self._before, self._after = run.before, run.after
         self._downloads = run.downloads
-        self._pieces = deque(pieces)
+        self._steps = deque(step for piece in pieces for step in (*piece, None))
         self._inputs = inputs
         self._sources: list[Any] = []
         self._encoder: Any = None
@@ -56,6 +56,11 @@ class RunCommands:
         return self._recorded is not None
 
     @property
+    def begun(self) -> bool:
+        """Whether any of it is."""
+        return self.recorded or self._pass is not None
+
+    @property
     def takes_inputs(self) -> bool:
         """Whether `upload` is to write its inputs."""
         return bool(self._sources)
@@ -64,14 +69,29 @@ class RunCommands:
         """Write the inputs of this run, for nobody else to change."""
         self._gpu.uploads.write(zip(self._sources, contents, strict=True))
 
+    @property
+    def encoded(self) -> bool:
+        """Whether there is nothing left but to `record` the end."""
+        return not self._steps
+
     def record(self) -> None:
-        """Record the next piece."""
+        """Record the next step, or the end."""
         if self._pass is None:
             self._begin()
-        if self._pieces:
-            self._pieces.popleft().encode(self._pass)
-        if not self._pieces:
+        if self._steps:
+            self._encode()
+        else:
             self._recorded = self._finish()
+
+    def _encode(self) -> bool:
+        """Record the next step; whether a piece ends with it."""
+        step = self._steps.popleft()
+        if step is not None:
+            step.encode(self._pass)
+        if self._steps and self._steps[0] is None:
+            self._steps.popleft()
+            return True
+        return step is None
 
     def submit(self, in_pieces: bool) -> None:
         """Submit it; what is not recorded yet is recorded.
@@ -82,9 +102,12 @@ class RunCommands:
         submit = self._gpu.queue.submit
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
-        while not self.recorded:
-            if in_pieces and self._pass is not None:
+        while self._steps:
+            if self._pass is None:
+                self._begin()
+            if self._encode() and self._steps and in_pieces:
                 submit([self._finish()])
+        if not self.recorded:
             self.record()
         submit([self._recorded])
 
@@ -108,7 +131,7 @@ class RunCommands:
         gpu, encoder = self._gpu, self._encoder
         self._pass.end()
         self._encoder = self._pass = None
-        if not self._pieces:
+        if not self._steps:
             for record in self._after:
                 record(encoder)
             self.results = [
@@ -128,6 +151,7 @@ class Ahead:
 
     def __init__(self) -> None:
         self._kept: list[RunCommands] = []
+        self._ending = Pace()
         self.pace = Pace()
 
     def take(self) -> RunCommands | None:
@@ -137,19 +161,21 @@ class Ahead:
         except IndexError:
             return None
 
-    def record(self, make: Callable[[], RunCommands], while_: Callable[[], bool]) -> None:
+    def record(self, make: Callable[[], RunCommands], while_: Callable[[float], bool]) -> None:
         """Record the next run.
 
         Args:
             make: Gives the commands of a run, none of which are recorded.
-            while_: Whether there is time for another piece.
+            while_: Whether there is time for what is likely to take so many seconds; 0 for what
+                takes but a moment.
         """
-        if not while_():
+        if not while_(0):
             return
         commands = self.take() or make()
-        while not commands.recorded:
+        while not commands.recorded and while_(self._ending.seconds if commands.encoded else 0):
+            ends = Wait(self._ending) if commands.encoded else None
             commands.record()
-            if not while_():
-                break
-        if not self._kept:
+            if ends is not None:
+                ends.end()
+        if commands.begun and not self._kept:
             self._kept.append(commands)

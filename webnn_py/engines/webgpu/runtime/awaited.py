@@ -19,9 +19,10 @@ from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
+from webnn_py.engines.webgpu.runtime.pauses import NEAR, Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.engines.webgpu.runtime.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host
@@ -167,17 +168,23 @@ class Run(AwaitedRun):
 
     def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
         """Read back; while the device works and when that is done, record the next run."""
-        if self._ahead is None:
+        if self._ahead is None or not commands.results:
             self._read(commands)
             return
+        mapping = self._gpu.staging.begin(commands.results[0][0])
+
+        def is_time(seconds: float) -> bool:
+            left = wait.left
+            return left > max(seconds, NEAR) or (not seconds and not mapping.look())
+
         repeated = self._ahead.pace.seconds > 0
         if repeated:
-            self._record_ahead(wait.is_long)
-        self._read(commands, wait)
+            self._record_ahead(is_time)
+        self._read(commands, (mapping, wait))
         if repeated:
-            self._record_ahead(lambda: self._gpu.in_flight.under_way == 0)
+            self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
 
-    def _record_ahead(self, while_: Callable[[], bool]) -> None:
+    def _record_ahead(self, while_: Callable[[float], bool]) -> None:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
         make = functools.partial(self._commands, self._targets)
@@ -195,12 +202,12 @@ class Run(AwaitedRun):
         self._dispatch.uploads = []
         self._prepared = None
 
-    def _read(self, commands: RunCommands, wait: Wait | None = None) -> None:
+    def _read(self, commands: RunCommands, begun: tuple[BufferMapping, Wait] | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
         try:
             with device_errors("reading a graph's outputs"):
                 results = [(buffer, outputs[number]) for buffer, number in commands.results]
-                gpu.staging.read(results, self.cancellation, wait)
+                gpu.staging.read(results, self.cancellation, begun)
                 if commands.fence is not None:
                     gpu.staging.wait(commands.fence)
         except BaseException as error:

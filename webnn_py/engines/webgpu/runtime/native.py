@@ -33,7 +33,7 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     Capability,
 )
 from webnn_py.engines.webgpu.runtime.pauses import pause
-from webnn_py.engines.webgpu.runtime.pieces import piece_sizes
+from webnn_py.engines.webgpu.runtime.pieces import in_pieces
 
 # The check
 
@@ -161,7 +161,7 @@ class DispatchCommands:
 
     def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
         self._native = RECORDING.there
-        self._pieces: list[DispatchCommands] = []
+        self._pieces: list[list[DispatchCommands]] = []
         self._dispatches = dispatches
         self._calls = [
             (pipeline._internal, group._internal, x, y, z, times)
@@ -172,14 +172,11 @@ class DispatchCommands:
         return len(self._dispatches)
 
     @property
-    def pieces(self) -> Sequence[DispatchCommands]:
-        """The same in parts, so that the device runs one while the next is recorded."""
+    def pieces(self) -> Sequence[Sequence[DispatchCommands]]:
+        """The same in parts, as `in_pieces` makes them."""
         if not self._pieces:
-            ends = [0, *itertools.accumulate(piece_sizes(len(self._dispatches)))]
-            self._pieces = [
-                DispatchCommands(self._dispatches[begin:end])
-                for begin, end in itertools.pairwise(ends)
-            ]
+            parts = in_pieces(self._dispatches)
+            self._pieces = [[DispatchCommands(step) for step in piece] for piece in parts]
         return self._pieces
 
     def encode(self, compute: Any, repeat: int = 1) -> None:
@@ -208,22 +205,14 @@ if RECORDING.there:
 # Waiting
 
 
-def map_for_reading(device: Any, buffer: Any, expected: float = 0.0) -> None:
-    """Wait until the host can read a buffer, which is expected to take so many seconds.
-
-    Raises:
-        ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
-        OperationError: The buffer cannot be mapped.
-    """
-    if WAITING.there:
-        _map(device, buffer, _wgpu.lib.WGPUMapMode_Read, expected)
-    else:
-        public.map_for_reading(device, buffer)
-
-
-def map_for_writing(device: Any, buffer: Any) -> None:
-    """Wait until the host can write a buffer; only where waiting is there. Raises as the other."""
-    _map(device, buffer, _wgpu.lib.WGPUMapMode_Write, 0.0)
+def mapping(
+    device: Any, buffer: Any, writing: bool = False
+) -> BufferMapping | public.BufferMapping:
+    """Begin to let the host read a buffer, or only where waiting is there write it."""
+    if not WAITING.there:
+        return public.BufferMapping(device, buffer)
+    mode = "Write" if writing else "Read"
+    return BufferMapping(device, buffer, getattr(_wgpu.lib, f"WGPUMapMode_{mode}"))
 
 
 def becomes_idle(device: Any, seconds: float) -> bool:
@@ -269,7 +258,7 @@ def write_mapped(buffer: Any, contents: Any) -> None:
 
 
 def unmap(buffer: Any) -> None:
-    """End what `map_for_reading` or `map_for_writing` began."""
+    """End what `mapping` began."""
     if WAITING.there:
         _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
     else:
@@ -292,32 +281,49 @@ if WAITING.there:
     _DONE_CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUQueueWorkDoneCallback"], _ended)
 
 
-def _map(device: Any, buffer: Any, mode: int, expected: float) -> None:
-    """Look now and then, as wgpu-py waits within wgpu-native, and lets nobody submit meanwhile."""
-    ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
-    number = next(_numbers)
-    info = ffi.new("WGPUBufferMapCallbackInfo *")
-    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-    info.callback = _CALLBACK
-    info.userdata1 = ffi.cast("void *", number)
-    _statuses[number] = None
-    begun = looked = time.monotonic()
-    try:
-        libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
-        while True:
-            libf.wgpuDevicePoll(device._internal, False, ffi.NULL)
-            status = _statuses[number]
-            if status is not None:
-                break
+class BufferMapping:
+    """The mapping of a buffer, which begins when this is made; looked for now and then.
+
+    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile.
+    """
+
+    __slots__ = ("_buffer", "_device", "_number")
+
+    def __init__(self, device: Any, buffer: Any, mode: int) -> None:
+        self._device, self._buffer = device, buffer
+        number = self._number = next(_numbers)
+        info = _wgpu.ffi.new("WGPUBufferMapCallbackInfo *")
+        info.mode = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
+        info.callback = _CALLBACK
+        info.userdata1 = _wgpu.ffi.cast("void *", number)
+        _statuses[number] = None
+        _wgpu.api.libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
+
+    def __del__(self) -> None:
+        _statuses.pop(self._number, None)
+
+    def look(self) -> bool:
+        """Whether it has ended."""
+        _wgpu.api.libf.wgpuDevicePoll(self._device._internal, False, _wgpu.ffi.NULL)
+        return _statuses[self._number] is not None
+
+    def wait(self, expected: float = 0.0) -> None:
+        """Wait until it has ended, which is likely to take so many seconds.
+
+        Raises:
+            ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
+            OperationError: The buffer cannot be mapped.
+        """
+        begun = looked = time.monotonic()
+        while not self.look():
             now = time.monotonic()
             if now - looked > public.LIFE_SIGN:
-                public.check_alive(device)
+                public.check_alive(self._device)
                 looked = now
             pause(now - begun, expected)
-    finally:
-        del _statuses[number]
-    if status != lib.WGPUMapAsyncStatus_Success:
-        raise OperationError(f"mapping a buffer of {buffer.size} bytes: status {status}")
+        status = _statuses[self._number]
+        if status != _wgpu.lib.WGPUMapAsyncStatus_Success:
+            raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: status {status}")
 
 
 # Checking

@@ -11,6 +11,8 @@ NO_PAUSE = 1e-4
 """Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
 NEAR = 1.5e-4
 """Seconds before and after the expected end within which it is looked without a pause."""
+SHORTEST = 1e-5
+"""Seconds that a wait takes at least, as 0 stands for nothing known."""
 LONGEST_PAUSE = 2e-3
 """Seconds between two looks later on; a small part of the time waited."""
 _let_others_run: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
@@ -46,7 +48,7 @@ class Pace:
 
     def learn(self, seconds: float) -> None:
         """A wait took so long: shorter ones count at once, longer ones may have been disturbed."""
-        known = self.seconds
+        known, seconds = self.seconds, max(seconds, SHORTEST)
         self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
 
 
@@ -68,10 +70,6 @@ class Wait:
         """How many seconds more it is likely to take; 0 or less if that is over or not known."""
         return self._begun + self._pace.seconds - time.monotonic()
 
-    def is_long(self) -> bool:
-        """Whether there is time for other work before its end is looked for."""
-        return self.left > NEAR
-
-    def end(self) -> None:
-        """It is over."""
-        self._pace.learn(time.monotonic() - self._begun)
+    def end(self, late: bool = False) -> None:
+        """It is over, and was so before anybody looked, if that was too `late`."""
+        self._pace.learn(time.monotonic() - self._begun - (NEAR if late else 0))

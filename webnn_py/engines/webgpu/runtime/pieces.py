@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 FIRST_PIECE = 8
 """Dispatches of the first piece, which are recorded in the time that a submission takes."""
+STEP = 8
+"""Dispatches that are recorded between two looks whether the run before is done."""
 LARGE_PIECE = 64
 """Dispatches from which a submission matters little."""
 
@@ -37,3 +43,12 @@ def piece_sizes(dispatches: int) -> list[int]:
         left -= size
         size = min(2 * size, largest_piece(dispatches))
     return [*sizes, left]
+
+
+def in_pieces(dispatches: Sequence[T]) -> list[list[Sequence[T]]]:
+    """Dispatches in pieces, each in steps."""
+    ends = [0, *itertools.accumulate(piece_sizes(len(dispatches)))]
+    return [
+        [dispatches[step : min(step + STEP, end)] for step in range(begin, end, STEP)]
+        for begin, end in itertools.pairwise(ends)
+    ]

@@ -39,12 +39,12 @@ class ProgramCommands:
             commands.encode(compute, repeat)
 
     @functools.cached_property
-    def pieces(self) -> Sequence[ProgramCommands]:
+    def pieces(self) -> Sequence[Sequence[ProgramCommands]]:
         """The same in parts, so that the device runs one while the next is recorded."""
         count = sum(len(commands) * repeat for commands, repeat in self._sections)
         each = largest_piece(count)
         return [
-            ProgramCommands([(commands, min(repeats, repeat - done))])
+            [ProgramCommands([(commands, min(repeats, repeat - done))])]
             for commands, repeat in self._sections
             for repeats in [max(each // len(commands), 1)]
             for done in range(0, repeat, repeats)

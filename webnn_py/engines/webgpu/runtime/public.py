@@ -37,30 +37,41 @@ def check_alive(device: Any) -> None:
             raise ContextLostError("the GPUDevice was destroyed") from None
 
 
-def map_for_reading(device: Any, buffer: Any) -> None:
-    """Have another thread wait, which is left behind if the device is destroyed.
+class BufferMapping:
+    """The mapping of a buffer for reading; another thread waits for it, as `wait` begins."""
 
-    Raises:
-        ContextLostError: The device was lost.
-        OperationError: The buffer cannot be mapped.
-    """
-    failed: list[BaseException] = []
-    done = threading.Event()
+    def __init__(self, device: Any, buffer: Any) -> None:
+        self._device = device
+        self._buffer = buffer
 
-    def wait() -> None:
-        try:
-            buffer.map_sync(wgpu.MapMode.READ)
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            done.set()
+    def look(self) -> bool:
+        """Whether it has ended, which nobody can tell."""
+        return False
 
-    threading.Thread(target=wait, name="webnn-mapping", daemon=True).start()
-    while not done.wait(LIFE_SIGN):
-        check_alive(device)
-    if failed:
-        check_alive(device)
-        raise OperationError(f"mapping a buffer of {buffer.size} bytes: {failed[0]}")
+    def wait(self, expected: float = 0.0) -> None:
+        """Have another thread wait, which is left behind if the device is destroyed.
+
+        Raises:
+            ContextLostError: The device was lost.
+            OperationError: The buffer cannot be mapped.
+        """
+        failed: list[BaseException] = []
+        done = threading.Event()
+
+        def wait() -> None:
+            try:
+                self._buffer.map_sync(wgpu.MapMode.READ)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        threading.Thread(target=wait, name="webnn-mapping", daemon=True).start()
+        while not done.wait(LIFE_SIGN):
+            check_alive(self._device)
+        if failed:
+            check_alive(self._device)
+            raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: {failed[0]}")
 
 
 def touch(buffer: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Cancellation
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.capabilities import WAITING
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import Wait
 from webnn_py.ir import Array
 
+BufferMapping = native.BufferMapping | public.BufferMapping
 KEPT_BYTES = 256 << 20
 """Bytes of buffers of each pool that are kept for later."""
 
@@ -100,7 +101,7 @@ class Uploads:
         if source is None:
             source = self._pool.make(size, mapped=True)
         else:
-            native.map_for_writing(self._device, source)
+            native.mapping(self._device, source, writing=True).wait()
         encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
         return source
 
@@ -146,41 +147,47 @@ class Staging:
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
+    def begin(self, buffer: Any) -> BufferMapping:
+        """Begin to wait for a copy."""
+        return native.mapping(self._device, buffer)
+
     def read(
         self,
-        copies: Sequence[tuple[Any, np.ndarray[Any, Any]]],
+        copies: Sequence[tuple[Any, Array]],
         cancellation: Cancellation,
-        wait: Wait | None = None,
+        begun: tuple[BufferMapping, Wait] | None = None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
 
         Args:
             copies: Buffers, and what their contents are written into.
             cancellation: Of the work.
-            wait: When they are likely to be there.
+            begun: The wait for the first of them, and when it is likely to be there.
         """
-        for buffer, _ in copies:
-            self.map(buffer, wait)
-            wait = None  # when the first is there, so are the others
+        if begun is not None:
+            mapping, wait = begun
+            late = mapping.look()
+            mapping.wait(wait.left)
+            wait.end(late)
+        for buffer, _ in copies if begun is None else copies[1:]:
+            self.map(buffer)
         with self._life, cancellation.section() as wanted:
             for buffer, target in copies:
                 if wanted:
                     self._write_out(buffer, target)
                 self.release(buffer)
 
-    def map(self, buffer: Any, wait: Wait | None = None) -> None:
+    def map(self, buffer: Any) -> None:
         """Wait until the host can read the buffer.
 
         Raises:
             ContextLostError: The device was lost meanwhile.
         """
-        native.map_for_reading(self._device, buffer, 0.0 if wait is None else wait.left)
-        if wait is not None:
-            wait.end()
+        self.begin(buffer).wait()
 
-    def _write_out(self, buffer: Any, target: np.ndarray[Any, Any]) -> None:
+    def _write_out(self, buffer: Any, target: Array) -> None:
         memory = native.read_mapped(buffer)
-        view: np.ndarray[Any, Any] = np.frombuffer(memory, target.dtype, target.size)
+        view: Array = np.frombuffer(memory, target.dtype, target.size)
         np.copyto(target, view.reshape(target.shape))
 
     def release(self, buffer: Any) -> None:
