@@ -206,15 +206,17 @@ class Run(AwaitedRun):
         gpu, outputs = self._gpu, self._outputs
         try:
             with device_errors("reading a graph's outputs"):
-                results = [(buffer, outputs[number]) for buffer, number in commands.results]
-                gpu.staging.read(results, self.cancellation, begun)
                 if commands.fence is not None:
                     gpu.staging.wait(commands.fence)
+                results = [(buffer, outputs[number]) for buffer, number in commands.results]
+                gpu.staging.read(results, self.cancellation, begun, self._succeed)
         except BaseException as error:
             self.done.set_exception(error)
         else:
-            self.done.set_result(None)
             commands.ended()
+
+    def _succeed(self) -> None:
+        self.done.set_result(None)
 
     def results(self) -> list[Any]:
         """What was given, or the arrays that were made."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Step, Steps
@@ -47,13 +49,22 @@ class WebGPUExecutable(DeviceExecutable):
         self.compiled = compiled
         self.loaded = LoadedGraph(gpu, compiled)
         self.ahead = Ahead()
+        self._arrays: resources.ArrayPlaces | None = None
         self._submit_recorded = submit_recorded
         self._under_way = under_way
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
         loaded = self.loaded
-        dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
+        if all(isinstance(given, np.ndarray) for given in inputs) and all(
+            given is None or isinstance(given, np.ndarray) for given in outputs
+        ):
+            if self._arrays is None:
+                run = resources.place(loaded, inputs, outputs, loaded.io_buffer)
+                self._arrays = resources.ArrayPlaces(run)
+            dispatch = self._arrays.run(inputs)
+        else:
+            dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
         made = (value for _, value in loaded.graph.outputs)
         return Run(
             loaded,

@@ -17,6 +17,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import Wait
 from webnn_py.ir import Array
+from webnn_py.ordering.operation import Run
 
 BufferMapping = native.BufferMapping | public.BufferMapping
 KEPT_BYTES = 256 << 20
@@ -156,6 +157,7 @@ class Staging:
         copies: Sequence[tuple[Any, Array]],
         cancellation: Cancellation,
         begun: tuple[BufferMapping, Wait] | None = None,
+        then: Run = lambda: None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
 
@@ -163,6 +165,7 @@ class Staging:
             copies: Buffers, and what their contents are written into.
             cancellation: Of the work.
             begun: The wait for the first of them, and when it is likely to be there.
+            then: Called as soon as the targets are written.
         """
         if begun is not None:
             mapping, wait = begun
@@ -171,10 +174,12 @@ class Staging:
             wait.end(late)
         for buffer, _ in copies if begun is None else copies[1:]:
             self.map(buffer)
-        with self._life, cancellation.section() as wanted:
-            for buffer, target in copies:
-                if wanted:
+        with self._life:
+            with cancellation.section() as wanted:
+                for buffer, target in copies if wanted else ():
                     self._write_out(buffer, target)
+            then()
+            for buffer, _ in copies:
                 self.release(buffer)
 
     def map(self, buffer: Any) -> None:
