@@ -66,13 +66,60 @@ def test_from_the_second_run_on_the_next_is_recorded(
     assert submissions == [False, False, True, True, True]
 
 
-def test_runs_of_many_dispatches_are_whole(fresh: MLContext, submissions: list[bool]) -> None:
-    b = MLGraphBuilder(fresh)
+def swapping(context: MLContext) -> MLGraph:
+    """Many dispatches."""
+    b = MLGraphBuilder(context)
     h = b.input("x", "float32", [8, 8])
     swap = np.eye(8, dtype=np.float32)[::-1]
     for _ in range(101):
         h = b.matmul(h, b.constant(np.ascontiguousarray(swap)))
-    graph = b.build_sync({"y": h})
+    return b.build_sync({"y": h})
+
+
+class Told:
+    """A mapping that tells at once whether it has ended."""
+
+    def __init__(self, mapping: Any, done: bool) -> None:
+        self.wait = mapping.wait
+        self._done = done
+
+    def look(self) -> bool:
+        return self._done
+
+
+@pytest.mark.parametrize(
+    ("done", "ending", "before"), [(True, 0.0, 0), (False, 0.0, 14), (False, 1.0, 13)]
+)
+def test_it_stops_when_the_run_is_done_and_does_not_begin_what_takes_longer(
+    fresh: MLContext, monkeypatch: pytest.MonkeyPatch, done: bool, ending: float, before: int
+) -> None:
+    graph, events, x = swapping(fresh), [], normal(8, 8)
+    awaited(graph, {"x": x})
+    settle(fresh)
+    staging, ahead = executable_of(graph).loaded.gpu.staging, executable_of(graph).ahead
+    record, read, begin = RunCommands.record, staging.read, staging.begin
+
+    def recording(self: RunCommands) -> None:
+        events.append("record")
+        record(self)
+
+    def reading(*args: Any) -> None:
+        events.append("read")
+        read(*args)
+
+    monkeypatch.setattr(RunCommands, "record", recording)
+    monkeypatch.setattr(staging, "begin", lambda buffer: Told(begin(buffer), done))
+    monkeypatch.setattr(staging, "read", reading)
+    ahead.pace.seconds, ahead._ending.seconds = 1e-5, ending  # it is over by now
+    np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+    settle(fresh)
+    del events[0]  # the end of this run
+    assert events.index("read") == before
+    assert events.count("record") == 14  # 13 steps, and the end
+
+
+def test_runs_of_many_dispatches_are_whole(fresh: MLContext, submissions: list[bool]) -> None:
+    graph = swapping(fresh)
     for number in range(8):
         x = normal(8, 8, seed=number)
         np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])

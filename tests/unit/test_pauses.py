@@ -1,0 +1,43 @@
+"""What is expected of waits, by those before."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from webnn_py.engines.webgpu.runtime.pauses import NEAR, SHORTEST, Pace, Wait
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which a test sets."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def waited(pace: Pace, clock: list[float], seconds: float, late: bool = False) -> None:
+    wait = Wait(pace)
+    clock[0] += seconds
+    wait.end(late)
+
+
+def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float]) -> None:
+    pace = Pace()
+    for seconds, expected in ((0.08, 0.08), (0.16, 0.09), (0.02, 0.02)):
+        waited(pace, clock, seconds)
+        assert pace.seconds == pytest.approx(expected)
+
+
+def test_an_end_that_was_seen_late_is_looked_for_sooner(clock: list[float]) -> None:
+    pace = Pace()
+    waited(pace, clock, 0.01)
+    waited(pace, clock, 0.01, late=True)
+    assert pace.seconds == pytest.approx(0.01 - NEAR)
+
+
+def test_it_stays_known(clock: list[float]) -> None:
+    pace = Pace()
+    waited(pace, clock, 1e-6, late=True)
+    assert pace.seconds == SHORTEST
