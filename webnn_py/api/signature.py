@@ -203,12 +203,10 @@ class Signature:
                 device's resources the engine checks.
             InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
-        if (
-            outputs is None
-            and not (recorded or places)
-            and (plain := host.plain_arrays(inputs, self.read, private))
-        ):
-            return Arguments(plain, self._none, self._none, self._output_names, (), ())
+        if outputs is None and not (private or recorded or places):
+            plain = host.plain_arrays(inputs, self.read)
+            if plain:
+                return Arguments(plain, self._none, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None and not recorded else outputs)
         self._check_names(read, write, bound, DataError, places)
         if recorded:
