@@ -1,13 +1,14 @@
-"""Models on a GPU: awaited, recorded, in float16; ONNX Runtime's WebGPU and PyTorch beside them.
+"""Models on a GPU: awaited, recorded, in float16; what else runs them beside.
 
     python -m benchmarks gpu [--models squeezenet resnet50] [--runs 30] [--json FILE] [--plot FILE]
     python -m benchmarks gpu --from-json FILE --markdown FILE --plot FILE
 
-Milliseconds, medians, interleaved. `await` uploads, runs and reads back; `GPU` is one dispatch of
-many in a recording, by timestamps. `build` is from the model to the first result, in a process
-where the device is there already. ONNX Runtime is measured where the package onnxruntime-webgpu
-is installed in the place of onnxruntime; PyTorch where it has a CUDA device: as a CUDA graph that
-is replayed, without tf32. Results are compared with what peers compute, by the largest.
+Milliseconds, medians, interleaved. `await` uploads, runs and reads back, `call` does so with
+tensors on the thread that waits; `GPU` is one dispatch of many in a recording, by timestamps.
+`build` is from the model to the first result, in a process where the device is there already. ONNX
+Runtime is measured where the package onnxruntime-webgpu is installed in the place of onnxruntime,
+wonnx where it is installed, PyTorch where it has a CUDA device: as a CUDA graph that is replayed,
+without tf32. Results are compared with what peers compute, by the largest.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import copy
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,7 @@ import onnx
 
 import webnn_py.onnx
 from benchmarks.cases import CASES, OPERATORS, built
-from benchmarks.gpu_peers import (
-    Array,
-    Arrays,
-    CudaGraph,
-    load_onnxruntime,
-    missing_onnxruntime,
-    missing_torch,
-)
+from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, missing_torch
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
 from benchmarks.models import ENCODER, LIGHT, half, inputs_of
 from benchmarks.report import (
@@ -56,6 +50,8 @@ SECONDS = 0.1
 """Of GPU time in a recording, about; but at least one dispatch."""
 ROUNDS = 5
 """Of recordings."""
+LARGE = 0.01
+"""Differences of results, as a part of the largest value, that are no matter of rounding."""
 PRODUCT, SIDE = "matmul 4096", 4096
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
     PRODUCT: lambda: built(
@@ -64,7 +60,9 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
 }
 COLUMNS = {
     "ORT await": "ort",
+    "wonnx": "wonnx",
     "await": "await",
+    "call": "call",
     "GPU": "gpu",
     "CUDA graph": "cuda",
     "await f16": "await16",
@@ -100,6 +98,20 @@ class Recorded:
             recorder.dispatch(self._graph, self._given, self._made)
         stamp(commands, self._queries, 1)
         return stamped_seconds(device, commands, self._queries) / count
+
+
+def called(context: MLContext, graph: MLGraph, inputs: Arrays) -> Callable[[], Array]:
+    """Runs a graph from arrays to an array, on the thread that waits."""
+    given = {n: context.create_tensor_sync(d, writable=True) for n, d in graph.inputs.items()}
+    made = {n: context.create_tensor_sync(d, readable=True) for n, d in graph.outputs.items()}
+
+    def call() -> Array:
+        for name, tensor in given.items():
+            context.write_tensor(tensor, inputs[name])
+        context.dispatch(graph, given, made)
+        return next(context.read_tensor_sync(tensor) for tensor in made.values())
+
+    return call
 
 
 def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
@@ -145,8 +157,8 @@ class Row:
         self._models["16"] = half(copy.deepcopy(self._models[""]))
         self._inputs = {kind: inputs_of(model) for kind, model in self._models.items()}
 
-    def measure(self, onnxruntime: bool, torch: bool) -> None:
-        """Everything, with these peers."""
+    def measure(self, peers: Collection[str], torch: bool) -> None:
+        """Everything, with these of PEERS, and PyTorch."""
         execution, loop = MLAwaitedExecution(self._context), asyncio.new_event_loop()
 
         def awaited(graph: MLGraph, inputs: Arrays) -> Array:
@@ -162,23 +174,31 @@ class Row:
             self.figures[f"build{kind}"] = (time.perf_counter() - begin) * 1e3
             awaits[f"await{kind}"] = functools.partial(awaited, graph, inputs)
             recordings[f"gpu{kind}"] = Recorded(self._context, graph, inputs)
-            if onnxruntime and not kind and (session := self._onnxruntime(got)):
-                awaits["ort"] = session
+            if not kind:
+                awaits["call"] = called(self._context, graph, inputs)
+                sessions = {peer: self._session(peer, got) for peer in peers}
+                awaits |= {peer: session for peer, session in sessions.items() if session}
             if torch and (replayed := self._torch(kind, got)):
                 recordings[f"cuda{kind}"] = replayed
         self.figures |= recorded_times(recordings)
         self.figures |= awaited_times(awaits, self._runs)
         loop.close()
 
-    def _onnxruntime(self, got: Array) -> Callable[[], Array] | None:
+    def _session(self, peer: str, got: Array) -> Callable[[], Array] | None:
+        _, load = PEERS[peer]
         begin = time.perf_counter()
         try:
-            session = load_onnxruntime(self._models[""], self._inputs[""])
-            self.figures["difference"] = apart(got, session())
+            session = load(self._models[""], self._inputs[""])
+            result = session()
+            self.figures[f"build_{peer}"] = (time.perf_counter() - begin) * 1e3
+            difference = apart(got.reshape(result.shape), result)
         except Exception as error:  # whatever it raises
-            self._fails("ort", error)
+            self._fails(peer, error)
             return None
-        self.figures["build_ort"] = (time.perf_counter() - begin) * 1e3
+        if difference > LARGE:
+            self.figures["failed"][peer] = f"its result is another one, by {difference:.2g}"
+        else:
+            self.figures.setdefault("difference", difference)
         return session
 
     def _torch(self, kind: str, got: Array) -> CudaGraph | None:
@@ -218,7 +238,7 @@ def plot(figures: Figures, path: Path) -> None:
     rows = figures["rows"]
     drawing = new_drawing(11, 1 + 0.6 * len(rows))
     panels = {
-        "awaited: upload, run, readback": ("ort", "await", "await16"),
+        "awaited: upload, run, readback": ("ort", "wonnx", "await", "await16"),
         "GPU time": ("cuda", "gpu", "cuda16", "gpu16"),
     }
     names = {key: name for name, key in COLUMNS.items()}
@@ -242,17 +262,18 @@ def main(arguments: list[str] | None = None) -> Figures:
     options = parser.parse_args(arguments)
 
     def measured() -> Figures:
-        missing = [missing_onnxruntime(), missing_torch()]
+        missing = {peer: why for peer, (find, _) in PEERS.items() if (why := find())}
+        torch = missing_torch()
         device = open_device()
         rows = []
         with ml.create_context_sync(device) as context:
             for name in [*(OPERATORS if options.operators else ()), *options.models]:
                 row = Row(context, name, options.runs)
-                row.measure(*(why is None for why in missing))
+                row.measure(PEERS.keys() - missing.keys(), torch is None)
                 rows.append(row.figures)
                 known = {k: round(v, 3) for k, v in row.figures.items() if isinstance(v, float)}
                 print(name, known, flush=True)
-        notes = [why for why in missing if why]
+        notes = [*missing.values(), *([torch] if torch else ())]
         return {"machine": machine(device.adapter.info["device"]), "notes": notes, "rows": rows}
 
     return measured_or_read(options, measured, tables, plot)

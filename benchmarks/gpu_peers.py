@@ -1,13 +1,15 @@
-"""Who runs the same ONNX models on a GPU: ONNX Runtime's WebGPU, and PyTorch as a CUDA graph."""
+"""Who runs the same ONNX models on a GPU: ONNX Runtime's WebGPU, wonnx, PyTorch as a CUDA graph."""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -26,6 +28,11 @@ def missing_onnxruntime() -> str | None:
     if PROVIDER in onnxruntime.get_available_providers():
         return None
     return "ONNX Runtime is there without WebGPU (onnxruntime-webgpu has it): left out"
+
+
+def missing_wonnx() -> str | None:
+    """Why wonnx cannot be measured; None where it can."""
+    return None if importlib.util.find_spec("wonnx") else "wonnx is not installed: left out"
 
 
 def missing_torch() -> str | None:
@@ -49,6 +56,49 @@ def load_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> Run:
     if PROVIDER not in session.get_providers():  # it goes on without, and says so in its log alone
         raise RuntimeError("ONNX Runtime's WebGPU takes no adapter of this machine")
     return lambda: np.asarray(session.run(None, inputs)[0])
+
+
+def load_wonnx(model: onnx.ModelProto, inputs: Arrays) -> Run:
+    """A session on the adapter that wonnx finds."""
+    import wonnx
+
+    name = model.graph.output[0].name
+    flat = {key: array.ravel() for key, array in inputs.items()}
+    try:
+        session = wonnx.Session.from_bytes(for_wonnx(model).SerializeToString())
+        session.run(flat)
+    except BaseException as error:  # it panics
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RuntimeError(str(error)) from None
+    return lambda: np.array(session.run(flat)[name], np.float32)
+
+
+def for_wonnx(given: onnx.ModelProto) -> onnx.ModelProto:
+    """A model with all shapes, of a version that wonnx knows, spelled in operators that it has."""
+    model = copy.deepcopy(given)
+    model.ir_version = max(model.ir_version, 4)  # before, shapes of weights are not inferred
+    model.opset_import[0].version = min(model.opset_import[0].version, 13)
+    same: dict[str, str] = {}
+    nodes = []
+    for node in model.graph.node:
+        node.input[:] = [same.get(name, name) for name in node.input]
+        if node.op_type == "Dropout":
+            same[node.output[0]] = node.input[0]
+            continue
+        if node.op_type == "Sum" and len(node.input) == 2:
+            node.op_type = "Add"
+        nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+PEERS: dict[str, tuple[Callable[[], str | None], Callable[[onnx.ModelProto, Arrays], Run]]] = {
+    "ort": (missing_onnxruntime, load_onnxruntime),
+    "wonnx": (missing_wonnx, load_wonnx),
+}
+"""Why each cannot be measured, and what loads a model, by the key of its figures."""
 
 
 class CudaGraph:

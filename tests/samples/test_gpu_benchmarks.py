@@ -28,7 +28,7 @@ def test_it_writes_what_it_can_read(
     figures = gpu.main(["--models", CASE, "--runs", "1", "--json", str(path)])
     (row,) = figures["rows"]
     assert not row["failed"]
-    assert {"await", "await16", "gpu", "gpu16", "build"} <= set(row)
+    assert {"await", "await16", "call", "gpu", "gpu16", "build"} <= set(row)
     printed = capsys.readouterr().out
     assert gpu.main(["--from-json", str(path), "--markdown", str(written)]) == figures
     assert json.loads(path.read_text()) == figures
@@ -45,13 +45,32 @@ def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "CudaGraph", fails)
     with ml.create_context_sync(gpu.open_device()) as context:
         row = gpu.Row(context, CASE, 1)
-        row.measure(onnxruntime=False, torch=True)
+        row.measure((), torch=True)
     assert row.figures["failed"] == {
         "cuda": "RuntimeError: out of order",
         "cuda16": "RuntimeError: out of order",
     }
     figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row.figures]}
     assert f"{CASE}, cuda: RuntimeError: out of order" in gpu.tables(figures)[1]
+
+
+def test_a_peer_that_computes_something_else_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(given: onnx.ModelProto, inputs: gpu.Arrays) -> gpu_peers.Run:
+        return lambda: np.ones(4, np.float32)
+
+    monkeypatch.setitem(gpu.PEERS, "ort", (lambda: None, load))
+    with ml.create_context_sync(gpu.open_device()) as context:
+        row = gpu.Row(context, CASE, 1)
+        row.measure(["ort"], torch=False)
+    assert row.figures["failed"]["ort"].startswith("its result is another one, by ")
+    assert row.figures["ort"] > 0
+
+
+def test_models_for_wonnx() -> None:
+    found = gpu_peers.for_wonnx(model("squeezenet")).graph
+    assert "Dropout" not in {node.op_type for node in found.node}
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in (*found.value_info, *found.output)}
+    assert all(shapes[name] for node in found.node for name in node.output)
 
 
 def test_the_product_tells_its_rate() -> None:
