@@ -23,7 +23,7 @@ DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 OPTIONAL = {
     "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino"},
     "samples": {"torch"},
-    "benchmarks": {"torch", "webnn"},
+    "benchmarks": {"torch", "webnn", "wonnx"},
 }
 
 WITHOUT = """
