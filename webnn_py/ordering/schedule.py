@@ -78,6 +78,8 @@ class Schedule:
         """Whether work that begins now may have to wait, for the memory that it shares."""
         if self._executor.width > 1:
             return True
+        if not self._threads:
+            return bool(self._held or self._line)
         with self._lock:  # a thread may be about to hold what it took off the line
             return bool(self._held or self._line)
 

@@ -193,7 +193,9 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
-        given = self._sizes | dict(zip(self._inputs, inputs, strict=True))
+        given = dict(zip(self._inputs, inputs, strict=True))
+        if self._sizes:
+            given |= self._sizes
         try:
             made: list[Array] = self._model.run(self._outputs, given, None)
         except Exception as error:  # of ONNX Runtime's own kinds
