@@ -14,7 +14,15 @@ import pytest
 from tests.graphs import build, normal
 from tests.internals import session_of
 from tests.threads import LONG
-from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py import (
+    MLAwaitedExecution,
+    MLContext,
+    MLExecution,
+    MLGraph,
+    MLGraphBuilder,
+    MLOperand,
+    ml,
+)
 from webnn_py.core.priority import NICENESS, begun_by, stand_back
 from webnn_py.core.workers import Workers
 
@@ -125,6 +133,12 @@ def product(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"y": builder.matmul(x, builder.constant(normal(64, 64)))}
 
 
+def libraries_threads() -> set[int]:
+    """Those of this process that Python did not begin."""
+    ours = {thread.native_id for thread in threading.enumerate()}
+    return {int(task.name) for task in TASKS.iterdir()} - ours
+
+
 @linux
 @pytest.mark.parametrize(
     ("awaited", "long", "expected"),
@@ -135,12 +149,8 @@ def test_an_engines_threads_stand_back_after_a_long_run(
     awaited: bool, long: bool, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    for module in ("engines.onnxruntime.engine", "core.workers"):
+    for module in ("engines.onnxruntime.engine", "core.priority"):
         monkeypatch.setattr(f"webnn_py.{module}.LONG", 0 if long else LONG)
-
-    def begun() -> set[int]:
-        ours = {thread.native_id for thread in threading.enumerate()}
-        return {int(task.name) for task in TASKS.iterdir()} - ours
 
     async def main(context: MLContext) -> MLGraph:
         builder = MLGraphBuilder(context)
@@ -149,10 +159,35 @@ def test_an_engines_threads_stand_back_after_a_long_run(
         return graph
 
     with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
-        before = begun()
+        before = libraries_threads()
         graph = asyncio.run(main(context))
-        assert {niceness(thread) - niceness() for thread in begun() - before} == {expected}
+        found = libraries_threads() - before
+        assert {niceness(thread) - niceness() for thread in found} == {expected}
         graph.destroy()
         worker = session_of(context).run_on_worker(niceness).wait(LONG)
         assert worker == niceness() + (NICENESS if long else 0)
+    assert niceness(os.getpid()) == niceness()
+
+
+@linux
+def test_threads_stand_back_before_a_run_that_will_be_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    monkeypatch.setattr("webnn_py.engines.profile.CORE_FLOPS", 1)
+    for module in ("engines.onnxruntime.engine", "core.priority"):
+        monkeypatch.setattr(f"webnn_py.{module}.LONG", LONG)  # which no run takes here
+    before = libraries_threads()
+
+    async def main(context: MLContext) -> None:
+        builder = MLGraphBuilder(context)
+        graph = await builder.build_async(product(builder))
+        await MLAwaitedExecution(context).compute(graph, given)
+        found = libraries_threads() - before
+        assert {niceness(thread) - niceness() for thread in found} == {NICENESS}
+        MLExecution(context, allow_blocking=True).compute(graph, given)
+
+    given = {"x": normal(64, 64)}
+    with ml.create_context_sync(engine="onnxruntime", engine_options={"threads": 3}) as context:
+        asyncio.run(main(context))
+        worker = session_of(context).run_on_worker(niceness).wait(LONG)
+        assert worker == niceness() + NICENESS
     assert niceness(os.getpid()) == niceness()

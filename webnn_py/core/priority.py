@@ -36,6 +36,25 @@ _TASKS = Path("/proc/self/task")
 _NUMBERS = itertools.count()
 
 
+class _State(threading.local):
+    may_stand_back = False
+
+
+_state = _State()
+
+
+def enable() -> None:
+    """Have this thread stand back once its work takes long: it is the package's own."""
+    _state.may_stand_back = True
+
+
+def takes(seconds: float) -> None:
+    """Work of this thread took so long, or will: the thread stands back where that is long."""
+    if seconds >= LONG and _state.may_stand_back:
+        _state.may_stand_back = False
+        stand_back()
+
+
 def stand_back(thread: int | None = None, slices: bool = False) -> None:
     """Have a thread leave its core sooner.
 

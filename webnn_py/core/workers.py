@@ -13,10 +13,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from webnn_py.core import cooperation
+from webnn_py.core import cooperation, priority
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ContextLostError
-from webnn_py.core.priority import LONG, stand_back
 
 T = TypeVar("T")
 Work = Callable[[], None]
@@ -41,7 +40,7 @@ class Workers:
     Args:
         name: Of the threads.
         count: How many there are at most.
-        computes: They stand back once work has taken long.
+        computes: They stand back once work takes long.
     """
 
     def __init__(self, name: str, count: int = 1, computes: bool = False) -> None:
@@ -140,6 +139,8 @@ class Workers:
 
 def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
     cooperation.enable()
+    if computes:
+        priority.enable()
     while (item := items.get()) is not None:
         work, fail = item
         begun = time.perf_counter()
@@ -147,9 +148,7 @@ def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
             work()
         except BaseException as error:
             fail(error)
-        if computes and time.perf_counter() - begun >= LONG:
-            stand_back()
-            computes = False
+        priority.takes(time.perf_counter() - begun)
         del item, work, fail  # not to be kept alive while this waits
         with progress.lock:
             progress.done += 1

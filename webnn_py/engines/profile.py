@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
 
@@ -42,6 +44,15 @@ def step_of(
     made = {value for node in nodes for value in node.outputs}
     moved = sum(value.byte_length for value in read ^ made)
     return StepTime(name, tuple(nodes), seconds, sum(map(count, nodes)), moved)
+
+
+CORE_FLOPS = 150e9
+"""Arithmetic operations a second, in float32, that few cores of a CPU exceed."""
+
+
+def least_seconds(nodes: Iterable[Node]) -> float:
+    """What a CPU takes to compute some nodes, at least."""
+    return sum(map(flops, checkpoints(nodes))) / (CORE_FLOPS * (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True, slots=True)

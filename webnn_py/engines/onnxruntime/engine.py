@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from webnn_py.core import cooperation, dtypes, forks
+from webnn_py.core import cooperation, dtypes, forks, priority
 from webnn_py.core.dimensions import least
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
@@ -25,7 +25,7 @@ from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
-from webnn_py.engines.profile import RunTime, step_of, timed
+from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.memory.arrays import Ends
 from webnn_py.memory.heap import give_back
@@ -108,8 +108,8 @@ class LoadedModel:
         self._held: dict[Hashable, int] = {id(array): array.nbytes for array in arrays}
         self._held[id(self)] = sum(self._held.values())
 
-    def ran(self, seconds: float) -> None:
-        """A run took so long: after a long one, the session's threads stand back."""
+    def takes(self, seconds: float) -> None:
+        """A run took so long, or will: the session's threads stand back where that is long."""
         if seconds >= LONG:
             with contextlib.suppress(IndexError):  # each is taken by one run, and none is left
                 while True:
@@ -168,12 +168,15 @@ class OnnxRuntimeExecutable(HostExecutable):
         self.any_memory = sum(value.byte_length for value in values) <= SMALL
         self._local = threading.local()
         self._graph = graph
+        self._seconds = least_seconds(graph.nodes)
+        model.takes(self._seconds)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
 
         A thread that has the same large arrays again binds none anew.
         """
+        priority.takes(self._seconds)
         if self.any_memory:
             self._run_on_copies(inputs, outputs)
             return
@@ -189,7 +192,7 @@ class OnnxRuntimeExecutable(HostExecutable):
                 local.places[i] = place
         begun = time.perf_counter()
         self._session.run_with_iobinding(local.binding)
-        self._model.ran(time.perf_counter() - begun)
+        self._model.takes(time.perf_counter() - begun)
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
