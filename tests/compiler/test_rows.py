@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any
 
 import pytest
@@ -169,3 +171,13 @@ def test_as_many_operands_as_can_be_bound() -> None:
     assert len(names(scaled, max_bindings=6)) == 1
     made = kernels(scaled, Features(max_bindings=3))
     assert max(len(kernel.reads) for kernel in made) == 2
+
+
+def test_many_operands_read_in_fours_have_names_of_their_own() -> None:
+    def summed(b: MLGraphBuilder) -> Outputs:
+        terms = [b.input(str(i), "float32", [10, 100]) for i in range(5)]
+        return {"y": b.softmax(functools.reduce(b.add, terms), 1)}
+
+    code = "".join(kernel.code for kernel in kernels(summed, Features(kind="cpu")))
+    assert "array<vec4<f32>>" in code
+    assert not re.search(r"> vec\d:", code)  # which is a type

@@ -136,7 +136,7 @@ class KernelBuilder:
             return None
         value = self.places.buffer_of(value)
         if value not in self._vectors:
-            self._vectors[value] = f"vec{len(self._vectors)}"
+            self._vectors[value] = f"fours{len(self._vectors)}"  # not "vec2", a type
         return f"{self._vectors[value]}[{{}}]".format
 
     def writes_vectors(self, extent: int) -> bool:
