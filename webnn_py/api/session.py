@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ Compiled = tuple[Listing, Executable]
 CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
 DEFAULT_ROOM = Room()
+
+MOST_THREADS = 8
+"""That compute from the weights of a graph for a device; on a CPU, the context's own do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +279,8 @@ def _target(engine: Engine, derive: Derive) -> Target:
     def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
         return derive(what, sources, lambda: tuple(map(keep, compute())) if keep else compute())
 
-    return Target(engine.supports, evaluate, derive=kept)
+    threads = 1 if engine.device is None else min(os.cpu_count() or 1, MOST_THREADS)
+    return Target(engine.supports, evaluate, derive=kept, threads=threads)
 
 
 def _optimize(engine: Engine, recipe: Graph, derive: Derive) -> Graph:

@@ -6,6 +6,8 @@ place in the window, which lie in the image side by side, one after the other.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from webnn_py.ir import Array, Graph, Node
@@ -20,25 +22,41 @@ BLOCK = 64
 
 def put_channels_last(graph: Graph, target: Target) -> Graph:
     """Lay out the constant filters of planar convolutions anew."""
+    filters = {node: array for node in graph.nodes if (array := _filter(graph, node)) is not None}
+    made = target.at_once(
+        [functools.partial(_derived, target, array) for array in filters.values()],
+        sum(array.nbytes for array in filters.values()),
+    )
+    laid_out = dict(zip(filters, made, strict=True))
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if node.op != "conv2d" or node.attrs["input_layout"] != "nchw":
+        if node not in laid_out:
             return None
-        data, filter_, bias = node.inputs
-        if data is None or filter_ is None or node.attrs["filter_layout"] != "oihw":
-            return None
-        array = graph.constants.get(filter_)
-        channels, ins = filter_.shape[:2]
-        if array is None or channels // node.attrs["groups"] < 4 or ins * channels % 4:
-            return None
-        (made,) = target.derive(("filter", WANTED), [array], lambda: (_laid_out(array),))
-        laid_out = rewriter.add_constant(made, filter_.data_type)
-        operands = {data: rewriter.map[data], filter_: laid_out}
-        if bias is not None:
-            operands[bias] = rewriter.map[bias]
+        filter_ = node.inputs[1]
+        assert filter_ is not None
+        operands = {value: rewriter.map[value] for value in node.operands}
+        operands[filter_] = rewriter.add_constant(laid_out[node], filter_.data_type)
         return rewriter.apply_again(node, operands, filter_layout=WANTED)
 
     return Rewriter(graph).run(rule)
+
+
+def _filter(graph: Graph, node: Node) -> Array | None:
+    """The filter of a convolution that is to be laid out anew."""
+    if node.op != "conv2d" or node.attrs["input_layout"] != "nchw":
+        return None
+    filter_ = node.inputs[1]
+    if filter_ is None or node.attrs["filter_layout"] != "oihw":
+        return None
+    channels, ins = filter_.shape[:2]
+    if channels // node.attrs["groups"] < 4 or ins * channels % 4:
+        return None
+    return graph.constants.get(filter_)
+
+
+def _derived(target: Target, array: Array) -> Array:
+    (made,) = target.derive(("filter", WANTED), [array], lambda: (_laid_out(array),))
+    return made
 
 
 def _laid_out(array: Array) -> Array:

@@ -7,6 +7,7 @@ lose digits that the scaled sum would have kept.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,14 +60,21 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
 
     Only results with one use are taken. A bias added to a matmul alone stays where it is.
     """
-    chains = _find_chains(graph)
+    chains = {
+        value: chain
+        for value, chain in _find_chains(graph).items()
+        if value not in chain.root.outputs and (_bias_of(chain.root) or chain.affine.scales)
+    }
+    made = target.at_once(
+        [functools.partial(_derived, graph.constants, chain, target) for chain in chains.values()],
+        sum(chain.root.inputs[1].byte_length for chain in chains.values() if chain.root.inputs[1]),
+    )
+    folded = dict(zip(chains, made, strict=True))
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        chain = chains.get(node.outputs[0])
-        if chain is None or chain.root is node:
-            return None
-        made = _folded(rewriter, chain, target)
-        return None if made is None else [made]
+        value = node.outputs[0]
+        arrays = folded.get(value)
+        return [_folded(rewriter, chains[value].root, arrays)] if arrays else None
 
     return Rewriter(graph).run(rule)
 
@@ -166,24 +174,31 @@ def _is_foldable(constants: Constants, chain: Chain) -> bool:
     return not chain.affine.scales or weights in constants
 
 
-def _folded(rewriter: Rewriter, chain: Chain, target: Target) -> MLOperand | None:
-    """The chain as one product (with an addition after it, where the operator takes no bias)."""
+def _bias_of(root: Node) -> str:
+    """The name of the operand of a product that is added, if the operator takes one."""
+    _, _, *bias = REGISTRY[root.op].limits
+    return bias[0] if bias else ""
+
+
+def _derived(constants: Constants, chain: Chain, target: Target) -> tuple[Array, ...]:
+    """What `_products` gives."""
     root, affine = chain.root, chain.affine
-    weights, *bias = list(REGISTRY[root.op].limits)[1:]
-    arguments = rewriter.arguments(root)
-    if not (bias or affine.scales):
-        return None
-    old = [rewriter.array_of(arguments[name]) for name in (weights, *bias)]
+    values = root.inputs[1:3] if _bias_of(root) else root.inputs[1:2]
+    old = [None if value is None else constants.get(value) for value in values]
     what = root.op, repr(root.attrs), affine.scale.tobytes(), affine.shift.tobytes()
-    made = target.derive(what, old, lambda: _products(root, affine, *old))
-    if not made:
-        return None
+    return target.derive(what, old, lambda: _products(root, affine, *old))
+
+
+def _folded(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperand:
+    """The chain as one product (with an addition after it, where the operator takes no bias)."""
     *scaled, shift = made
+    weights, bias = list(REGISTRY[root.op].limits)[1], _bias_of(root)
+    arguments = rewriter.arguments(root)
     changes: dict[str, Any] = {}
     if scaled:
         changes[weights] = rewriter.add_constant(scaled[0], "float32")
-    if bias and (old[1] is not None or shift.any()):
-        changes[bias[0]] = rewriter.add_constant(shift, "float32")
+    if bias and (arguments[bias] is not None or shift.any()):
+        changes[bias] = rewriter.add_constant(shift, "float32")
     if "beta" in arguments:
         changes["beta"] = 1.0
     (product,) = rewriter.apply_again(root, **changes)

@@ -20,6 +20,7 @@ from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
+from webnn_py.ops.declare import REGISTRY
 
 KIND = "kernels"
 MOST_BYTES = 64 << 20
@@ -46,23 +47,19 @@ class KnownKernels:
 
     def recall(self) -> list[Kernel] | None:
         """The kernels for the values of this graph; None if they are not known."""
-        text = cache.recall(KIND, self._key) if self._key else None
-        if text is None:
-            return None
         try:
-            return self._read(json.loads(_checked(text)))
+            return self._read(_recall(self._key)) if self._key else None
         except (ValueError, TypeError, LookupError):  # damaged, or written by somebody else
             return None
 
     def remember(self, kernels: Sequence[Kernel]) -> None:
         """Keep the kernels of this graph for later."""
         if self._key:
-            text = json.dumps(self._written(kernels), separators=(",", ":"))
-            cache.remember(KIND, self._key, _with_checksum(text), MOST_BYTES)
+            _remember(self._key, self._written(kernels))
 
     def _describe(self, graph: Graph, features: Features) -> Iterator[str]:
         """All that kernels depend on, but for names: listings have those of their own graph."""
-        yield f"{__version__} {_sources()} {features}"
+        yield f"{_made_by()} {features}"
         for value in self._values:
             array = graph.constants.get(value)
             # repr tells 0 from -0 and 1 from 1.0.
@@ -137,15 +134,40 @@ def _values(graph: Graph) -> Iterator[Value]:
         yield from node.outputs
 
 
+@functools.cache
+def lowered_operators() -> frozenset[str]:
+    """The names of operators that have lowerings, without the modules that hold these."""
+    key = f"{_made_by()} lowerings"
+    try:
+        return frozenset(_recall(key))
+    except (ValueError, TypeError):  # as above
+        from webnn_py.engines.webgpu.compiler.lower import has_lowering
+
+        names = [name for name in REGISTRY if has_lowering(name)]
+        _remember(key, names)
+        return frozenset(names)
+
+
+def _recall(key: str) -> Any:
+    """What is remembered; a ValueError where that is nothing, or damaged."""
+    text = cache.recall(KIND, key) or ""
+    if text != _with_checksum(text[8:]):
+        raise ValueError("the checksum is wrong")
+    return json.loads(text[8:])
+
+
+def _remember(key: str, what: Any) -> None:
+    text = json.dumps(what, separators=(",", ":"))
+    cache.remember(KIND, key, _with_checksum(text), MOST_BYTES)
+
+
 def _with_checksum(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}{text}"
 
 
-def _checked(text: str) -> str:
-    """The text behind its checksum; a ValueError where that is another one's."""
-    if text != _with_checksum(text[8:]):
-        raise ValueError("the checksum is wrong")
-    return text[8:]
+def _made_by() -> str:
+    """What has written kernels, and whatever else is remembered of them."""
+    return f"{__version__} {_sources()}"
 
 
 @functools.cache

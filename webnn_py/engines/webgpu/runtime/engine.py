@@ -57,10 +57,10 @@ class WebGPUEngine(DeviceEngine):
 
     def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
-        from webnn_py.engines.webgpu.compiler.lower import has_lowering
+        from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators
         from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 
-        return has_lowering(node.op) or is_sequence(node, self.gpu.features)
+        return node.op in lowered_operators() or is_sequence(node, self.gpu.features)
 
     def takes(self, value: object) -> bool:
         """Buffers, bindings of them, textures, views of textures and parts of both."""
