@@ -308,6 +308,17 @@ SPELLED_OTHERWISE = {
 }
 
 
+def test_handlers_begin_with_definitions() -> None:
+    """So that the version of an operator set finds the one for the definition in it."""
+    known: dict[tuple[str, str], set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        known.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    for key, found in handlers.HANDLERS.items():
+        versions = known.get(key, {1})
+        assert {handler.since for handler in found[1:]} <= versions, key
+        assert found[0].since <= max(versions), key
+
+
 @pytest.mark.parametrize("operator", sorted(key for key in handlers.HANDLERS if not key[0]))
 def test_handlers_know_the_attributes_of_the_definitions(operator: tuple[str, str]) -> None:
     """Every attribute is a keyword argument, with the definition's default."""

@@ -253,10 +253,9 @@ class Importer:
     def _is_known(self, node: Any, opsets: Mapping[str, int]) -> bool:
         if _is_standard(node) and node.op_type in {*control.CONTROL, "Constant"}:
             return True
-        schema = bodies.schema_of(node, opsets)
         domain = "" if _is_standard(node) else node.domain
-        version = schema.since_version if schema else opsets.get(domain, 1)
-        return bool(handler_of(domain, node.op_type, version) or bodies.has_body(schema))
+        handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
+        return bool(handler or bodies.has_body(bodies.schema_of(node, opsets)))
 
     def _import(
         self, node: Any, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
@@ -269,9 +268,7 @@ class Importer:
         folded = self._folded(node, inputs, opsets)
         if folded is not None:
             return folded
-        schema = bodies.schema_of(node, opsets)
-        version = schema.since_version if schema else opsets.get(domain, 1)
-        handler = handler_of(domain, node.op_type, version)
+        handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
         if handler is not None:
             attributes = attributes_of(node)
             unknown = sorted(set(attributes) - handler.attributes)
@@ -280,6 +277,7 @@ class Importer:
             self.emitter.outputs = [bool(name) for name in node.output]
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]
+        schema = bodies.schema_of(node, opsets)
         body = bodies.body_of(node, inputs, schema, opsets)
         if body is None:
             if node.op_type in folding.MADE or node.op_type == "MelWeightMatrix":

@@ -45,6 +45,6 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
 
 
 def handler_of(domain: str, operator: str, version: int) -> Handler | None:
-    """The newest handler that is not newer than a version of the operator's definition."""
+    """The newest handler that is not newer than a version of the domain's operator set."""
     fitting = [h for h in HANDLERS.get((domain, operator), ()) if h.since <= version]
     return fitting[-1] if fitting else None
