@@ -52,6 +52,7 @@ ROUNDS = 5
 """Of recordings."""
 LARGE = 0.01
 """Differences of results, as a part of the largest value, that are no matter of rounding."""
+Clock = Callable[[], float]
 PRODUCT, SIDE = "matmul 4096", 4096
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
     PRODUCT: lambda: built(
@@ -127,13 +128,15 @@ def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
     return {key: statistics.median(seconds) * 1e3 for key, seconds in taken.items()}
 
 
-def awaited_times(cases: dict[str, Callable[[], Any]], runs: int) -> Figures:
+def awaited_times(
+    cases: dict[str, Callable[[], Any]], runs: int, clock: Clock = time.perf_counter
+) -> Figures:
     """Milliseconds by case."""
 
     def timed(case: Callable[[], Any]) -> float:
-        begin = time.perf_counter()
+        begin = clock()
         case()
-        return (time.perf_counter() - begin) * 1e3
+        return (clock() - begin) * 1e3
 
     for case in cases.values():
         case()
@@ -150,9 +153,11 @@ def apart(got: Array, expected: Array) -> float:
 class Row:
     """The measuring of one model; `figures` has what is known so far."""
 
-    def __init__(self, context: MLContext, name: str, runs: int) -> None:
+    def __init__(
+        self, context: MLContext, name: str, runs: int, clock: Clock = time.perf_counter
+    ) -> None:
         self.figures: Figures = {"model": name, "failed": {}}
-        self._context, self._runs = context, runs
+        self._context, self._runs, self._clock = context, runs, clock
         self._models = {"": MODELS[name]()}
         self._models["16"] = half(copy.deepcopy(self._models[""]))
         self._inputs = {kind: inputs_of(model) for kind, model in self._models.items()}
@@ -181,7 +186,7 @@ class Row:
             if torch and (replayed := self._torch(kind, got)):
                 recordings[f"cuda{kind}"] = replayed
         self.figures |= recorded_times(recordings)
-        self.figures |= awaited_times(awaits, self._runs)
+        self.figures |= awaited_times(awaits, self._runs, self._clock)
         loop.close()
 
     def _session(self, peer: str, got: Array) -> Callable[[], Array] | None:
@@ -258,22 +263,30 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser.add_argument("--models", nargs="+", default=default, metavar="MODEL", choices=MODELS)
     parser.add_argument("--operators", action="store_true", help="single operators, too")
     parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="what awaits and calls take of all cores, for software adapters",
+    )
     add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
     def measured() -> Figures:
         missing = {peer: why for peer, (find, _) in PEERS.items() if (why := find())}
         torch = missing_torch()
+        clock = time.process_time if options.processor_time else time.perf_counter
         device = open_device()
         rows = []
         with ml.create_context_sync(device) as context:
             for name in [*(OPERATORS if options.operators else ()), *options.models]:
-                row = Row(context, name, options.runs)
+                row = Row(context, name, options.runs, clock)
                 row.measure(PEERS.keys() - missing.keys(), torch is None)
                 rows.append(row.figures)
                 known = {k: round(v, 3) for k, v in row.figures.items() if isinstance(v, float)}
                 print(name, known, flush=True)
         notes = [*missing.values(), *([torch] if torch else ())]
+        if options.processor_time:
+            notes.append("Awaits, calls, wonnx: processor time.")
         return {"machine": machine(device.adapter.info["device"]), "notes": notes, "rows": rows}
 
     return measured_or_read(options, measured, tables, plot)
