@@ -77,3 +77,24 @@ def test_a_part_that_cannot_stay_open_has_a_session_for_each_size(
         array = MLExecution(reference).compute(wanted, {"x": x})["y"]
         np.testing.assert_allclose(got, array, rtol=1e-5, atol=1e-6)
     assert len(sessions) == 3
+
+
+@pytest.mark.parametrize("rows", [["length"], ["batch", "length"]])
+def test_products_in_a_row_have_one_session_for_any_number_of_rows(
+    context: MLContext, reference: MLContext, sessions: list[Any], rows: list[str]
+) -> None:
+    def perceptron(where: MLContext) -> MLGraph:
+        b = MLGraphBuilder(where)
+        x = b.input("x", "float32", [*rows, 512])
+        wide = b.add(b.matmul(x, b.constant(normal(512, 1024))), b.constant(normal(1024)))
+        return b.build_sync({"y": b.matmul(b.gelu(wide), b.constant(normal(1024, 512)))})
+
+    graph, wanted = perceptron(context), perceptron(reference)
+    perceptron(context).prepare_sync(dict.fromkeys(rows, 1))  # asks for kernels, too
+    sessions.clear()
+    for sizes in ((2, 3), (1, 1), (3, 5)):
+        x = normal(*sizes[: len(rows)], 512)
+        got = MLExecution(context).compute(graph, {"x": x})["y"]
+        array = MLExecution(reference).compute(wanted, {"x": x})["y"]
+        np.testing.assert_allclose(got, array, rtol=1e-4, atol=1e-6 * np.abs(array).max())
+    assert len(sessions) == 1
