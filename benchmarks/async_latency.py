@@ -186,7 +186,9 @@ def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int
                 "requests/s": statistics.median(each.rate for each in loads),
                 "p50 ms": float(p50),
                 "p99 ms": float(p99),
-                "/ onnxruntime": ratio([x.rate for x in loads], [x.rate for x in best]),
+                "/ onnxruntime": ratio([x.rate for x in loads], [x.rate for x in best])
+                if best
+                else None,
                 "/ alone": ratio([x.rate for x in loads], [x.rate for x in apart])
                 if apart
                 else None,
@@ -202,7 +204,8 @@ def report(figures: Figures) -> None:
         ("longest stall of the event loop: with building and first run, later", stalled),
         ("one picture a request", loads),
     ):
-        show(title, list(rows[0]), [list(row.values()) for row in rows])
+        if rows:
+            show(title, list(rows[0]), [list(row.values()) for row in rows])
     for note in figures["notes"]:
         print(note)
 
@@ -212,7 +215,9 @@ def main(arguments: list[str] | None = None) -> Figures:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=64, help="at least, in each round")
-    parser.add_argument("--concurrent", type=int, nargs="+", default=CONCURRENT, metavar="N")
+    parser.add_argument("--concurrent", type=int, nargs="*", default=CONCURRENT, metavar="N")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose names contain one")
+    parser.add_argument("--no-stalls", action="store_true", help="measure loads alone")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args(arguments)
     contexts = [
@@ -226,11 +231,13 @@ def main(arguments: list[str] | None = None) -> Figures:
     except NotSupportedError as error:
         print(f"no GPU context: {error}")
     found, notes = peers(contexts)
+    if options.only:
+        found = [peer for peer in found if any(text in peer.name for text in options.only)]
     check(found)
     alone = [peer for peer in found if not peer.joins]
     figures: Figures = {
         "machine": machine(adapter),
-        "stalls": measure_stalls(alone, options.rounds),
+        "stalls": [] if options.no_stalls else measure_stalls(alone, options.rounds),
         "loads": [
             row
             for concurrent in options.concurrent

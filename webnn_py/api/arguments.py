@@ -23,6 +23,8 @@ class Arguments:
         names: Of the outputs.
         reads: The tensors among the inputs.
         writes: The tensors among the outputs.
+        on_tensors: Whether there are tensors, so that the run keeps the context's order.
+        writes_given: Whether anything is written that others see.
     """
 
     inputs: Sequence[Any]
@@ -31,10 +33,17 @@ class Arguments:
     names: Sequence[str]
     reads: Sequence[TensorMemory]
     writes: Sequence[TensorMemory]
+    on_tensors: bool = field(init=False)
+    writes_given: bool = field(init=False, default=False)
     _count: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.on_tensors = bool(self.reads or self.writes)
         self._count = len(self.inputs)
+        for value in self.given:  # any() takes twice as long
+            if value is not None:
+                self.writes_given = True
+                break
 
     def hand_over(self) -> Sequence[Any]:
         """The inputs, which are not kept here any more: who has them lets them go when it can."""
@@ -42,22 +51,9 @@ class Arguments:
         return inputs
 
     @property
-    def on_tensors(self) -> bool:
-        """Whether there are tensors, so that the run keeps the context's order."""
-        return bool(self.reads or self.writes)
-
-    @property
     def only_tensors(self) -> bool:
         """Whether nothing else is given, and nothing comes back in host memory."""
         return len(self.reads) == self._count and len(self.writes) == len(self.outputs)
-
-    @property
-    def writes_given(self) -> bool:
-        """Whether anything is written that others see."""
-        for value in self.given:  # noqa: SIM110  # any() takes twice as long
-            if value is not None:
-                return True
-        return False
 
     def results(self, written: Sequence[Any]) -> dict[str, Any]:
         """What a run returns: what was given where it can be, else what was written."""
