@@ -92,9 +92,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Sizes:
     seen: Sizes = []
     run = Line._run
 
-    def noted(line: Line, requests: Sequence[Request], size: int) -> None:
+    def noted(line: Line, requests: Sequence[Request], size: int, beside: bool = False) -> None:
         seen.append((len(requests), size))
-        run(line, requests, size)
+        run(line, requests, size, beside)
 
     monkeypatch.setattr(Line, "_run", noted)
     return seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tests.backend.joined import (
 from tests.graphs import build, normal
 from tests.internals import session_of
 from tests.loops import Run, limited, pause, together
+from tests.threads import LONG
 from webnn_py import (
     MLAwaitedExecution,
     MLContext,
@@ -32,6 +33,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
+from webnn_py.api.line import Line, Request
 from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
@@ -229,6 +231,57 @@ def test_large_inputs_without_the_dimension_are_not_compared(
 
     run(main)
     assert not runs
+
+
+@pytest.mark.parametrize(
+    ("engine", "given_outputs", "expected"),
+    [("onnxruntime", False, True), ("onnxruntime", True, False), ("reference", False, False)],
+)
+def test_short_runs_are_computed_beside_each_other(
+    engine: str,
+    given_outputs: bool,
+    expected: bool,
+    run: Run,
+    hold: Callable[[MLContext], Held],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if engine == "onnxruntime":
+        pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    monkeypatch.setattr("webnn_py.api.line.LONG", LONG)
+    given = [inputs(seed) for seed in range(16)]
+    targets = [np.zeros((1, 3, 5), np.float32) for _ in given]
+    seen: list[bool] = []
+    begun, run_one = threading.Event(), Line._run
+
+    def noted(line: Line, requests: Sequence[Request], size: int, beside: bool = False) -> None:
+        seen.append(beside)
+        if beside:
+            begun.set()
+        elif expected and seen.count(False) == 3:  # the one before knew that the first was short
+            assert begun.wait(LONG)
+        run_one(line, requests, size, beside)
+
+    async def one(number: int) -> None:
+        out = {"y": targets[number]} if given_outputs else None
+        assert_alone(await execution.compute(graph, given[number], out), given[number])
+
+    async def main() -> None:
+        await execution.compute(graph, given[0])  # where rows are joined is known now
+        seen.clear()
+        monkeypatch.setattr(Line, "_run", noted)
+        held = hold(context)
+
+        async def let_go() -> None:
+            await pause()
+            held.let_go()
+
+        await together([*(functools.partial(one, n) for n in range(len(given))), let_go])
+
+    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
+        graph = prepared(context, 1, 2, 4)
+        execution = MLAwaitedExecution(context, batch="batch", max_batch=4)
+        run(main)
+    assert any(seen) == expected
 
 
 def test_random_loads_lose_and_mix_up_nothing(own: MLContext, run: Run) -> None:

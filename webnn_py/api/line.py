@@ -30,6 +30,7 @@ from webnn_py.core.completion import (
 )
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import ContextLostError, telling_of_memory
+from webnn_py.core.priority import LONG
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable
 from webnn_py.ir import Array
@@ -138,6 +139,8 @@ class Line:
         self._timer: threading.Timer | None = None
         self._preparing: set[int] = set()  # sizes that are being compiled
         self._stalled = 0  # runs that wait for one of them
+        self._beside = False  # whether runs are computed beside those that are under way
+        self._is_short = False  # whether the last run was
 
     def add(self, request: Request) -> None:
         """Have a compute wait; the lock is held."""
@@ -158,7 +161,7 @@ class Line:
     def _consider(self) -> None:
         """Begin a run if it is time to."""
         if not self._waiting:
-            if not self._under_way:
+            if not (self._under_way or self._beside):
                 self._forget(self)
             return
         if self._under_way >= self._most:
@@ -183,10 +186,11 @@ class Line:
         """Begin a run on the context's thread, after what other graphs have waiting there."""
         self._session.begin_on_worker(self._begin, self._fail)
 
-    def _end(self) -> None:
+    def _end(self, beside: bool = False) -> None:
         """A run ended, or cannot begin."""
-        self._under_way -= 1
-        self._consider()
+        if not beside:
+            self._under_way -= 1
+            self._consider()
 
     def _take(self) -> tuple[list[Request], int]:
         """What the next run computes, and its size; nothing while that is being compiled."""
@@ -277,6 +281,7 @@ class Line:
                     self._end()
                     return
                 requests, size = self._take()
+                self._begin_beside()
             if requests:
                 self._run(requests, size)
         except BaseException as error:
@@ -285,8 +290,46 @@ class Line:
             else:
                 self._fail(error)
 
+    def _begin_beside(self) -> None:
+        """Have more runs begin on another thread while they can be full; the lock is held.
+
+        One computes while another waits for the interpreter, for a good part of a short run.
+        """
+        short = self._is_short and self._session.leaves_interpreter
+        if short and not self._beside and self._can_be_full():
+            self._beside = True
+            self._session.begin_beside_worker(self._run_beside, self._end_beside)
+
+    def _can_be_full(self) -> bool:
+        """Whether a run can that needs no order: nothing is written that others see."""
+        largest = self._pace.sizes[-1]
+        return (
+            self._rows >= largest
+            and self._is_compiled(self._pace.best)
+            and all(each.cancellation is None for each in itertools.islice(self._waiting, largest))
+        )
+
+    def _run_beside(self) -> None:
+        """Run what waits until it fills no run any more."""
+        while True:
+            with self._lock:
+                if not self._can_be_full():
+                    self._end_beside()
+                    return
+                requests, size = self._take()
+            try:
+                self._run(requests, size, beside=True)
+            except BaseException as error:
+                self._failed(requests, error, beside=True)
+
+    def _end_beside(self, error: BaseException | None = None) -> None:
+        """The context's own threads run what is left, or fail it."""
+        with self._lock:
+            self._beside = False
+            self._consider()
+
     @telling_of_memory
-    def _run(self, requests: Sequence[Request], size: int) -> None:
+    def _run(self, requests: Sequence[Request], size: int, beside: bool = False) -> None:
         sizes = self._how.sizes(size)
         signature = self._how.compiled.signature_at(sizes)
         shapes = [descriptor.shape for descriptor in signature.inputs.values()]
@@ -301,7 +344,8 @@ class Line:
             for descriptor in signature.outputs.values()
         ]
         run = self._executable(sizes).start(inputs, outputs)
-        finish = functools.partial(self._finish, run, requests, counts, size, time.perf_counter())
+        begun = time.perf_counter()
+        finish = functools.partial(self._finish, run, requests, counts, size, begun, beside)
         run.done.on_done(finish)
         here = threading.get_ident()
 
@@ -323,6 +367,7 @@ class Line:
         counts: list[int],
         size: int,
         begun: float,
+        beside: bool,
     ) -> None:
         """Give each compute its rows, or its error."""
         seconds = time.perf_counter() - begun
@@ -331,17 +376,20 @@ class Line:
             axes = self._how.axes.outputs
             results = _handed_out(requests, counts, run.results(), axes, size)
         except BaseException as error:
-            self._failed(requests, error)
+            self._failed(requests, error, beside)
             return
         finally:
             run.release()
         end_all(requests, results)
         with self._lock:
+            self._is_short = seconds < LONG
             if sum(counts) == size:
                 self._pace.ran(size, seconds)
-            self._end()
+            self._end(beside)
 
-    def _failed(self, requests: Sequence[Request], error: BaseException) -> None:
+    def _failed(
+        self, requests: Sequence[Request], error: BaseException, beside: bool = False
+    ) -> None:
         """Run each alone, so that an error is only of those that it comes from."""
         lost = isinstance(error, ContextLostError)
         again = [] if lost or len(requests) == 1 else requests
@@ -352,7 +400,7 @@ class Line:
                 request.apart = True
                 self._waiting.appendleft(request)
                 self._rows += request.rows
-            self._end()
+            self._end(beside)
 
 
 def _fail(requests: Sequence[Request], error: BaseException) -> None:

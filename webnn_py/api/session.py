@@ -65,6 +65,7 @@ class Session:
 
     Attributes:
         workers: As given.
+        leaves_interpreter: Whether runs leave the interpreter to other threads, all the while.
         queue: The order of its work.
         lost: Why it was lost, once it is.
     """
@@ -89,8 +90,11 @@ class Session:
         self._alive = True  # what `lost` says, at the cost of an attribute
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
+        self._second = Workers(f"webnn-{device_type}-joined", computes=True)
+        self._all_workers = self._worker, self._builder, self._second
+        self.leaves_interpreter = helps
         self._builds: set[Completion[Any]] = set()
-        for threads in (self._worker, self._builder):
+        for threads in self._all_workers:
             weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
         self.queue.lost = functools.partial(_lose, weakref.ref(self))
@@ -114,7 +118,7 @@ class Session:
         self._alive = False
         self.queue.close(ContextLostError(f"this MLContext is lost: {message}"))
         self._fail_builds()
-        for threads in (self._worker, self._builder):
+        for threads in self._all_workers:
             threads.close()
         for engine in self._engines:
             engine.destroy()
@@ -246,9 +250,16 @@ class Session:
 
     def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""
+        self._begin_on(self._worker, work, fail)
+
+    def begin_beside_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
+        """As `begin_on_worker`, on one thread more: in no order with what runs on those."""
+        self._begin_on(self._second, work, fail)
+
+    def _begin_on(self, workers: Workers, work: Run, fail: Callable[[BaseException], None]) -> None:
         try:
             self.check_alive()
-            self._worker.submit(work, fail)
+            workers.submit(work, fail)
         except ContextLostError as error:
             fail(error)
 
