@@ -195,6 +195,11 @@ def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
     return contents
 
 
+def keeps_what_it_is_given(builder: MLGraphBuilder) -> bool:
+    """Whether constants stay in the memory of bytes that they are made of."""
+    return not builder._nodes.session.engine.has_own_weights
+
+
 def _descriptor(
     data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int | str] | None
 ) -> MLOperandDescriptor:

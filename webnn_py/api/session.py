@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core import forks
+from webnn_py.core.at_once import MOST_THREADS
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
@@ -36,9 +36,6 @@ Compiled = tuple[Listing, Executable]
 CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
 DEFAULT_ROOM = Room()
-
-MOST_THREADS = 8
-"""That compute from the weights of a graph for a device; on a CPU, the context's own do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +287,7 @@ def _target(engine: Engine, derive: Derive) -> Target:
     def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
         return derive(what, sources, lambda: tuple(map(keep, compute())) if keep else compute())
 
-    threads = 1 if engine.device is None else min(os.cpu_count() or 1, MOST_THREADS)
+    threads = 1 if engine.device is None else MOST_THREADS  # where none of its own compute
     return Target(engine.supports, evaluate, derive=kept, threads=threads)
 
 

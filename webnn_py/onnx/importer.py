@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.builder import MLGraphBuilder, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
@@ -89,7 +89,7 @@ class Importer:
 
     def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:
         graph = self.model.graph
-        scope = Initializers(self.model)
+        scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = FAILED
             self._failures.append(("sparse initializer", sparse.values.name, "WebNN has none"))

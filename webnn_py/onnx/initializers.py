@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from webnn_py.onnx import wire
 from webnn_py.onnx.model import Model
 from webnn_py.onnx.tensor import of_array
+
+THREADS = 4
+"""That read ahead."""
 
 
 class Initializers(dict[str, Any]):
     """What names stand for: Tensors, of which initializers are read when a node first needs them.
 
-    So that there is one weight at a time in memory besides those that a builder has.
+    Args:
+        model: The model.
+        ahead: Read weights that lie in its file on threads meanwhile: whoever has them keeps just
+            that memory. Else there is one weight at a time besides those that a builder has.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, ahead: bool = False) -> None:
         super().__init__()
         self._model = model
         self._unread = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._ahead: dict[str, Future[Any]] = {}
+        placed = [t for t in self._unread.values() if wire.place_of(t)] if ahead else []
+        if placed:
+            pool = ThreadPoolExecutor(THREADS, thread_name_prefix="webnn-weights")
+            self._ahead = {t.name: pool.submit(model.contents, t) for t in placed}
+            pool.shutdown(wait=False)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self._unread
 
     def __missing__(self, name: str) -> Any:
-        contents = self._model.contents(self._unread.pop(name))
-        self[name] = made = of_array(contents, name)
+        self[name] = made = of_array(self._contents(self._unread.pop(name)), name)
         return made
 
     def check_unread(self) -> None:
@@ -34,4 +47,8 @@ class Initializers(dict[str, Any]):
             DataError: The contents of one are not there, or do not fit its shape.
         """
         for tensor in self._unread.values():
-            self._model.contents(tensor)
+            self._contents(tensor)
+
+    def _contents(self, tensor: Any) -> Any:
+        ahead = self._ahead.pop(tensor.name, None)
+        return self._model.contents(tensor) if ahead is None else ahead.result()

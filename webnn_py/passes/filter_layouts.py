@@ -10,6 +10,7 @@ import functools
 
 import numpy as np
 
+from webnn_py.core.at_once import at_once
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
@@ -23,9 +24,10 @@ BLOCK = 64
 def put_channels_last(graph: Graph, target: Target) -> Graph:
     """Lay out the constant filters of planar convolutions anew."""
     filters = {node: array for node in graph.nodes if (array := _filter(graph, node)) is not None}
-    made = target.at_once(
+    made = at_once(
         [functools.partial(_derived, target, array) for array in filters.values()],
         sum(array.nbytes for array in filters.values()),
+        target.threads,
     )
     laid_out = dict(zip(filters, made, strict=True))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.at_once import at_once
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -65,9 +66,10 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
         for value, chain in _find_chains(graph).items()
         if value not in chain.root.outputs and (_bias_of(chain.root) or chain.affine.scales)
     }
-    made = target.at_once(
+    made = at_once(
         [functools.partial(_derived, graph.constants, chain, target) for chain in chains.values()],
-        sum(chain.root.inputs[1].byte_length for chain in chains.values() if chain.root.inputs[1]),
+        sum(weights.byte_length for chain in chains.values() if (weights := chain.root.inputs[1])),
+        target.threads,
     )
     folded = dict(zip(chains, made, strict=True))
 

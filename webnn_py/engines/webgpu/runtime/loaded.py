@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import wgpu
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.at_once import at_once
+from webnn_py.core.cooperation import checkpoint, checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
@@ -94,11 +95,18 @@ class LoadedGraph:
         self._place_intermediates()
 
     def _place_constants(self) -> None:
-        for value in checkpoints(self.compiled.constants):
-            array = self.graph.constants[value]
-            upload = functools.partial(self._upload, value, array)
-            buffer = self.gpu.weights.get(array, value.data_type, upload)
+        values = self.compiled.constants
+        size = sum(map(buffer_bytes, values))
+        buffers = at_once([functools.partial(self._weight, value) for value in values], size)
+        for value, buffer in zip(values, buffers, strict=True):
             self._own[value] = Binding(buffer, 0, buffer_bytes(value))
+
+    def _weight(self, value: Value) -> Any:
+        """The buffer of a constant."""
+        checkpoint()
+        array = self.graph.constants[value]
+        upload = functools.partial(self._upload, value, array)
+        return self.gpu.weights.get(array, value.data_type, upload)
 
     def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
         size = buffer_bytes(value)

@@ -32,13 +32,21 @@ class Weights:
         Args:
             array: The contents of a constant.
             data_type: Of the constant, which decides how it lies in the buffer.
-            upload: Makes the buffer, if there is none. Others wait meanwhile.
+            upload: Makes the buffer, if there is none.
         """
         key = (id(array), data_type)
         with self._lock:
-            buffer = self._buffers.get(key)
-            # An array of before may have had the same id.
-            if buffer is None or self._arrays.get(key) is not array:
-                buffer = self._buffers[key] = upload()
+            found = self._known(key, array)
+        if found is not None:
+            return found
+        made = upload()
+        with self._lock:  # another thread may have been first
+            found = self._known(key, array)
+            if found is None:
+                found = self._buffers[key] = made
                 self._arrays[key] = array
-            return buffer
+        return found
+
+    def _known(self, key: tuple[int, str], array: Array) -> Any:
+        # An array of before may have had the same id.
+        return self._buffers.get(key) if self._arrays.get(key) is array else None
