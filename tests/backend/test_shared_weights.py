@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import threading
 import time
 import weakref
 from typing import Any
@@ -15,6 +17,7 @@ from tests.graphs import awaited, build, normal
 from tests.internals import engine_of
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py.engines.webgpu.runtime.weights import Weights
 
 SIDE = 512
 WEIGHTS = normal(SIDE, SIDE)
@@ -140,3 +143,15 @@ def test_passes_keep_what_they_do_not_change(gpu: MLContext, made: Buffers) -> N
     assert [size for size, _ in made] == [1 << 20]
     assert_right(one, X @ WEIGHTS)
     assert_right(other, X @ WEIGHTS * 2)
+
+
+def test_weights_are_uploaded_by_several_threads() -> None:
+    """Each waits in its upload for the other one's."""
+    weights, barrier = Weights(), threading.Barrier(2, timeout=30)
+    arrays = [np.zeros(3, np.float32) for _ in range(2)]
+
+    def upload() -> set[int]:
+        barrier.wait()
+        return set()  # as buffers, it can be referred to weakly
+
+    in_threads(*[functools.partial(weights.get, array, "float32", upload) for array in arrays])

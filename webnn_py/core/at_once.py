@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 MOST_THREADS = 8
 """Memory is no faster for more."""
-WORTH_THREADS = 1 << 22
+WORTH_THREADS = 1 << 24
 """Bytes from which on it takes longer than to begin threads."""
 
 

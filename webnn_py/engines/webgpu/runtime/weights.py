@@ -24,6 +24,9 @@ class Weights:
         self._buffers: weakref.WeakValueDictionary[tuple[int, str], Any] = (
             weakref.WeakValueDictionary()
         )
+        self._uploads: weakref.WeakValueDictionary[tuple[int, str], threading.Lock] = (
+            weakref.WeakValueDictionary()
+        )
         self._lock = threading.Lock()
 
     def get(self, array: Array, data_type: str, upload: Callable[[], Any]) -> Any:
@@ -32,21 +35,17 @@ class Weights:
         Args:
             array: The contents of a constant.
             data_type: Of the constant, which decides how it lies in the buffer.
-            upload: Makes the buffer, if there is none.
+            upload: Makes the buffer, if there is none. Who wants the same waits meanwhile.
         """
         key = (id(array), data_type)
         with self._lock:
-            found = self._known(key, array)
-        if found is not None:
-            return found
-        made = upload()
-        with self._lock:  # another thread may have been first
-            found = self._known(key, array)
-            if found is None:
-                found = self._buffers[key] = made
-                self._arrays[key] = array
-        return found
-
-    def _known(self, key: tuple[int, str], array: Array) -> Any:
-        # An array of before may have had the same id.
-        return self._buffers.get(key) if self._arrays.get(key) is array else None
+            uploading = self._uploads.setdefault(key, threading.Lock())
+        with uploading:
+            buffer = self._buffers.get(key)
+            # An array of before may have had the same id.
+            if buffer is None or self._arrays.get(key) is not array:
+                buffer = upload()
+                with self._lock:
+                    self._buffers[key] = buffer
+                    self._arrays[key] = array
+            return buffer
