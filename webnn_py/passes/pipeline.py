@@ -10,8 +10,8 @@ from collections.abc import Callable
 from webnn_py.ir import Descriptor, Graph, verify
 from webnn_py.ops.apply import infer_node
 from webnn_py.passes.average_images import average_images_by_poolings
-from webnn_py.passes.chain_products import chain_products_by_convolutions
 from webnn_py.passes.convolve_parts import convolve_parts
+from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.filter_layouts import put_channels_last
@@ -62,7 +62,7 @@ BLOCKS = (
         convolve_parts,
     ),
     multiply_rows_by_convolutions,
-    chain_products_by_convolutions,
+    convolve_products,
 )
 """The same for those that lay out channels in blocks for them."""
 

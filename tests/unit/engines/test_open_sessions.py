@@ -38,19 +38,20 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
+@pytest.mark.parametrize(("width", "runs"), [(16, 20), (384, 4)])
 def test_all_sizes_of_an_encoder_have_one_session(
-    context: MLContext, reference: MLContext, sessions: list[Any]
+    context: MLContext, reference: MLContext, sessions: list[Any], width: int, runs: int
 ) -> None:
     def encoding(where: MLContext) -> MLGraph:
         b = MLGraphBuilder(where, dimensions={"batch": (1, 8), "length": (1, 64)})
-        return b.build_sync({"y": encoder(b, "batch", "length", 1, 16, 2)})
+        return b.build_sync({"y": encoder(b, "batch", "length", 1, width, 2)})
 
     graph, wanted = encoding(context), encoding(reference)
     encoding(context).prepare_sync({"batch": 1, "length": 1})  # asks for kernels, too
     sessions.clear()
-    for n in range(20):
+    for n in range(runs):
         batch, length = 1 + n % 4, 1 + n
-        x, mask = normal(batch, length, 16, seed=n), normal(batch, length, seed=n)
+        x, mask = normal(batch, length, width, seed=n), normal(batch, length, seed=n)
         got = MLExecution(context).compute(graph, {"x": x, "mask": mask})["y"]
         array = MLExecution(reference).compute(wanted, {"x": x, "mask": mask})["y"]
         np.testing.assert_allclose(got, array, rtol=2e-4, atol=2e-5)

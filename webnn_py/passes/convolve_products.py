@@ -1,7 +1,9 @@
-"""Two products of rows and large weights, one after the other, as convolutions of one element.
+"""Products of rows and large weights as convolutions of one element, where these gain on the way.
 
-An engine that lays out channels in blocks for convolutions reads weights from one end to the other,
-and stays in the blocks between the two. Laid out for one product alone, rows take what it gains.
+An engine that lays out channels in blocks for convolutions reads weights from one end to the other.
+Two products in a row stay in the blocks between them; columns that are apart as the heads of
+attention come out in the order in which heads are multiplied. Laid out for one product alone, rows
+take what it gains.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from webnn_py.passes.target import Target
 FUNCTIONS = ("gelu", "leaky_relu", "relu", "tanh")
 """What is computed in blocks, too."""
 
+MANY = 1 << 17
+"""Weights from which on heads are convolved; to lay out rows for fewer takes what that gains."""
+
 
 @dataclass(frozen=True, slots=True)
 class Product:
@@ -36,11 +41,31 @@ class Product:
         return rewriter.conv2d(image, filters, bias=bias, filter_layout="hwio")
 
 
-def chain_products_by_convolutions(graph: Graph, target: Target) -> Graph:
-    """Put conv2d in the place of matmul and add with constants, where another one reads them."""
+def convolve_products(graph: Graph, target: Target) -> Graph:
+    """Put conv2d in the place of matmul and add with constants."""
+    images: dict[Value, MLOperand] = {}
 
-    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        last = _product_of(graph, node)
+    def image_of(rewriter: Rewriter, rows: Value) -> MLOperand:
+        """Rows as places, columns as channels: once for all products that read them."""
+        if rows not in images:
+            *sizes, columns = rows.shape
+            places = [*[1] * (2 - len(sizes)), *sizes, 1][:3]
+            laid = rewriter.reshape(rewriter.map[rows], [*places, columns])
+            images[rows] = rewriter.transpose(laid, permutation=[0, 3, 1, 2])
+        return images[rows]
+
+    def heads(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        product = _heads_of(graph, node)
+        if product is None:
+            return None
+        order = node.attrs["permutation"]
+        batch, length, count, size = (node.output.shape[order.index(axis)] for axis in range(4))
+        made = product.of(rewriter, image_of(rewriter, product.rows))
+        made = rewriter.reshape(made, [batch, count, size, length])
+        return [made if order[-1] == 1 else rewriter.transpose(made, permutation=[0, 1, 3, 2])]
+
+    def chain(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        last = _product_of(graph, node, LARGE)
         if last is None or _has_summand(graph, node.output):
             return None
         function = _maker(graph, last.rows)
@@ -48,17 +73,17 @@ def chain_products_by_convolutions(graph: Graph, target: Target) -> Graph:
             (between,) = function.operands
         else:
             function, between = None, last.rows
-        first = _product_of(graph, _maker(graph, between))
+        first = _product_of(graph, _maker(graph, between), LARGE)
         if first is None:
             return None
-        *rows, inner = first.rows.shape
-        places = [*[1] * (2 - len(rows)), *rows, 1][:3]
-        laid = rewriter.reshape(rewriter.map[first.rows], [*places, inner])
-        made = first.of(rewriter, rewriter.transpose(laid, permutation=[0, 3, 1, 2]))
+        made = first.of(rewriter, image_of(rewriter, first.rows))
         if function is not None:
             (made,) = rewriter.apply_again(function, {between: made})
         made = rewriter.transpose(last.of(rewriter, made), permutation=[0, 2, 3, 1])
         return [rewriter.reshape(made, node.output.shape)]
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        return heads(rewriter, node) if node.op == "transpose" else chain(rewriter, node)
 
     return Rewriter(graph).run(rule)
 
@@ -68,13 +93,28 @@ def _maker(graph: Graph, value: Value) -> Node | None:
     return graph.producers.get(value) if graph.uses[value] == 1 else None
 
 
-def _product_of(graph: Graph, node: Node | None) -> Product | None:
-    """A node as a product of several rows and weights of many blocks, with its summand."""
+def _heads_of(graph: Graph, node: Node) -> Product | None:
+    """The product whose columns a transpose puts apart for others to multiply."""
+    if tuple(node.attrs["permutation"]) not in ((0, 2, 1, 3), (0, 2, 3, 1)):
+        return None
+    apart = _maker(graph, next(node.operands))
+    if apart is None or apart.op != "reshape":
+        return None
+    product = _product_of(graph, _maker(graph, next(apart.operands)), MANY)
+    if product is None or product.rows.shape[:-1] != apart.output.shape[:2]:
+        return None
+    readers = graph.readers.get(node.output, ())
+    multiplied = readers and all(reader.op == "matmul" for reader in readers)
+    return product if multiplied and node.output not in graph.results else None
+
+
+def _product_of(graph: Graph, node: Node | None, least: int) -> Product | None:
+    """A node as a product of several rows and so many weights, with its summand."""
     if node is None or node.op not in ("add", "matmul"):
         return None
     if node.op == "add":
         made, summand = _summed(graph, node)
-        alone = None if made is None else _product_of(graph, _maker(graph, made))
+        alone = None if made is None else _product_of(graph, _maker(graph, made), least)
         if alone is None or alone.summand is not None:
             return None
         return replace(alone, summand=summand)
@@ -83,7 +123,7 @@ def _product_of(graph: Graph, node: Node | None) -> Product | None:
     if (
         weights is None
         or weights.ndim != 2
-        or weights.size < LARGE
+        or weights.size < least
         or any(size % BLOCK for size in weights.shape)
         or rows.data_type != "float32"
         or not 2 <= rows.rank <= 4

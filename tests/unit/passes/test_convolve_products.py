@@ -1,4 +1,4 @@
-"""Two products in a row become convolutions of one element; what gains nothing by it stays."""
+"""Products in a row and heads are convolutions of one element; what gains nothing by it stays."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.chain_products import chain_products_by_convolutions
+from webnn_py.passes.convolve_products import convolve_products
 
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
 INNER, OUTER = 512, 1024
+HEADS = {"permutation": [0, 2, 1, 3]}
 
 
 def floats(b: MLGraphBuilder, *shape: int) -> MLOperand:
@@ -43,7 +44,7 @@ CHAINS: dict[str, tuple[Step, list[str]]] = {
 def test_chains_are_convolved(name: str, shape: Sequence[int]) -> None:
     step, between = CHAINS[name]
     graph = recorded(step, shape)
-    made = after(chain_products_by_convolutions, graph)
+    made = after(convolve_products, graph)
     assert [node.op for node in made.nodes] == [
         "reshape",
         "transpose",
@@ -60,17 +61,47 @@ def test_chains_are_convolved(name: str, shape: Sequence[int]) -> None:
 
 def test_rows_may_be_open() -> None:
     graph = recorded(CHAINS["with a function"][0], ["n", "m", INNER])
-    made = after(chain_products_by_convolutions, graph)
+    made = after(convolve_products, graph)
     assert [node.op for node in made.nodes].count("conv2d") == 2
 
 
 def test_weights_stay_where_they_are() -> None:
     graph = recorded(CHAINS["with summands"][0], (3, INNER))
-    made = after(chain_products_by_convolutions, graph)
+    made = after(convolve_products, graph)
     given = [array for array in graph.constants.values() if array.ndim == 2]
     kept = [array for array in made.constants.values() if array.ndim == 4]
     assert len(given) == len(kept) == 2
     assert all(any(np.shares_memory(one, other) for other in given) for one in kept)
+
+
+def attention(b: MLGraphBuilder, x: MLOperand, heads: int = 4) -> MLOperand:
+    """Scores of heads, times values."""
+    batch, length, width = x.shape
+
+    def split(order: Sequence[int]) -> MLOperand:
+        made = b.add(b.matmul(x, floats(b, width, width)), floats(b, width))
+        parts = b.reshape(made, [batch, length, heads, width // heads])
+        return b.transpose(parts, permutation=order)
+
+    scores = b.matmul(split([0, 2, 1, 3]), split([0, 2, 3, 1]))
+    return b.matmul(b.softmax(scores, 3), split([0, 2, 1, 3]))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, INNER), (1, 5, INNER)])
+def test_heads_come_out_of_convolutions(shape: Sequence[int]) -> None:
+    graph = recorded(attention, shape)
+    made = after(convolve_products, graph)
+    ops = [node.op for node in made.nodes]
+    assert ops.count("conv2d") == 3
+    assert ops.count("matmul") == 2
+    assert [n.attrs["permutation"] for n in made.nodes if n.op == "transpose"] == [
+        (0, 3, 1, 2),  # of the rows, once
+        (0, 1, 3, 2),
+        (0, 1, 3, 2),
+    ]
+    x = np.random.default_rng(0).normal(0, 0.1, shape).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def _read_twice(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
@@ -80,6 +111,18 @@ def _read_twice(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 
 STAYING: dict[str, tuple[Step, tuple[int, ...]]] = {
     "one product": (widened, (3, INNER)),
+    "heads of few weights": (attention, (1, 3, 64)),
+    "heads that are not multiplied": (
+        lambda b, x: b.exp(b.transpose(b.reshape(widened(b, x), [1, 3, 4, 256]), **HEADS)),
+        (1, 3, INNER),
+    ),
+    "columns in another order": (
+        lambda b, x: b.matmul(
+            b.transpose(b.reshape(widened(b, x), [1, 3, 4, 256]), permutation=[0, 3, 2, 1]),
+            floats(b, 1, 256, 3, 2),
+        ),
+        (1, 3, INNER),
+    ),
     "one row": (CHAINS["with a function"][0], (1, INNER)),
     "few weights": (lambda b, x: b.matmul(b.relu(b.matmul(x, x)), floats(b, 64, 64)), (64, 64)),
     "another function": (lambda b, x: narrowed(b, b.exp(widened(b, x))), (3, INNER)),
@@ -98,7 +141,7 @@ STAYING: dict[str, tuple[Step, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", STAYING)
 def test_others_stay(name: str) -> None:
     step, shape = STAYING[name]
-    assert_keeps(chain_products_by_convolutions, recorded(step, shape))
+    assert_keeps(convolve_products, recorded(step, shape))
 
 
 def test_other_data_types_stay() -> None:
@@ -106,4 +149,4 @@ def test_other_data_types_stay() -> None:
         wide = b.matmul(x, b.constant(np.ones((INNER, OUTER), np.float16)))
         return b.matmul(wide, b.constant(np.ones((OUTER, INNER), np.float16)))
 
-    assert_keeps(chain_products_by_convolutions, recorded(halves, (3, INNER), "float16"))
+    assert_keeps(convolve_products, recorded(halves, (3, INNER), "float16"))
