@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,6 +70,8 @@ class Gate:
 def settle(context: MLContext) -> None:
     """Wait until the context's worker has nothing left to do."""
     session_of(context).run_on_worker(lambda: None).wait(10)
+    while not session_of(context).worker_is_idle:
+        time.sleep(0)
 
 
 async def compute(graph: MLGraph, context: MLContext, number: float = 1) -> None:

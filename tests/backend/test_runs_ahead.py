@@ -77,10 +77,12 @@ def swapping(context: MLContext) -> MLGraph:
 
 
 class Told:
-    """A mapping that tells at once whether it has ended."""
+    """An ending that tells at once whether it is over, and is due."""
 
-    def __init__(self, mapping: Any, done: bool) -> None:
-        self.wait = mapping.wait
+    left = 0.0
+
+    def __init__(self, ending: Any, done: bool) -> None:
+        self.wait = ending.wait
         self._done = done
 
     def look(self) -> bool:
@@ -97,7 +99,7 @@ def test_it_stops_when_the_run_is_done_and_does_not_begin_what_takes_longer(
     awaited(graph, {"x": x})
     settle(fresh)
     staging, ahead = executable_of(graph).loaded.gpu.staging, executable_of(graph).ahead
-    record, read, begin = RunCommands.record, staging.read, staging.begin
+    record, read, ending_of = RunCommands.record, staging.read, staging.ending
 
     def recording(self: RunCommands) -> None:
         events.append("record")
@@ -108,7 +110,7 @@ def test_it_stops_when_the_run_is_done_and_does_not_begin_what_takes_longer(
         read(*args)
 
     monkeypatch.setattr(RunCommands, "record", recording)
-    monkeypatch.setattr(staging, "begin", lambda buffer: Told(begin(buffer), done))
+    monkeypatch.setattr(staging, "ending", lambda *args: Told(ending_of(*args), done))
     monkeypatch.setattr(staging, "read", reading)
     ahead.pace.seconds, ahead._ending.seconds = 1e-5, ending  # it is over by now
     np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])

@@ -49,7 +49,8 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
     shares = queue.keeps_order and (given.writes_given or session.device is not None)
     memory = run.memory() if in_order or shares else NO_MEMORY
     if not (in_order or any(memory)):
-        begin = functools.partial(session.begin_on_worker, run.begin, run.done.set_exception)
+        fail = run.done.set_exception
+        begin = functools.partial(session.begin_on_worker, run.begin, fail, run.prepare_next)
         run.when_there_is_room(begin, session.worker_is_idle)
         await _end(run, given)
         return
@@ -69,7 +70,7 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
 async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -> None:
     try:
         # What nobody sees may be written after the await has ended.
-        await wait_or_cancel(run.done, run.cancellation, withdraw, settle=given.writes_given)
+        await wait_or_cancel(run.end, run.cancellation, withdraw, settle=given.writes_given)
     finally:
         run.release()
 

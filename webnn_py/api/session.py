@@ -245,18 +245,32 @@ class Session:
         """Whether all that was given to the context's threads is done."""
         return self._worker.idle
 
-    def begin_on_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
-        """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none."""
-        self._begin_on(self._worker, work, fail)
+    def begin_on_worker(
+        self, work: Run, fail: Callable[[BaseException], None], afterwards: Run | None = None
+    ) -> None:
+        """As `run_on_worker`, for work that keeps its result; `fail` is told why it has none.
+
+        Args:
+            work: Run there.
+            fail: Told why it did not succeed.
+            afterwards: As of `Workers.submit`.
+        """
+        self._begin_on(self._worker, work, fail, afterwards)
 
     def begin_beside_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `begin_on_worker`, on one thread more: in no order with what runs on those."""
         self._begin_on(self._second, work, fail)
 
-    def _begin_on(self, workers: Workers, work: Run, fail: Callable[[BaseException], None]) -> None:
+    def _begin_on(
+        self,
+        workers: Workers,
+        work: Run,
+        fail: Callable[[BaseException], None],
+        afterwards: Run | None = None,
+    ) -> None:
         try:
             self.check_alive()
-            workers.submit(work, fail)
+            workers.submit(work, fail, afterwards)
         except ContextLostError as error:
             fail(error)
 

@@ -220,6 +220,17 @@ async def settled_before(error: BaseException, completion: Completion[Any]) -> N
             await completion.settled()
 
 
+async def next_turn() -> None:
+    """Let all else that the running event loop has to do take its turn."""
+    if _in_trio():
+        trio: Any = sys.modules["trio"]
+        await trio.lowlevel.checkpoint()
+        return
+    import asyncio
+
+    await asyncio.sleep(0)
+
+
 def _in_trio() -> bool:
     trio: Any = sys.modules.get("trio")
     return trio is not None and trio.lowlevel.in_trio_run()

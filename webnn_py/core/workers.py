@@ -20,7 +20,7 @@ from webnn_py.core.errors import ContextLostError
 T = TypeVar("T")
 Work = Callable[[], None]
 Fail = Callable[[BaseException], None]
-Items = SimpleQueue[tuple[Work, Fail] | None]
+Items = SimpleQueue[tuple[Work, Fail, Work | None] | None]
 CANCELLED = "the context was destroyed before this work ran"
 _NUMBERS = itertools.count()
 
@@ -56,12 +56,13 @@ class Workers:
         self.number = next(_NUMBERS)
         _ALL.add(self)
 
-    def submit(self, work: Work, fail: Fail) -> None:
+    def submit(self, work: Work, fail: Fail, afterwards: Work | None = None) -> None:
         """Run `work` on one of the threads, begun after what was given to them before.
 
         Args:
             work: What to run.
             fail: Is told, on whatever thread, if it raised, or will not run.
+            afterwards: Run behind it, by threads that count as idle: what is of use later.
 
         Raises:
             ContextLostError: The threads were told to end.
@@ -72,7 +73,7 @@ class Workers:
             if len(self._threads) < self._count:
                 self._begin_thread()
             self._progress.given += 1
-            self._items.put((work, fail))
+            self._items.put((work, fail, afterwards))
 
     def begin(self) -> None:
         """Begin a thread before there is work: who gives that first may be an event loop's thread.
@@ -142,7 +143,7 @@ def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
     if computes:
         priority.enable()
     while (item := items.get()) is not None:
-        work, fail = item
+        work, fail, afterwards = item
         begun = time.perf_counter()
         try:
             work()
@@ -152,6 +153,10 @@ def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
         del item, work, fail  # not to be kept alive while this waits
         with progress.lock:
             progress.done += 1
+        if afterwards is not None:
+            with contextlib.suppress(Exception):
+                afterwards()
+        del afterwards
 
 
 _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()

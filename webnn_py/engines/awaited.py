@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webnn_py.core.completion import Cancellation, Completion
@@ -44,6 +44,15 @@ class AwaitedRun(ABC):
     @abstractmethod
     def begin(self) -> None:
         """Compute, or have the device do so; `done` follows."""
+
+    @property
+    def end(self) -> Awaitable[None]:
+        """What to await, once, after it was begun: `done`, or what leads there sooner."""
+        return self.done
+
+    def prepare_next(self) -> None:
+        """Prepare such runs that follow, on the context's worker when this one has begun."""
+        return None
 
     @abstractmethod
     def memory(self) -> tuple[list[Region], list[Region]]:

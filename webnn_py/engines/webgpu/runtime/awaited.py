@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.engines.awaited import AwaitedRun
@@ -22,7 +23,7 @@ from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.pauses import NEAR, Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.staging import BufferMapping
+from webnn_py.engines.webgpu.runtime.staging import Ending
 from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host
@@ -32,6 +33,8 @@ from webnn_py.ordering import operation
 
 Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
+MOST_BYTES_READ = 1 << 16
+"""Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
 """Bytes of results for which memory is taken before they are asked for."""
 
@@ -71,6 +74,10 @@ class Run(AwaitedRun):
             self._targets = []
         self._prepared: RunCommands | None = None  # its inputs are written
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
+        self._start: operation.Run = lambda: None
+        self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
+        self._seen_there = results <= MOST_BYTES_READ
+        self._repeated = ahead.pace.seconds > 0
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
             np.empty(made.shape, DTYPES[made.data_type].numpy) if given is None else given
@@ -95,7 +102,7 @@ class Run(AwaitedRun):
 
     def when_there_is_room(self, start: operation.Run, is_next: bool = False) -> None:
         """Keep the memory bounded that results wait in for being read back."""
-        in_flight = self._gpu.in_flight
+        in_flight, self._start = self._gpu.in_flight, start
 
         def begin() -> None:
             self._alone = in_flight.under_way == 1
@@ -121,6 +128,9 @@ class Run(AwaitedRun):
             with device_errors("submitting a graph"):
                 commands.submit(in_pieces=False)
             self._submitted = commands, Wait(ahead.pace)
+            if self._seen_there and commands.results:
+                self._due = Completion()
+                self.done.on_done(functools.partial(self._due.set_result, None))
         except BaseException as error:
             self.done.set_exception(error)
         finally:
@@ -128,10 +138,10 @@ class Run(AwaitedRun):
 
     def begin(self) -> None:
         """Upload, record, submit, if that is not done; then have the outputs read back."""
+        if self.done.done:  # it could not be submitted, or only the next is to be prepared
+            return
         if self._submitted is not None:
             commands, wait = self._submitted
-        elif self.done.done:  # it could not be submitted
-            return
         else:
             self.check_not_cancelled()
             self._under_way.add_result(self.done, self.cancellation)
@@ -167,21 +177,63 @@ class Run(AwaitedRun):
         return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
 
     def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
-        """Read back; while the device works and when that is done, record the next run."""
+        """Read back, or leave that to who awaits it; before, record the next run."""
         if self._ahead is None or not commands.results:
             self._read(commands)
             return
-        mapping = self._gpu.staging.begin(commands.results[0][0])
+        ending = self._gpu.staging.ending(commands.results[0][0], wait)
+        due = self._due
 
         def is_time(seconds: float) -> bool:
-            left = wait.left
-            return left > max(seconds, NEAR) or (not seconds and not mapping.look())
+            if ending.left > max(seconds, NEAR):
+                return True
+            return due is None and not seconds and not ending.look()
 
-        repeated = self._ahead.pace.seconds > 0
-        if repeated:
+        if self._repeated:
             self._record_ahead(is_time)
-        self._read(commands, (mapping, wait))
-        if repeated:
+        if due is not None:
+            ending.come_near()
+            due.set_result(ending)
+            if due.wait(0) is ending:
+                return
+        self._read(commands, ending)
+
+    @property
+    def end(self) -> Awaitable[None]:
+        """Its end, which who awaits looks for itself if it was submitted there."""
+        return self.done if self._due is None else self._watch(self._due)
+
+    async def _watch(self, due: Completion[Ending | None]) -> None:
+        """Await the end; when it is near, look for it here: being woken takes longer."""
+        seen = False
+        try:
+            await due.settled()
+            ending = due.wait(0)
+            while ending is not None and not (self.done.done or seen) and ending.left > -NEAR:
+                seen = ending.look()
+                if not seen:
+                    await next_turn()
+        finally:
+            due.set_result(None)  # the worker reads it back, unless it left that to us
+            ending = due.wait(0)
+            if ending is not None:
+                self._read_left(ending, seen)
+        await self.done
+
+    def _read_left(self, ending: Ending, seen: bool) -> None:
+        """Read back what the worker has left."""
+        assert self._submitted is not None
+        commands, _ = self._submitted
+        if seen:
+            self._read(commands, ending)
+            self._start()  # the worker prepares the next
+            return
+        read = functools.partial(self._read, commands, ending)
+        self._gpu.reader.submit(read, self.done.set_exception)
+
+    def prepare_next(self) -> None:
+        """Record the next run, as long as nothing else is to be done."""
+        if self._ahead is not None and self._repeated and self.done.done:
             self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
 
     def _record_ahead(self, while_: Callable[[float], bool]) -> None:
@@ -202,14 +254,14 @@ class Run(AwaitedRun):
         self._dispatch.uploads = []
         self._prepared = None
 
-    def _read(self, commands: RunCommands, begun: tuple[BufferMapping, Wait] | None = None) -> None:
+    def _read(self, commands: RunCommands, ending: Ending | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
         try:
             with device_errors("reading a graph's outputs"):
                 if commands.fence is not None:
                     gpu.staging.wait(commands.fence)
                 results = [(buffer, outputs[number]) for buffer, number in commands.results]
-                gpu.staging.read(results, self.cancellation, begun, self._succeed)
+                gpu.staging.read(results, self.cancellation, ending, self._succeed)
         except BaseException as error:
             self.done.set_exception(error)
         else:

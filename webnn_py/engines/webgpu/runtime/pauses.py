@@ -70,6 +70,10 @@ class Wait:
         """How many seconds more it is likely to take; 0 or less if that is over or not known."""
         return self._begun + self._pace.seconds - time.monotonic()
 
+    def pause(self) -> None:
+        """Let some time go by until the next look."""
+        pause(time.monotonic() - self._begun, self._pace.seconds)
+
     def end(self, late: bool = False) -> None:
         """It is over, and was so before anybody looked, if that was too `late`."""
         self._pace.learn(time.monotonic() - self._begun - (NEAR if late else 0))

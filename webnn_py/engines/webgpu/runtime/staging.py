@@ -15,7 +15,7 @@ from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.capabilities import WAITING
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
-from webnn_py.engines.webgpu.runtime.pauses import Wait
+from webnn_py.engines.webgpu.runtime.pauses import NEAR, Wait
 from webnn_py.ir import Array
 from webnn_py.ordering.operation import Run
 
@@ -128,6 +128,45 @@ class Uploads:
         self._pool.clear()
 
 
+class Ending:
+    """The end of work on a device, which is looked for.
+
+    Args:
+        mapping: Of a buffer that it writes.
+        wait: Since it was submitted.
+    """
+
+    def __init__(self, mapping: BufferMapping, wait: Wait) -> None:
+        self._mapping = mapping
+        self._wait = wait
+        self._looked = self._seen = False
+
+    @property
+    def left(self) -> float:
+        """How many seconds more it is likely to take."""
+        return self._wait.left
+
+    def look(self) -> bool:
+        """Whether it is over."""
+        if not self._seen and self._mapping.look():
+            self._seen = True
+            self._wait.end(late=not self._looked)
+        self._looked = True
+        return self._seen
+
+    def come_near(self) -> None:
+        """Wait until it is about to be over, or is."""
+        while self.left > NEAR and not self.look():
+            self._wait.pause()
+
+    def wait(self) -> None:
+        """Wait until it is over; raises as a mapping does."""
+        seen = self.look()
+        self._mapping.wait(self.left)
+        if not seen:
+            self._wait.end()
+
+
 class Staging:
     """Buffers that the host can read.
 
@@ -148,15 +187,15 @@ class Staging:
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
-    def begin(self, buffer: Any) -> BufferMapping:
-        """Begin to wait for a copy."""
-        return native.mapping(self._device, buffer)
+    def ending(self, buffer: Any, wait: Wait) -> Ending:
+        """Begin to wait for a copy, submitted as its wait began."""
+        return Ending(native.mapping(self._device, buffer), wait)
 
     def read(
         self,
         copies: Sequence[tuple[Any, Array]],
         cancellation: Cancellation,
-        begun: tuple[BufferMapping, Wait] | None = None,
+        ending: Ending | None = None,
         then: Run = lambda: None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
@@ -164,15 +203,12 @@ class Staging:
         Args:
             copies: Buffers, and what their contents are written into.
             cancellation: Of the work.
-            begun: The wait for the first of them, and when it is likely to be there.
+            ending: The wait for the first of them, if that has begun.
             then: Called as soon as the targets are written.
         """
-        if begun is not None:
-            mapping, wait = begun
-            late = mapping.look()
-            mapping.wait(wait.left)
-            wait.end(late)
-        for buffer, _ in copies if begun is None else copies[1:]:
+        if ending is not None:
+            ending.wait()
+        for buffer, _ in copies if ending is None else copies[1:]:
             self.map(buffer)
         with self._life:
             with cancellation.section() as wanted:
@@ -188,7 +224,7 @@ class Staging:
         Raises:
             ContextLostError: The device was lost meanwhile.
         """
-        self.begin(buffer).wait()
+        native.mapping(self._device, buffer).wait()
 
     def _write_out(self, buffer: Any, target: Array) -> None:
         memory = native.read_mapped(buffer)
