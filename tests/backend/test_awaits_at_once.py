@@ -17,11 +17,12 @@ import wgpu
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of, session_of
-from tests.loops import Run, cancel_after, pause, under_asyncio
+from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime import awaited
 from webnn_py.engines.webgpu.runtime.ahead import RunCommands
+from webnn_py.engines.webgpu.runtime.staging import Ending
 
 
 @pytest.fixture
@@ -47,24 +48,42 @@ def submitters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 class Gate:
-    """Holds back what is read, until it is opened."""
+    """Lets no run be seen to end until it is opened."""
 
-    def __init__(self, context: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._opened = threading.Event()
-        staging = engine_of(context).gpu.staging
-        read = staging.read
+        look, wait = Ending.look, Ending.wait
 
-        def reading(*args: Any) -> None:
+        def looking(ending: Ending) -> bool:
+            return self._opened.is_set() and look(ending)
+
+        def waiting(ending: Ending) -> None:
             self._opened.wait()
-            read(*args)
+            wait(ending)
 
-        monkeypatch.setattr(staging, "read", reading)
+        monkeypatch.setattr(Ending, "look", looking)
+        monkeypatch.setattr(Ending, "wait", waiting)
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *raised: object) -> None:
         self._opened.set()
+
+
+@pytest.fixture
+def readers(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The thread that read each run back."""
+    found: list[int] = []
+    staging = engine_of(context).gpu.staging
+    read = staging.read
+
+    def reading(*args: Any) -> None:
+        found.append(threading.get_ident())
+        read(*args)
+
+    monkeypatch.setattr(staging, "read", reading)
+    return found
 
 
 def settle(context: MLContext) -> None:
@@ -162,7 +181,7 @@ def test_only_one_that_is_alone_is_submitted(
     submitters.clear()
 
     async def main() -> None:
-        with Gate(context, monkeypatch):
+        with Gate(monkeypatch):
             tasks = [asyncio.ensure_future(compute(graph, context)) for graph in graphs]
             await pause()
         await asyncio.gather(*tasks)
@@ -228,6 +247,75 @@ def test_loops_of_two_threads(context: MLContext) -> None:
 # Ends
 
 
+def test_who_awaits_reads_what_is_small(
+    context: MLContext, run: Run, readers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "NEAR", 1e9)
+    graph, turns = repeated(context, run), 0
+    readers.clear()
+
+    async def other() -> None:
+        nonlocal turns
+        while not readers:
+            turns += 1
+            await pause()
+
+    run(lambda: together([functools.partial(compute, graph, context), other]))
+    assert readers == [threading.get_ident()]
+    assert turns > 1
+
+
+def test_the_worker_reads_what_is_large(
+    context: MLContext, readers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited, "MOST_BYTES_READ", ONES.nbytes - 1)
+    graph = repeated(context)
+    under_asyncio(functools.partial(compute, graph, context))
+    assert len(readers) == 4
+    assert threading.get_ident() not in readers
+
+
+def test_one_that_takes_longer_is_read_by_another_thread(
+    context: MLContext, run: Run, readers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, reader = repeated(context, run), engine_of(context).gpu.reader
+    readers.clear()
+    gate = Gate(monkeypatch)
+
+    async def late() -> None:
+        with gate:
+            while reader.idle:
+                await pause()
+
+    run(lambda: together([functools.partial(compute, graph, context), late]))
+    assert len(readers) == 1
+    assert threading.get_ident() not in readers
+
+
+def test_one_that_is_cancelled_while_it_is_looked_for(
+    context: MLContext, run: Run, readers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, gate = repeated(context, run), Gate(monkeypatch)
+    monkeypatch.setattr(awaited, "NEAR", 1e9)
+    readers.clear()
+
+    async def main() -> None:
+        with gate:
+            await cancel_after(functools.partial(compute, graph, context), watched)
+
+    async def watched() -> None:
+        while not session_of(context).worker_is_idle:
+            await pause()
+        await pause()
+
+    run(main)
+    settle(context)
+    while engine_of(context).gpu.in_flight.under_way:
+        time.sleep(0)
+    assert threading.get_ident() not in readers
+    run(functools.partial(compute, graph, context))
+
+
 def test_one_that_is_cancelled(
     context: MLContext, run: Run, submitters: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +323,7 @@ def test_one_that_is_cancelled(
     submitters.clear()
 
     async def main() -> None:
-        with Gate(context, monkeypatch):
+        with Gate(monkeypatch):
             await cancel_after(functools.partial(compute, graph, context), pause)
             assert submitters == [threading.get_ident()]
         for number in range(4):
@@ -268,7 +356,7 @@ def test_a_device_that_is_destroyed(
     graph, execution = repeated(context), MLAwaitedExecution(context)
 
     async def main() -> None:
-        with Gate(context, monkeypatch):
+        with Gate(monkeypatch):
             if when == "before the call":
                 context.device.destroy()
             call = execution.compute(graph, {"x": ONES})

@@ -221,15 +221,18 @@ class Run(AwaitedRun):
         await self.done
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
-        """Read back what the worker has left."""
+        """Read back what the worker has left, here if it was seen to be over."""
+        if seen:
+            self._read_submitted(ending)
+        else:
+            read = functools.partial(self._read_submitted, ending)
+            self._gpu.reader.submit(read, self.done.set_exception)
+
+    def _read_submitted(self, ending: Ending) -> None:
         assert self._submitted is not None
         commands, _ = self._submitted
-        if seen:
-            self._read(commands, ending)
-            self._start()  # the worker prepares the next
-            return
-        read = functools.partial(self._read, commands, ending)
-        self._gpu.reader.submit(read, self.done.set_exception)
+        self._read(commands, ending)
+        self._start()  # the worker prepares the next
 
     def prepare_next(self) -> None:
         """Record the next run, as long as nothing else is to be done."""
