@@ -7,6 +7,7 @@ import functools
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,6 +157,22 @@ def test_one_that_is_never_awaited_harms_nothing(context: MLContext) -> None:
         gc.collect()
         under_asyncio(functools.partial(compute, graph, context, 7))
         settle(context)
+
+
+def test_results_go_with_who_has_them(context: MLContext) -> None:
+    graph = repeated(context)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            call = MLAwaitedExecution(context).compute(graph, {"x": ONES})
+            results = asyncio.run(call)
+            result = weakref.ref(results["y"])
+            del results, call
+            settle(context)
+            assert result() is None
+    finally:
+        gc.enable()
 
 
 # Submission

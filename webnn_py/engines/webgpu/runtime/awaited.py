@@ -1,7 +1,7 @@
 """Awaited runs on a GPU context: submit on the worker, read back on another thread.
 
 Handing over takes longer than small graphs take the device. So a run that is alone on it is read
-back by the worker, and submitted by whoever awaits it, if that only takes a moment.
+back by the worker; or who awaits it submits it, and reads it back, if either only takes a moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from webnn_py.ordering import operation
 
 Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
-MOST_BYTES_READ = 1 << 16
+MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
 """Bytes of results for which memory is taken before they are asked for."""
@@ -74,7 +74,7 @@ class Run(AwaitedRun):
             self._targets = []
         self._prepared: RunCommands | None = None  # its inputs are written
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
-        self._start: operation.Run = lambda: None
+        self._start: operation.Run = _nothing
         self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
         self._seen_there = results <= MOST_BYTES_READ
         self._repeated = ahead.pace.seconds > 0
@@ -222,17 +222,17 @@ class Run(AwaitedRun):
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""
+        assert self._submitted is not None
+        read = functools.partial(self._read_before, self._submitted[0], ending, self._start)
         if seen:
-            self._read_submitted(ending)
+            read()
         else:
-            read = functools.partial(self._read_submitted, ending)
             self._gpu.reader.submit(read, self.done.set_exception)
 
-    def _read_submitted(self, ending: Ending) -> None:
-        assert self._submitted is not None
-        commands, _ = self._submitted
+    def _read_before(self, commands: RunCommands, ending: Ending, start: operation.Run) -> None:
+        """Read back, and have the worker prepare the next run."""
         self._read(commands, ending)
-        self._start()  # the worker prepares the next
+        start()
 
     def prepare_next(self) -> None:
         """Record the next run, as long as nothing else is to be done."""
@@ -253,9 +253,10 @@ class Run(AwaitedRun):
         return [region_of(span) for span in run.read], [region_of(target) for target in written]
 
     def release(self) -> None:
-        """Keep the copies of host arrays no more."""
+        """Keep neither the copies of host arrays any more, nor what keeps this."""
         self._dispatch.uploads = []
         self._prepared = None
+        self._start = _nothing
 
     def _read(self, commands: RunCommands, ending: Ending | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
@@ -276,3 +277,7 @@ class Run(AwaitedRun):
     def results(self) -> list[Any]:
         """What was given, or the arrays that were made."""
         return self._outputs
+
+
+def _nothing() -> None:
+    """What has nothing to do."""
