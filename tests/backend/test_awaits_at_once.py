@@ -88,7 +88,10 @@ def readers(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def settle(context: MLContext) -> None:
-    """Wait until the context's worker has nothing left to do."""
+    """Wait until the context's threads have nothing left to do."""
+    reader = engine_of(context).gpu.reader
+    while not reader.idle:
+        time.sleep(0)
     session_of(context).run_on_worker(lambda: None).wait(10)
     while not session_of(context).worker_is_idle:
         time.sleep(0)
