@@ -209,7 +209,7 @@ class Run(AwaitedRun):
         try:
             await due.settled()
             ending = due.wait(0)
-            while ending is not None and not (self.done.done or seen) and ending.left > -NEAR:
+            while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 seen = ending.look()
                 if not seen:
                     await next_turn()

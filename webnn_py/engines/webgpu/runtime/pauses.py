@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 NO_PAUSE = 1e-4
 """Seconds of looking whether the device is done without a pause: the shortest one takes as long."""
-NEAR = 1.5e-4
-"""Seconds before and after the expected end within which it is looked without a pause."""
+NEAR = 2e-4
+"""Seconds before and after the expected end within which it is looked without a pause: about what
+waking another thread takes."""
 SHORTEST = 1e-5
 """Seconds that a wait takes at least, as 0 stands for nothing known."""
 LONGEST_PAUSE = 2e-3
@@ -76,4 +77,4 @@ class Wait:
 
     def end(self, late: bool = False) -> None:
         """It is over, and was so before anybody looked, if that was too `late`."""
-        self._pace.learn(time.monotonic() - self._begun - (NEAR if late else 0))
+        self._pace.learn(time.monotonic() - self._begun - (NEAR / 4 if late else 0))
