@@ -275,7 +275,7 @@ class Waiter:
 
     def end(self) -> None:
         """Let it come to its end; a second call changes nothing."""
-        end_all([self], [None])
+        _wake(self._loop, ((self, None),))
 
 
 def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
@@ -283,12 +283,15 @@ def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
     loops = {waiter._loop for waiter in waiters}
     for loop in loops:
         ended = zip(waiters, results, strict=True)
-        own = ended if len(loops) == 1 else [pair for pair in ended if pair[0]._loop is loop]
-        with contextlib.suppress(RuntimeError):  # it was closed, or trio has ended, meanwhile
-            if hasattr(loop, "call_soon_threadsafe"):
-                loop.call_soon_threadsafe(_resume, own)
-            else:
-                loop.run_sync_soon(_set, own)
+        _wake(loop, ended if len(loops) == 1 else [pair for pair in ended if pair[0]._loop is loop])
+
+
+def _wake(loop: Any, ended: Iterable[tuple[Waiter, Any]]) -> None:
+    with contextlib.suppress(RuntimeError):  # it was closed, or trio has ended, meanwhile
+        if hasattr(loop, "call_soon_threadsafe"):
+            loop.call_soon_threadsafe(_resume, ended)
+        else:
+            loop.run_sync_soon(_set, ended)
 
 
 def _resume(ended: Iterable[tuple[Waiter, Any]]) -> None:
