@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.multiply_rows import LARGE
+from webnn_py.passes.multiply_rows import LARGE, filters_of
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.scale_channels import BLOCK
 from webnn_py.passes.target import Target
@@ -34,11 +34,12 @@ class Product:
     weights: Array
     summand: Array | None = None
 
-    def of(self, rewriter: Rewriter, image: MLOperand) -> MLOperand:
+    def of(self, rewriter: Rewriter, target: Target, image: MLOperand) -> MLOperand:
         """The product, rows and columns as places and channels."""
-        filters = rewriter.add_constant(self.weights.reshape(1, 1, *self.weights.shape), "float32")
+        given = self.weights
+        (made,) = target.derive(("filters", False), [given], lambda: (filters_of(given, False),))
         bias = None if self.summand is None else rewriter.add_constant(self.summand, "float32")
-        return rewriter.conv2d(image, filters, bias=bias, filter_layout="hwio")
+        return rewriter.conv2d(image, rewriter.add_constant(made, "float32"), bias=bias)
 
 
 def convolve_products(graph: Graph, target: Target) -> Graph:
@@ -60,7 +61,7 @@ def convolve_products(graph: Graph, target: Target) -> Graph:
             return None
         order = node.attrs["permutation"]
         batch, length, count, size = (node.output.shape[order.index(axis)] for axis in range(4))
-        made = product.of(rewriter, image_of(rewriter, product.rows))
+        made = product.of(rewriter, target, image_of(rewriter, product.rows))
         made = rewriter.reshape(made, [batch, count, size, length])
         return [made if order[-1] == 1 else rewriter.transpose(made, permutation=[0, 1, 3, 2])]
 
@@ -76,10 +77,10 @@ def convolve_products(graph: Graph, target: Target) -> Graph:
         first = _product_of(graph, _maker(graph, between), LARGE)
         if first is None:
             return None
-        made = first.of(rewriter, image_of(rewriter, first.rows))
+        made = first.of(rewriter, target, image_of(rewriter, first.rows))
         if function is not None:
             (made,) = rewriter.apply_again(function, {between: made})
-        made = rewriter.transpose(last.of(rewriter, made), permutation=[0, 2, 3, 1])
+        made = rewriter.transpose(last.of(rewriter, target, made), permutation=[0, 2, 3, 1])
         return [rewriter.reshape(made, node.output.shape)]
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:

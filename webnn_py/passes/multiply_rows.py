@@ -35,7 +35,7 @@ def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
             return None
         transposed = bool(node.attrs["b_transpose"])
         (filters,) = target.derive(
-            ("filters", transposed), [array], lambda: (_filters(array, transposed),)
+            ("filters", transposed), [array], lambda: (filters_of(array, transposed),)
         )
         made = rewriter.conv2d(
             rewriter.reshape(row, [1, inner, 1, 1]),
@@ -63,7 +63,7 @@ def _is_row(node: Node) -> bool:
     )
 
 
-def _filters(weights: Array, transposed: bool) -> Array:
+def filters_of(weights: Array, transposed: bool) -> Array:
     """The weights as the filters of a convolution, in the same memory where they lie so."""
     filters = weights if transposed else np.ascontiguousarray(weights.T)
     return filters.reshape(*filters.shape, 1, 1)

@@ -65,15 +65,6 @@ def test_rows_may_be_open() -> None:
     assert [node.op for node in made.nodes].count("conv2d") == 2
 
 
-def test_weights_stay_where_they_are() -> None:
-    graph = recorded(CHAINS["with summands"][0], (3, INNER))
-    made = after(convolve_products, graph)
-    given = [array for array in graph.constants.values() if array.ndim == 2]
-    kept = [array for array in made.constants.values() if array.ndim == 4]
-    assert len(given) == len(kept) == 2
-    assert all(any(np.shares_memory(one, other) for other in given) for one in kept)
-
-
 def attention(b: MLGraphBuilder, x: MLOperand, heads: int = 4) -> MLOperand:
     """Scores of heads, times values."""
     batch, length, width = x.shape
