@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from webnn_py.onnx import wire
 from webnn_py.onnx.model import Model
 from webnn_py.onnx.tensor import of_array
-
-THREADS = 4
-"""That read ahead."""
 
 
 class Initializers(dict[str, Any]):
@@ -26,12 +21,7 @@ class Initializers(dict[str, Any]):
         super().__init__()
         self._model = model
         self._unread = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._ahead: dict[str, Future[Any]] = {}
-        placed = [t for t in self._unread.values() if wire.place_of(t)] if ahead else []
-        if placed:
-            pool = ThreadPoolExecutor(THREADS, thread_name_prefix="webnn-weights")
-            self._ahead = {t.name: pool.submit(model.contents, t) for t in placed}
-            pool.shutdown(wait=False)
+        self._ahead = model.ahead if ahead else {}
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or name in self._unread
@@ -50,5 +40,5 @@ class Initializers(dict[str, Any]):
             self._contents(tensor)
 
     def _contents(self, tensor: Any) -> Any:
-        ahead = self._ahead.pop(tensor.name, None)
+        ahead = self._ahead.get(tensor.name)
         return self._model.contents(tensor) if ahead is None else ahead.result()

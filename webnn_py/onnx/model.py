@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,8 @@ from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.onnx import wire
 from webnn_py.onnx.tensor import Array
 
+READERS = 4
+"""Threads that read a model's weights."""
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
@@ -66,6 +71,17 @@ class Model:
         """The inputs that are to be given: an initializer of its name is an input's default."""
         names = {tensor.name for tensor in self.graph.initializer}
         return [value for value in self.graph.input if value.name not in names]
+
+    @functools.cached_property
+    def ahead(self) -> Mapping[str, Future[Array]]:
+        """The contents of large initializers by name, which threads read from now on."""
+        placed = [tensor for tensor in self.graph.initializer if wire.place_of(tensor)]
+        if not placed:
+            return {}
+        pool = ThreadPoolExecutor(READERS, thread_name_prefix="webnn-weights")
+        made = {tensor.name: pool.submit(self.contents, tensor) for tensor in placed}
+        pool.shutdown(wait=False)
+        return made
 
     def contents(self, tensor: Any) -> Array:
         """The contents of a tensor that the model holds, external data included.
