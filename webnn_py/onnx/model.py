@@ -20,6 +20,8 @@ from webnn_py.onnx.tensor import Array
 
 READERS = 4
 """Threads that read a model's weights."""
+WORTH_A_THREAD = 1 << 18
+"""Bytes of a weight from which on they do."""
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
@@ -75,7 +77,11 @@ class Model:
     @functools.cached_property
     def ahead(self) -> Mapping[str, Future[Array]]:
         """The contents of large initializers by name, which threads read from now on."""
-        placed = [tensor for tensor in self.graph.initializer if wire.place_of(tensor)]
+        placed = [
+            tensor
+            for tensor in self.graph.initializer
+            if (place := wire.place_of(tensor)) and place[1] >= WORTH_A_THREAD
+        ]
         if not placed:
             return {}
         pool = ThreadPoolExecutor(READERS, thread_name_prefix="webnn-weights")

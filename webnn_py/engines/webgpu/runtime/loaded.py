@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import wgpu
 
-from webnn_py.core.at_once import at_once
+from webnn_py.core.at_once import MOST_THREADS, at_once
 from webnn_py.core.cooperation import checkpoint, checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 
 T = TypeVar("T")
+
+LARGE_WEIGHT = 1 << 19
+"""Bytes, on average, of weights that several threads upload: drivers have locks, which small ones
+wait for longer than they take."""
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -97,7 +101,9 @@ class LoadedGraph:
     def _place_constants(self) -> None:
         values = self.compiled.constants
         size = sum(map(buffer_bytes, values))
-        buffers = at_once([functools.partial(self._weight, value) for value in values], size)
+        threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
+        works = [functools.partial(self._weight, value) for value in values]
+        buffers = at_once(works, size, threads)
         for value, buffer in zip(values, buffers, strict=True):
             self._own[value] = Binding(buffer, 0, buffer_bytes(value))
 
