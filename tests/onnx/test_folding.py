@@ -1,0 +1,65 @@
+"""What is computed at import: moves by NumPy are what ONNX's reference makes of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.processes import run_alone
+from webnn_py.onnx import folding
+
+DATA = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+PAIR = np.array([-1, 0], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "arrays", "attributes"),
+    [
+        ("Concat", 13, [DATA, DATA], {"axis": -1}),
+        ("Expand", 13, [DATA, np.array([4, 1, 1], np.int64)], {}),
+        ("Expand", 13, [DATA, np.array([3], np.int64)], {}),
+        ("Identity", 13, [DATA], {}),
+        ("Squeeze", 11, [DATA], {}),
+        ("Squeeze", 11, [DATA], {"axes": [0]}),
+        ("Squeeze", 13, [DATA, np.array([-3], np.int64)], {}),
+        ("Transpose", 13, [DATA], {}),
+        ("Transpose", 13, [DATA], {"perm": [1, 2, 0]}),
+        ("Unsqueeze", 11, [DATA], {"axes": [0, 4]}),
+        ("Unsqueeze", 13, [DATA, PAIR], {}),
+    ],
+)
+def test_moves(
+    operator: str,
+    opset: int,
+    arrays: list[Any],
+    attributes: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"x{i}" for i in range(len(arrays))]
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    (made,) = folding.fold(node, arrays, {"": opset})
+    monkeypatch.setattr(folding, "MOVED", {})
+    (expected,) = folding.fold(node, arrays, {"": opset})
+    assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("axes", [[3], [0, 0]])
+def test_moves_that_are_not_valid_are_left_to_the_reference(axes: list[int]) -> None:
+    node = helper.make_node("Squeeze", ["x", "axes"], ["y"])
+    with pytest.raises(ValueError, match="axis|axes|squeeze"):
+        folding.fold(node, [DATA, np.array(axes, np.int64)], {"": 13})
+
+
+def moves_alone() -> None:
+    node = helper.make_node("Unsqueeze", ["x"], ["y"], axes=[0])
+    folding.fold(node, [DATA], {"": 11})
+    assert "onnx.reference" not in sys.modules
+
+
+def test_moves_need_no_reference() -> None:
+    run_alone(moves_alone)
