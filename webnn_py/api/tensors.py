@@ -41,7 +41,8 @@ def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool])
         convert.boolean(flag, f"option {name!r}")
     if flags["exportable"] and session.device_type != "gpu":
         raise NotSupportedError("exportable tensors need a GPU context")
-    storage = session.queue.allocate(descriptor)
+    with session.queue.loss():
+        storage = session.queue.allocate(descriptor)
     return MLTensor(TensorMemory(session, descriptor, storage), **flags)
 
 

@@ -57,7 +57,8 @@ RECORDING = Capability(
 )
 WAITING = Capability(
     "waiting",
-    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile",
+    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile; where the"
+    " driver loses the device, wgpu-native ends the process",
     {
         "wgpuBufferMapAsync": (
             f"WGPUFuture(*)({_BUFFER}, uint64_t, size_t, size_t, WGPUBufferMapCallbackInfo)"
@@ -68,7 +69,7 @@ WAITING = Capability(
         "WGPUMapAsyncStatus_Success": "int",
         "WGPUMapMode_Read": "int",
         "WGPUMapMode_Write": "int",
-        "wgpuDevicePoll": "uint32_t(*)(struct WGPUDeviceImpl *, uint32_t, uint64_t *)",
+        "wgpuInstanceProcessEvents": "void(*)(struct WGPUInstanceImpl *)",
         "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
         "wgpuBufferUnmap": f"void(*)({_BUFFER})",
         "wgpuQueueOnSubmittedWorkDone": (
@@ -79,7 +80,7 @@ WAITING = Capability(
         ),
         "WGPUQueueWorkDoneCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
     },
-    _HANDLE,
+    {**_HANDLE, "_the_instance": "get_wgpu_instance"},
 )
 CHECKING = Capability(
     "checking",

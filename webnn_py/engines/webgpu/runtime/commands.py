@@ -172,15 +172,19 @@ def _device_methods(base: Any) -> dict[str, Any]:
             return base.create_buffer_with_data(self, **given)
 
     own: list[Any] = [destroy, create_buffer_with_data]
-    return {name: _noting(getattr(base, name), own=True) for name in MAKERS} | {
-        method.__name__: functools.wraps(getattr(base, method.__name__))(method) for method in own
+    return {
+        **{name: _noting(getattr(base, name), own=True) for name in MAKERS},
+        **{made.__name__: functools.wraps(getattr(base, made.__name__))(made) for made in own},
+        **native.releasing_unless(base, lambda device: life_of(device).was_lost),
     }
 
 
 def _queue_methods(base: Any) -> dict[str, Any]:
     def submit(self: Any, command_buffers: Any) -> None:
         commands = list(command_buffers)
-        with life_of(self):
+        life = life_of(self)
+        with life:
+            life.check()
             base.submit(self, commands)
         for command_buffer in commands:
             uses_of(command_buffer).was_submitted()

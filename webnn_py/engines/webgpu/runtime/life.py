@@ -3,18 +3,26 @@
 wgpu-native ends the process where commands are submitted to a device that another thread has just
 destroyed, or memory of it is used that was mapped. So `destroy` of a device with a context tells
 its contexts at once, and destroys the device when nobody relies on it any more.
+
+It also ends the process where commands are submitted to a device that its driver has lost, and
+where such a device is released. So that is found out before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from typing import Any, Protocol
 
+import wgpu
+
 from webnn_py.core.errors import ContextLostError
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.ordering.operation import Run
 
 DESTROYED = "the GPUDevice is lost: its destroy() was called"
+LOST = "the GPUDevice is lost: its driver lost it"
 _LIFE = "_webnn_life"
 
 
@@ -26,9 +34,15 @@ class Mortal(Protocol):
 
 
 class Life:
-    """One device's life; `with` relies on it, and raises a ContextLostError if it is over."""
+    """One device's life; `with` relies on it, and raises a ContextLostError if it is over.
+
+    Attributes:
+        witness: A buffer of the device, by which it is found out whether that is lost.
+    """
 
     def __init__(self) -> None:
+        self.witness: Any = None
+        self._was_lost = self._destroyed = False
         self._lock = threading.Lock()
         self._relying = 0
         self._over = False
@@ -48,6 +62,19 @@ class Life:
         if last:
             self._end()
 
+    @property
+    def was_lost(self) -> bool:
+        """Whether the driver has lost the device, before it was destroyed."""
+        if self.witness is not None and not (self._destroyed or self._was_lost):
+            self._was_lost = native.is_lost(self.witness)
+        return self._was_lost
+
+    def check(self) -> None:
+        """Raise a ContextLostError if the driver has lost the device, and tell its contexts."""
+        if self.was_lost:
+            self._tell(LOST)
+            raise ContextLostError(LOST)
+
     def tell(self, mortal: Mortal) -> None:
         """Have it told at the end, as long as it is there."""
         self._told.add(mortal)
@@ -57,13 +84,17 @@ class Life:
         with self._lock:
             self._over, self._destroy = True, destroy
             self._relying += 1  # all are told before they find out
-        for mortal in tuple(self._told):
-            mortal.lost(DESTROYED)
+        self._tell(DESTROYED)
         self.__exit__()
+
+    def _tell(self, message: str) -> None:
+        for mortal in tuple(self._told):
+            mortal.lost(message)
 
     def _end(self) -> None:
         destroy, self._destroy = self._destroy, None
         if destroy is not None:
+            self._destroyed = not self.was_lost
             destroy()
 
 
@@ -74,5 +105,8 @@ def life_of(thing: Any) -> Life:
 
 
 def share_life(device: Any, queue: Any) -> None:
-    """Have a GPUQueue tell the life of its device."""
-    setattr(queue, _LIFE, life_of(device))
+    """Have a GPUQueue tell the life of its device, which a small buffer bears witness to."""
+    life = life_of(device)
+    setattr(queue, _LIFE, life)
+    with contextlib.suppress(wgpu.GPUError):  # it is lost already
+        life.witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)

@@ -12,7 +12,7 @@ import importlib
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,7 +233,7 @@ def becomes_idle(device: Any, seconds: float) -> bool:
     try:
         libf.wgpuQueueOnSubmittedWorkDone(device.queue._internal, info[0])
         while time.monotonic() - begun < seconds:
-            libf.wgpuDevicePoll(device._internal, False, ffi.NULL)
+            libf.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
             if _statuses[number] is not None:
                 return True
             pause(0.0)
@@ -284,7 +284,8 @@ if WAITING.there:
 class BufferMapping:
     """The mapping of a buffer, which begins when this is made; looked for now and then.
 
-    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile.
+    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile. To look is to look at all
+    devices: it loses those that their drivers have lost, which ends the process if it is at one.
     """
 
     __slots__ = ("_buffer", "_device", "_number")
@@ -304,7 +305,7 @@ class BufferMapping:
 
     def look(self) -> bool:
         """Whether it has ended."""
-        _wgpu.api.libf.wgpuDevicePoll(self._device._internal, False, _wgpu.ffi.NULL)
+        _wgpu.api.libf.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
         return _statuses[self._number] is not None
 
     def wait(self, expected: float = 0.0) -> None:
@@ -327,6 +328,21 @@ class BufferMapping:
 
 
 # Checking
+
+
+def is_lost(buffer: Any) -> bool:
+    """Whether the device of a buffer is lost, as its driver says; False where nobody can tell.
+
+    The one look that does not end the process for that.
+    """
+    if not (WAITING.there and CHECKING.there) or buffer._internal is None:
+        return False
+    _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+    try:
+        touch(buffer)
+    except wgpu.GPUError as error:
+        return "lost" in str(error)
+    return False
 
 
 def is_released(resource: Any) -> bool:
@@ -360,6 +376,23 @@ def specialize(thing: Any, kind: type) -> None:
     """Make an object of wgpu's one of a subclass of its class, in place."""
     assert OBSERVING.there
     thing.__class__ = kind
+
+
+def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
+    """The method of a subclass of GPUDevice that releases it, unless its driver has lost it.
+
+    wgpu-native would end the process.
+    """
+    if not FORKING.there:
+        return {}
+
+    def release(device: Any) -> None:
+        if base._release is not _keep and lost(device):
+            device._internal = None
+        else:
+            base._release(device)
+
+    return {"_release": release}
 
 
 # Forking

@@ -34,7 +34,7 @@ def check_alive(device: Any) -> None:
         device.create_command_encoder().finish()
     except wgpu.GPUError as error:
         if "lost" in str(error):
-            raise ContextLostError("the GPUDevice was destroyed") from None
+            raise ContextLostError("the GPUDevice is lost") from None
 
 
 class BufferMapping:
