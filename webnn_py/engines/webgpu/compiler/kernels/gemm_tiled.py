@@ -5,8 +5,10 @@ again along k. Both tiles lie in shared memory with k as the outer index; an inv
 of both and adds their outer product to its block of C in registers. Everything is unrolled into
 named vec4s: arrays in registers that are indexed in loops spill.
 
-Halves are multiplied in pairs, at twice the rate of float32, and added so for `RUN` steps of k at
-most; float32 adds up these sums, so that a long product loses no more than a short one.
+Halves are multiplied in pairs, at twice the rate of float32. A pair is two steps of k, which lie
+together in shared memory, of A and of B: so no element need be repeated. Each half of a register
+adds up every other product, `RUN` of them at most; float32 adds up these sums, so that a long
+product loses no more than a short one.
 
 Shared arrays are nested, with constant outer indices, so that the bounds checks a WebGPU
 implementation adds to the one variable index are the same for every read, and fold into one.
@@ -28,7 +30,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile, copies_of
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 LANES = 8
 """How many of 32 consecutive invocations lie side by side; the other 4 rows of them lie below.
@@ -75,8 +77,6 @@ class _Side:
         extent: Rows of A's, columns of B's tile.
         block: Rows or columns of one invocation.
         threads: Invocations along the extent.
-        copies: How often each element is stored.
-        unit: Consecutive elements that an invocation reads together.
         turned: Whether memory is contiguous along k, so that vec4s must be transposed.
         first: The first invocation that loads.
         loaders: How many invocations load.
@@ -86,25 +86,14 @@ class _Side:
     extent: int
     block: int
     threads: int
-    copies: int
-    unit: int
     turned: bool
     first: int
     loaders: int
 
     @property
-    def parts(self) -> int:
-        """Vec4s of a unit."""
-        return self.unit * self.copies // 4
-
-    @property
     def lane(self) -> str:
         """The name of an invocation's place along the extent."""
         return "lane_row" if self.name == "a" else "lane_col"
-
-    def at(self, index: int) -> tuple[int, int]:
-        """Unit of an invocation's block and place in it of the block's element `index`."""
-        return divmod(index, self.unit)
 
 
 class _TileWriter:
@@ -122,23 +111,24 @@ class _TileWriter:
         shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
         self.split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
-        copies = copies_of(problem)
-        wide = min(16 // problem.element_bytes, tile.block_cols)
-        own = tile.depth // tile.slices
+        self.steps = 2 if problem.compute == "f16" else 1  # of k, that are multiplied together
+        own = tile.depth // tile.slices // self.steps
         self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
         self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
         self.sides = (
-            _Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
-            _Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1]),
+            _Side("a", tile.rows, tile.block_rows, tile.down, a_turned, *ranges[0]),
+            _Side("b", tile.cols, tile.block_cols, tile.across, b_turned, *ranges[1]),
         )
 
     def declarations(self) -> list[str]:
-        """The shared arrays: [slice][k of the slice][unit][vec4 of the unit]."""
+        """The shared arrays: [slice][steps of k][four along the extent][vec4 of these]."""
         tile, vec4 = self.tile, self.problem.vec4
         lines = []
         for side in self.sides:
-            row = f"array<array<{vec4}, {side.parts}>, {side.extent // side.unit}>"
-            slices = f"array<array<{row}, {tile.depth // tile.slices}>, {tile.slices}>"
+            row = f"array<array<{vec4}, {self.steps}>, {side.extent // 4}>"
+            slices = (
+                f"array<array<{row}, {tile.depth // tile.slices // self.steps}>, {tile.slices}>"
+            )
             lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
         if tile.slices > 1:
             partial = f"array<array<{self.problem.total4}, {tile.invocations}>, {self.exchanged}>"
@@ -173,15 +163,19 @@ class _TileWriter:
     def _registers(self, side: _Side) -> list[list[str]]:
         """Names of the vec4s an invocation loads, a list for each of its tasks.
 
-        A task is a block of 4x4 elements that is transposed, or one vec4 where none need be.
+        A task is a block of 4x4 elements that is transposed, or where none need be a vec4 for each
+        of the steps that are multiplied together.
         """
         prefix = "load" if self.split else f"load_{side.name}"
-        each = 4 if side.turned else 1
+        each = self._each(side)
         tasks = -(-self._tasks(side) // side.loaders)
         return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
 
     def _tasks(self, side: _Side) -> int:
-        return side.extent * self.tile.depth // (16 if side.turned else 4)
+        return side.extent * self.tile.depth // (4 * self._each(side))
+
+    def _each(self, side: _Side) -> int:
+        return 4 if side.turned else self.steps
 
     def _task(self, side: _Side, task: int) -> tuple[Index, Index, str]:
         """A task's vec4 along the extent, its k, and a condition if not all have the task."""
@@ -193,7 +187,7 @@ class _TileWriter:
             quads = self.tile.depth // 4
             return at // quads, at % quads * 4, guard
         across = side.extent // 4
-        return at % across, at // across, guard
+        return at % across, at // across * self.steps, guard
 
     def _divide(self, phases: list[list[str]]) -> list[str]:
         """The two sides' code, one after the other or each for its part of the workgroup."""
@@ -225,14 +219,14 @@ class _TileWriter:
                 free, depth, guard = self._task(side, task)
                 block = []
                 for i, name in enumerate(names):
-                    along = free * 4 + i
+                    along, at = (free * 4 + i, depth) if side.turned else (free * 4, depth + i)
                     if side.name == "a":
-                        call = f"gemm_a4(batch, {symbol('row0') + along}, {k + depth})"
+                        call = f"gemm_a4(batch, {symbol('row0') + along}, {k + at})"
                     elif self.run > 1:
-                        place = symbol("within") + depth
+                        place = symbol("within") + at
                         call = f"gemm_b4(batch, run, {place}, {symbol('col0') + along})"
                     else:
-                        call = f"gemm_b4(batch, {k + depth}, {symbol('col0') + along})"
+                        call = f"gemm_b4(batch, {k + at}, {symbol('col0') + along})"
                     block.append(f"{name} = {call};")
                 lines += [f"if ({guard}) {{", *block, "}"] if guard else block
             phases.append(lines)
@@ -246,7 +240,7 @@ class _TileWriter:
             for task, names in enumerate(self._registers(side)):
                 free, depth, guard = self._task(side, task)
                 block = [f"let to = {free};", f"let to_k = {depth};"]
-                for i in range(len(names)):
+                for i in range(0, len(names), self.steps):
                     values = self._values(side, names, i)
                     block += self._write(side, symbol("to_k", self.tile.depth) + i, values)
                 lines += [f"if ({guard}) {{" if guard else "{", *block, "}"]
@@ -254,28 +248,26 @@ class _TileWriter:
         return self._divide(phases)
 
     def _values(self, side: _Side, names: list[str], i: int) -> list[str]:
-        """The vec4s to write for the i-th k of a task."""
-        if not side.turned and side.copies == 1:
+        """The vec4s to write for the i-th k of a task and those multiplied together with it."""
+        if self.steps == 1 and not side.turned:
             return names
+        lanes = "xyzw"[i : i + self.steps]
         if side.turned:
-            elements = [f"{name}.{'xyzw'[i]}" for name in names]
+            columns = [f"{name}.{lanes}" for name in names]
         else:
-            elements = [f"{names[0]}.{lane}" for lane in "xyzw"]
-        copied = [element for element in elements for _ in range(side.copies)]
+            columns = [f"{names[0]}.{lane}, {names[1]}.{lane}" for lane in "xyzw"]
+        each = 4 // self.steps
         return [
-            f"{self.problem.vec4}({', '.join(copied[first : first + 4])})"
-            for first in range(0, len(copied), 4)
+            f"{self.problem.vec4}({', '.join(columns[first : first + each])})"
+            for first in range(0, 4, each)
         ]
 
     def _write(self, side: _Side, k: Index, values: list[str]) -> list[str]:
-        """Writes four consecutive elements, vec4 `to` along the extent, to shared memory."""
+        """Writes four elements along the extent, `to`, for steps of k, to shared memory."""
         own = self.tile.depth // self.tile.slices
-        place = f"[{k // own}][{k % own}]" if self.tile.slices > 1 else f"[0][{k}]"
-        array = f"gemm_tile_{side.name}{place}"
-        if side.unit == 4:
-            return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
-        to = symbol("to")
-        return [f"{array}[{to // side.parts}][{to % side.parts}] = {values[0]};"]
+        slice_ = k // own if self.tile.slices > 1 else constant(0)
+        array = f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
+        return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
 
     # Multiplying
 
@@ -283,7 +275,7 @@ class _TileWriter:
         """The block of C, that of a run if there are any, and the registers for loading."""
         vec4 = self.problem.vec4
         names = {n: None for side in self.sides for task in self._registers(side) for n in task}
-        runs = self._block("run") if self.steps_of_run else []
+        runs = self._runs() if self.steps_of_run else []
         return [
             *(f"var {name} = {self.problem.total4}();" for name in self._block()),
             *(f"var {name} = {vec4}();" for name in runs),
@@ -291,53 +283,56 @@ class _TileWriter:
             *(f"var {name} = 0u;" for name in ("run", "within") if self.run > 1),
         ]
 
-    def _block(self, name: str = "acc") -> list[str]:
+    def _block(self) -> list[str]:
         tile = self.tile
-        return [
-            f"{name}{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)
-        ]
+        return [f"acc{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)]
+
+    def _runs(self) -> list[str]:
+        """Sums of halves: of two columns each, the even products and the odd ones."""
+        return [f"{total}_{half}" for total in self._block() for half in range(2)]
 
     def multiply(self) -> list[str]:
         """Statements that add this slice's part of the shared tiles' product."""
         tile = self.tile
         outer = "slice" if tile.slices > 1 else "0"
         lines = []
-        for k in range(tile.depth // tile.slices):
+        for k in range(tile.depth // tile.slices // self.steps):
             lines.append("{")
             for side in self.sides:
-                for unit in range(side.block // side.unit):
+                for unit in range(side.block // 4):
                     at = symbol(side.lane) + unit * side.threads
                     lines += [
                         f"let {side.name}{unit}_{part} = "
                         f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
-                        for part in range(side.parts)
+                        for part in range(self.steps)
                     ]
             for i in range(tile.block_rows):
                 for j in range(tile.block_cols // 4):
-                    lines.append(self._multiply_add(i, j))
+                    lines += self._multiply_add(i, j)
             lines.append("}")
         return lines
 
-    def _multiply_add(self, i: int, j: int) -> str:
-        a, b = self.sides
-        unit, within = a.at(i)
-        part, first = divmod(within * a.copies, 4)
-        left = f"a{unit}_{part}.{'xyzw'[first]}"
-        unit, within = b.at(4 * j)
-        right = f"b{unit}_{within // 4}"
-        if a.copies == 1:
-            return multiply_add(self.problem, f"acc{i}_{j}", left, right, 4)
-        pair = "xyxy" if first == 0 else "zwzw"
-        return f"run{i}_{j} = fma({left[:-1]}{pair}, {right}, run{i}_{j});"
+    def _multiply_add(self, i: int, j: int) -> list[str]:
+        """Adds the products of row i and the columns from 4 * j on."""
+        if self.steps == 1:
+            left = f"a{i // 4}_0.{'xyzw'[i % 4]}"
+            return [multiply_add(self.problem, f"acc{i}_{j}", left, f"b{j}_0", 4)]
+        left = f"a{i // 4}_{i % 4 // 2}.{('xyxy', 'zwzw')[i % 2]}"
+        runs = [f"acc{i}_{j}_{half}" for half in range(2)]
+        return [f"{run} = fma({left}, b{j}_{half}, {run});" for half, run in enumerate(runs)]
 
     def _add_run(self) -> list[str]:
         """Adds the sums of halves to C."""
-        pairs = zip(self._block(), self._block("run"), strict=True)
-        return [f"{total} += {self.problem.total4}({run});" for total, run in pairs]
+        wide, vec4 = self.problem.total4, self.problem.vec4
+        lines = []
+        for total in self._block():
+            even, odd = (f"{vec4}({total}_0.{of}, {total}_1.{of})" for of in ("xz", "yw"))
+            lines.append(f"{total} += {wide}({even}) + {wide}({odd});")
+        return lines
 
     def _begin_run(self) -> list[str]:
         """Begins the sums of halves anew."""
-        return [f"{run} = {self.problem.vec4}();" for run in self._block("run")]
+        return [f"{run} = {self.problem.vec4}();" for run in self._runs()]
 
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
@@ -420,8 +415,7 @@ class _TileWriter:
 
     def _offset(self, side: _Side, index: Index) -> Index:
         """Where an element of an invocation's block lies along the tile's extent."""
-        unit, within = index // side.unit, index % side.unit
         # Not multiplied out: NVIDIA's compiler makes better use of registers so, by 1.7 %.
-        shift = unit * side.threads
+        shift = index // 4 * side.threads
         place = symbol(f"({side.lane} + {shift})" if shift.terms or shift.offset else side.lane)
-        return place * side.unit + within
+        return place * 4 + index % 4

@@ -48,6 +48,10 @@ class _Choice:
     rate: float
     workgroups: int
 
+    def of_halves(self, rate: float) -> _Choice:
+        """The same for float16, of which twice as many fit and are loaded at once."""
+        return _Choice(replace(self.tile, depth=2 * self.tile.depth), rate, self.workgroups)
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -70,11 +74,8 @@ _TILES = (
     _Choice(SharedTile(16, 32, 64, 4, 4, slices=8), 19, 90),
     _Choice(SharedTile(16, 16, 64, 4, 4, slices=16), 15, 128),
 )
-_HALF_TILES = (
-    _Choice(SharedTile(128, 128, 32, 8, 8), 58, 250),
-    _Choice(SharedTile(128, 128, 16, 8, 8), 53, 250),
-    _Choice(SharedTile(64, 64, 16, 8, 8), 45, 190),
-    *_TILES[2:],
+_HALF_TILES = tuple(
+    choice.of_halves(rate) for choice, rate in zip(_TILES, (60, 50, 42, 37, 31, 24), strict=True)
 )
 _SHALLOW_TILES = (*_TILES[:2], _Choice(SharedTile(32, 32, 32, 4, 4), 23, 96))
 
@@ -86,6 +87,10 @@ _DIVIDED = (
     _Choice(SharedTile(32, 32, 32, 4, 4, slices=4), 13, 400),
 )
 """Tiles of parts of k; what is gathered for them arrives late, so that more must be under way."""
+
+_HALF_DIVIDED = tuple(
+    choice.of_halves(rate) for choice, rate in zip(_DIVIDED, (50, 38, 30, 20), strict=True)
+)
 
 LONG = 1024
 """From so large a k on, workgroups may divide it."""
@@ -154,7 +159,7 @@ def _tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     deeper = replace(best, depth=2 * best.depth)
     alone = _workgroups(problem, best) <= PROCESSORS
     if (
-        best == _TILES[-1].tile
+        best == _choices(problem)[-1].tile
         and alone
         and problem.k >= 8 * deeper.depth
         and _fits(deeper, problem, limits)
@@ -174,7 +179,7 @@ def split_of(problem: GemmProblem, limits: Limits, device: str = "") -> Split | 
         return None
     splits = [
         Split(parts, choice.tile)
-        for choice in _DIVIDED
+        for choice in _divided(problem)
         for parts in range(2, MOST_PARTS + 1)
         if problem.k % (parts * choice.tile.depth) == 0
         and parts * _elements(problem) * 4 <= MOST_SUMS
@@ -187,7 +192,7 @@ def split_of(problem: GemmProblem, limits: Limits, device: str = "") -> Split | 
 
 def _divided_time(problem: GemmProblem, split: Split) -> float:
     """Microseconds that both kernels are estimated to take."""
-    choice = next(choice for choice in _DIVIDED if choice.tile == split.tile)
+    choice = next(choice for choice in _divided(problem) if choice.tile == split.tile)
     count = _workgroups(problem, split.tile)
     sums = 8 * split.parts * _elements(problem) / SUMS_RATE
     return ADDING + sums + _promised(problem, choice, count, split.parts)
@@ -219,6 +224,11 @@ def _choices(problem: GemmProblem) -> tuple[_Choice, ...]:
     if problem.k <= SHALLOW:
         return _SHALLOW_TILES
     return _HALF_TILES if problem.compute == "f16" else _TILES
+
+
+def _divided(problem: GemmProblem) -> tuple[_Choice, ...]:
+    """The tiles for parts of k."""
+    return _HALF_DIVIDED if problem.compute == "f16" else _DIVIDED
 
 
 def _fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:

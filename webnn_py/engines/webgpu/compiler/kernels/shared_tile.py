@@ -68,17 +68,7 @@ class SharedTile:
         return min(max(fitting // self.share, 1) * self.share, self.block)
 
     def _tiles(self, problem: GemmProblem) -> int:
-        copies = copies_of(problem)
-        return (self.rows * copies + self.cols) * self.depth * problem.element_bytes
+        return (self.rows + self.cols) * self.depth * problem.element_bytes
 
     def _exchange(self, problem: GemmProblem) -> int:
         return self.invocations * 4 * problem.total_bytes
-
-
-def copies_of(problem: GemmProblem) -> int:
-    """How often each element of A lies in its shared tile.
-
-    Halves are multiplied in pairs. Repeating one element in both halves of a register takes as
-    long as a multiplication, unless it comes so from memory.
-    """
-    return 2 if problem.compute == "f16" else 1
