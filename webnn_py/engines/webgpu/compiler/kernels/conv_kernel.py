@@ -67,20 +67,29 @@ class Convolution:
         tap = self.tap(k)
         return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
 
-    def window_function(self) -> None:
-        """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside."""
+    def window_function(self, vectors: Callable[[Index], str] | None = None) -> None:
+        """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside.
+
+        With loads of vectors it is `window4`, and gives four channels from i on.
+        """
         body = Body(self.builder)
         tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
         p = symbol("p", self.area)
         at = body.let(p // self.width), body.let(p % self.width)
         (row, column), inside = window_position(body, at, (tap["h"], tap["w"]), self.node)
         if inside:
-            body.line(f"if (!({inside})) {{ return 0.0; }}")
+            nothing = "0.0" if vectors is None else f"vec4<{self.compute}>()"
+            body.line(f"if (!({inside})) {{ return {nothing}; }}")
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
-        self._return(body, self.data, flat(self.layout, self.data, places))
+        place = flat(self.layout, self.data, places)
         parameters = "batch: u32, i: u32, h: u32, w: u32, p: u32"
-        self.builder.function("window", parameters, self.compute, body)
+        if vectors is None:
+            self._return(body, self.data, place)
+            self.builder.function("window", parameters, self.compute, body)
+        else:
+            body.line(f"return {vectors(place)};")
+            self.builder.function("window4", parameters, f"vec4<{self.compute}>", body)
 
     def _return(self, body: Body, value: Value, place: Index) -> None:
         """The end of a function: an element of an operand."""
@@ -264,6 +273,7 @@ def _interleaved(conv: Convolution) -> GemmProblem:
     conv.window_function()
     conv.weight_function()
     vector = _vector_out(conv, conv.per_group)
+    weights, last = _weight_vectors(conv), conv.filter_layout.endswith("o")
     return GemmProblem(
         m=conv.area,
         n=conv.per_group,
@@ -272,8 +282,25 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         compute=conv.compute,
         a=lambda batch, row, k: conv.window(batch, k, row),
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
+        a4=_channel_vectors(conv),
+        b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
+        b_major="n" if last else "k",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
         if vector
         else None,
     )
+
+
+def _channel_vectors(conv: Convolution) -> LoadHook | None:
+    """The input four channels at a time, where they are consecutive in memory and along k."""
+    load = _vectors(conv, conv.data)
+    if load is None or conv.ins % 4 or not conv.order.endswith("i"):
+        return None
+    conv.window_function(load)
+
+    def channels(batch: Index, row: Index, k: Index) -> str:
+        tap = conv.tap(k)
+        return f"window4({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {row})"
+
+    return channels
