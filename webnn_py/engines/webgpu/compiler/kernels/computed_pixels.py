@@ -1,4 +1,4 @@
-"""Inputs of convolutions that are computed as they are loaded, four pixels at a time."""
+"""Inputs of convolutions that are computed as they are loaded, four elements at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnn_py.ir import Value
 def computed_pixels(
     builder: KernelBuilder, value: Value, axis: int, compute: str
 ) -> Callable[[Index, Index], str] | None:
-    """Emits the functions that compute four consecutive elements of a value in one channel.
+    """Emits the functions that compute four consecutive elements of a value.
 
     Args:
         builder: Of the kernel.
@@ -23,8 +23,8 @@ def computed_pixels(
         compute: WGSL type of the elements.
 
     Returns:
-        A call, given the flat index of the first element and its channel; None if the value is
-        stored, or what it is computed from does not lie in vec4s.
+        A call, given the flat index of the first element and its channel, which all four have
+        unless channels are side by side; None if the value is stored, or what it is computed from does not lie in vec4s.
     """
     if not builder.computes(value):
         return None
@@ -46,7 +46,8 @@ def computed_pixels(
     elements = []
     for n, lane in enumerate("xyzw"):
         given = ", ".join(f"q{number}.{lane}" for number in range(len(lines)))
-        elements.append(f"{compute}(computed({i + n}, channel, {given}))")
+        channel = symbol("channel") + (n if axis == len(value.shape) - 1 else 0)
+        elements.append(f"{compute}(computed({i + n}, {channel}, {given}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
     head = f"fn pixels(i: u32, channel: u32) -> vec4<{compute}> {{"
     builder.functions.append("\n".join([head, *lines, "}"]))

@@ -67,7 +67,7 @@ class Convolution:
         tap = self.tap(k)
         return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
 
-    def window_function(self, vectors: Callable[[Index], str] | None = None) -> None:
+    def window_function(self, vectors: Callable[[Index, Index], str] | None = None) -> None:
         """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside.
 
         With loads of vectors it is `window4`, and gives four channels from i on.
@@ -83,12 +83,13 @@ class Convolution:
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         place = flat(self.layout, self.data, places)
+        channel = places["c"]
         parameters = "batch: u32, i: u32, h: u32, w: u32, p: u32"
         if vectors is None:
             self._return(body, self.data, place)
             self.builder.function("window", parameters, self.compute, body)
         else:
-            body.line(f"return {vectors(place)};")
+            body.line(f"return {vectors(place, channel)};")
             self.builder.function("window4", parameters, f"vec4<{self.compute}>", body)
 
     def _return(self, body: Body, value: Value, place: Index) -> None:
@@ -136,14 +137,13 @@ class Convolution:
 
     def put(self, function: str, place: Index, channel: Index, value: str) -> str:
         """The call of a function that the epilogue has."""
-        known = f"{channel}, " if self._planar else ""
-        return f"{function}({place}, {known}{value});"
+        return f"{function}({place}, {channel}, {value});"
 
     def emit_epilogue(self) -> None:
-        """The functions that `put` calls; planes of channels are told the channel."""
-        channel = self._channel(symbol("i")) if self._planar else None
+        """The functions that `put` calls, which are told the channel."""
+        channel = self._channel(symbol("i"))
         finish = self._add_bias if self.bias is not None else None
-        emit_epilogue(self.builder, self.node, finish, channel)
+        emit_epilogue(self.builder, self.node, finish, channel, step=0 if self._planar else 1)
 
     def _channel(self, index: Index) -> Index:
         """The channel of an output element."""
@@ -294,10 +294,16 @@ def _interleaved(conv: Convolution) -> GemmProblem:
 
 def _channel_vectors(conv: Convolution) -> LoadHook | None:
     """The input four channels at a time, where they are consecutive in memory and along k."""
-    load = _vectors(conv, conv.data)
-    if load is None or conv.ins % 4 or not conv.order.endswith("i"):
+    if conv.ins % 4 or not conv.order.endswith("i"):
         return None
-    conv.window_function(load)
+    load = _vectors(conv, conv.data)
+    computed = computed_pixels(conv.builder, conv.data, 3, conv.compute)
+    if load is not None:
+        conv.window_function(lambda place, channel: load(place))
+    elif computed is not None:
+        conv.window_function(computed)
+    else:
+        return None
 
     def channels(batch: Index, row: Index, k: Index) -> str:
         tap = conv.tap(k)

@@ -14,6 +14,7 @@ def emit_epilogue(
     node: Node,
     finish: Callable[[Body, Index, str], str] | None = None,
     channel: Index | None = None,
+    step: int = 0,
 ) -> None:
     """Functions `put(i, total)` and, for four consecutive elements, `put4(i, total)`.
 
@@ -23,16 +24,18 @@ def emit_epilogue(
         builder: Of the kernel.
         node: The node whose result `total` is, at flat index `i` of its output.
         finish: What the node itself does last (a bias): called with body, `i` and "total".
-        channel: What the caller knows already: a coordinate of `i`, the same for all of four.
+        channel: What the caller knows already: a coordinate of `i`.
+        step: By how much it grows from one of four elements to the next.
     """
     storage = builder.storage(builder.root)
     compute = builder.storage(node.output).compute
     body, i = Body(builder), symbol("i")
     total = "total"
-    at, parameters = "i", "i: u32"
+    at, parameters = [str(i + n) for n in range(4)], "i: u32"
     if channel is not None:
         body.name(channel, "channel")
-        at, parameters = "i, channel", "i: u32, channel: u32"
+        at = [f"{i + n}, {symbol('channel') + n * step}" for n in range(4)]
+        parameters = "i: u32, channel: u32"
     if finish or node.output is not builder.root:
         total = body.let("wn_settled(total)", "whole")
     if finish:
@@ -44,12 +47,11 @@ def emit_epilogue(
     element = storage.element
     place = builder.places.at(builder.root, i)
     if builder.vector_out:
-        places = [str(i + n) + at[1:] for n in range(4)]
-        lanes = ", ".join(f"{element}(tail({places[n]}, t.{'xyzw'[n]}))" for n in range(4))
+        lanes = ", ".join(f"{element}(tail({at[n]}, t.{'xyzw'[n]}))" for n in range(4))
         to = place.enclosed
-        one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at}, t));"
+        one = f"out0[{to} >> 2u][{to} & 3u] = {element}(tail({at[0]}, t));"
         four = f"out0[{to} >> 2u] = vec4<{element}>({lanes});"
         builder.functions.append(f"fn put4({parameters}, t: vec4<{compute}>) {{ {four} }}")
     else:
-        one = f"out0[{place}] = {element}(tail({at}, t));"
+        one = f"out0[{place}] = {element}(tail({at[0]}, t));"
     builder.functions.append(f"fn put({parameters}, t: {compute}) {{ {one} }}")

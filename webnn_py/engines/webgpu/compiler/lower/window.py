@@ -44,13 +44,12 @@ def always_inside(node: Node, axis: int, size: int) -> bool:
 
 
 def is_pixelwise(node: Node, value: Value) -> bool:
-    """Whether a node is a convolution of a value's pixels, each by itself, in planes."""
+    """Whether a node is a convolution of a value's pixels, each by itself."""
     if node.op != "conv2d" or node.inputs[0] is not value or value in node.inputs[1:]:
         return False
     attrs = node.attrs
-    planar = attrs["input_layout"] == "nchw" and attrs["groups"] == 1
-    moves = (*attrs["strides"], *window_of(node))
-    return planar and moves == (1, 1, 1, 1) and not any(attrs["padding"])
+    moves = (attrs["groups"], *attrs["strides"], *window_of(node))
+    return moves == (1, 1, 1, 1, 1) and not any(attrs["padding"])
 
 
 def window_of(node: Node) -> tuple[int, ...]:

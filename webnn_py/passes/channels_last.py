@@ -1,0 +1,45 @@
+"""Images with their channels side by side (NHWC), for kernels that load several of them at once.
+
+A convolution multiplies all channels under one tap of its window before it goes to the next: side by
+side they take one place to compute, one comparison with the border and one load.
+"""
+
+from __future__ import annotations
+
+from webnn_py.ir import Graph, Node
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.simplify import simplify
+from webnn_py.passes.target import Target
+from webnn_py.passes.transposes import cancel_transposes
+
+LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Permutations from NCHW to NHWC, and back."""
+
+LAYOUTS = {
+    "conv2d": "input_layout",
+    "average_pool2d": "layout",
+    "max_pool2d": "layout",
+    "l2_pool2d": "layout",
+}
+"""By operator, the option that names the layout."""
+
+
+def put_image_channels_last(graph: Graph, target: Target) -> Graph:
+    """Convolve and pool with channels last, and transpose only where others need it."""
+    if not any(node.op == "conv2d" for node in graph.nodes):
+        return graph
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        option = LAYOUTS.get(node.op)
+        if option is None or node.attrs[option] != "nchw":
+            return None
+        data = node.inputs[0]
+        assert data is not None
+        operands = {value: rewriter.map[value] for value in node.operands}
+        operands[data] = rewriter.transpose(rewriter.map[data], permutation=LAST)
+        (made,) = rewriter.apply_again(node, operands, **{option: "nhwc"})
+        return [rewriter.transpose(made, permutation=FIRST)]
+
+    moved = simplify(Rewriter(graph).run(rule), target)
+    return cancel_transposes(moved, target)
