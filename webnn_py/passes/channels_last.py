@@ -1,12 +1,12 @@
 """Images with their channels side by side (NHWC), for kernels that load several of them at once.
 
-A convolution multiplies all channels under one tap of its window before it goes to the next: side by
-side they take one place to compute, one comparison with the border and one load.
+A convolution multiplies all channels under one tap of its window before it goes to the next. Side
+by side they take one place to compute, one comparison with the border and one load.
 """
 
 from __future__ import annotations
 
-from webnn_py.ir import Graph, Node
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
@@ -31,6 +31,16 @@ def put_image_channels_last(graph: Graph, target: Target) -> Graph:
         return graph
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        shuffled = _shuffled(graph, node)
+        if shuffled is not None:
+            value, groups = shuffled
+            batch, channels, height, width = value.shape
+            image = rewriter.transpose(rewriter.map[value], permutation=LAST)
+            parts = (batch, height, width, groups, channels // groups)
+            made = rewriter.reshape(image, new_shape=parts)
+            made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
+            made = rewriter.reshape(made, new_shape=(batch, height, width, channels))
+            return [rewriter.transpose(made, permutation=FIRST)]
         option = LAYOUTS.get(node.op)
         if option is None or node.attrs[option] != "nchw":
             return None
@@ -43,3 +53,26 @@ def put_image_channels_last(graph: Graph, target: Target) -> Graph:
 
     moved = simplify(Rewriter(graph).run(rule), target)
     return cancel_transposes(moved, target)
+
+
+def _shuffled(graph: Graph, node: Node) -> tuple[Value, int] | None:
+    """The image whose channels a node shuffles, and the groups that they come from.
+
+    None unless it is the last of reshape, transpose and reshape that do so.
+    """
+    if node.op != "reshape":
+        return None
+    transpose = graph.producers.get(next(node.operands))
+    if transpose is None or transpose.op != "transpose":
+        return None
+    if tuple(transpose.attrs["permutation"]) != (0, 2, 1, 3, 4):
+        return None
+    split = graph.producers.get(next(transpose.operands))
+    if split is None or split.op != "reshape":
+        return None
+    value = next(split.operands)
+    groups = split.output.shape[1]
+    shape = value.shape[:1], value.shape[2:]
+    if value.rank != 4 or (split.output.shape[:1], split.output.shape[3:]) != shape:
+        return None
+    return (value, groups) if node.output.shape == value.shape else None

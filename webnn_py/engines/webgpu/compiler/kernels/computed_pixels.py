@@ -24,7 +24,8 @@ def computed_pixels(
 
     Returns:
         A call, given the flat index of the first element and its channel, which all four have
-        unless channels are side by side; None if the value is stored, or what it is computed from does not lie in vec4s.
+        unless channels are side by side. None if the value is stored, or what it is computed from
+        does not lie in vec4s.
     """
     if not builder.computes(value):
         return None
