@@ -189,6 +189,12 @@ def convolutions() -> Iterator[Case]:
         how = {"filter_layout": filter_layout, "padding": [1, 0, 2, 1]}
         sizes = (1, channels, 6, 7), (12, channels, 3, 2)
         yield _convolution(f"runs of {channels} {filter_layout}", *sizes, (*TUNED, *ALL), **how)
+    for filter_layout, data_type in (("hwio", "float16"), ("ohwi", "float32")):
+        how = {"input_layout": "nhwc", "filter_layout": filter_layout, "padding": [1, 0, 2, 1]}
+        sizes = (2, 8, 6, 7), (12, 4, 3, 2)
+        yield _convolution(
+            f"channels {filter_layout}", *sizes, groups=2, **how, data_type=data_type
+        )
     for layout in ("nchw", "nhwc"):
         how = {"input_layout": layout}
         yield _convolution(f"groups {layout}", (3, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)
@@ -234,6 +240,12 @@ def convolutions() -> Iterator[Case]:
         ("gpu",),
     )
     yield Case(
+        "conv2d of views, channels last",
+        lambda g, x, w: g.conv2d(g.reverse(x), w, input_layout="nhwc", filter_layout="hwio"),
+        {"x": numbers("x", (1, 4, 4, 8)), "w": numbers("w", (2, 1, 8, 12))},
+        ("gpu",),
+    )
+    yield Case(
         "conv2d of views",
         lambda g, x, w: g.conv2d(g.reverse(x), g.reverse(w)),
         {"x": numbers("x", (1, 4, 8, 8)), "w": numbers("w", (8, 4, 1, 1))},
@@ -266,8 +278,18 @@ def _computed(
     return builder.concat([builder.conv2d(data, w), *(joined,) * bool(inputs)], axis=3)
 
 
+def _computed_last(
+    builder: MLGraphBuilder, x: MLOperand, scale: MLOperand, w: MLOperand
+) -> MLOperand:
+    """The same of channels that lie side by side."""
+    data = builder.relu(builder.mul(builder.max_pool2d(x, layout="nhwc"), scale))
+    return builder.conv2d(data, w, input_layout="nhwc", filter_layout="hwio")
+
+
 def computed_pixels() -> Iterator[Case]:
     """Inputs computed where they are loaded: four at a time, or one by one where they lie apart."""
+    last = {"x": numbers("x", (2, 4, 5, 8)), "scale": numbers("s", (8,))}
+    yield Case("computed last", _computed_last, last | {"w": numbers("w", (1, 1, 8, 12))}, GPU)
     for outs, data_type in itertools.product((12, 40), ("float32", "float16")):
         scale, weights = (
             numbers("s", (8, 1, 1), data_type),

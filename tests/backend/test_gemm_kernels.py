@@ -252,8 +252,8 @@ TILED = [
     ),
     *itertools.product(
         (
-            Case(72, 68, 36, compute="f16"),
-            Case(72, 68, 36, compute="f16", a_major="m", b_major="k"),
+            Case(72, 68, 100, compute="f16"),
+            Case(72, 68, 100, compute="f16", a_major="m", b_major="k"),
         ),
         HALF_TILES,
     ),

@@ -22,7 +22,7 @@ BLOCK = 64
 
 
 def put_channels_last(graph: Graph, target: Target) -> Graph:
-    """Lay out the constant filters of planar convolutions anew."""
+    """Lay out the constant filters of convolutions anew."""
     filters = {node: array for node in graph.nodes if (array := _filter(graph, node)) is not None}
     made = at_once(
         [functools.partial(_derived, target, array) for array in filters.values()],
@@ -45,7 +45,7 @@ def put_channels_last(graph: Graph, target: Target) -> Graph:
 
 def _filter(graph: Graph, node: Node) -> Array | None:
     """The filter of a convolution that is to be laid out anew."""
-    if node.op != "conv2d" or node.attrs["input_layout"] != "nchw":
+    if node.op != "conv2d":
         return None
     filter_ = node.inputs[1]
     if filter_ is None or node.attrs["filter_layout"] != "oihw":

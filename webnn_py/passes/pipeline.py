@@ -17,6 +17,7 @@ from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.filter_layouts import put_channels_last
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
+from webnn_py.passes.interleaved import interleave_channels
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
 from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
@@ -66,7 +67,7 @@ BLOCKS = (
 )
 """The same for those that lay out channels in blocks for them."""
 
-TILES: tuple[Pass, ...] = (*PIPELINE, put_channels_last)
+TILES: tuple[Pass, ...] = (*PIPELINE, interleave_channels, put_channels_last)
 """The passes for hardware that multiplies through tiles in shared memory."""
 
 SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})

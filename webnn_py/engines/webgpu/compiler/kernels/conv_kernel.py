@@ -223,6 +223,15 @@ def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
     return lambda index: f"vec4<f32>({at(f'{builder.places.at(value, index).enclosed} >> 2u')})"
 
 
+def _input_vectors(conv: Convolution) -> Callable[[Index, Index], str] | None:
+    """Loads of four consecutive elements of the input, given the first one's place and channel."""
+    load = _vectors(conv, conv.data)
+    if load is None:
+        axis = conv.layout.index("c")
+        return computed_pixels(conv.builder, conv.data, axis, conv.compute)
+    return lambda place, channel: load(place)
+
+
 def _weight_vectors(conv: Convolution) -> LoadHook | None:
     """The filter four taps at a time, where they are consecutive in memory."""
     along = conv.per_group if conv.filter_layout.endswith("o") else conv.k
@@ -252,18 +261,14 @@ def _pixel_vectors(conv: Convolution) -> LoadHook | None:
     moves = (*attrs["strides"], conv.kh, conv.kw)
     if moves != (1, 1, 1, 1) or any(attrs["padding"]) or conv.area % 4:
         return None
-    load = _vectors(conv, conv.data)
-    computed = computed_pixels(conv.builder, conv.data, 1, conv.compute)
-    if load is None and computed is None:
+    load = _input_vectors(conv)
+    if load is None:
         return None
 
     def pixels(batch: Index, k: Index, col: Index) -> str:
         # The images and their groups lie one after the other.
         place = (batch * conv.ins + k) * conv.area + col
-        if load is not None:
-            return load(place)
-        assert computed is not None
-        return computed(place, conv.split_batch(batch)[1] * conv.ins + k)
+        return load(place, conv.split_batch(batch)[1] * conv.ins + k)
 
     return pixels
 
@@ -296,14 +301,10 @@ def _channel_vectors(conv: Convolution) -> LoadHook | None:
     """The input four channels at a time, where they are consecutive in memory and along k."""
     if conv.ins % 4 or not conv.order.endswith("i"):
         return None
-    load = _vectors(conv, conv.data)
-    computed = computed_pixels(conv.builder, conv.data, 3, conv.compute)
-    if load is not None:
-        conv.window_function(lambda place, channel: load(place))
-    elif computed is not None:
-        conv.window_function(computed)
-    else:
+    load = _input_vectors(conv)
+    if load is None:
         return None
+    conv.window_function(load)
 
     def channels(batch: Index, row: Index, k: Index) -> str:
         tap = conv.tap(k)

@@ -25,19 +25,24 @@ LAYOUTS = {
 """By operator, the option that names the layout."""
 
 
-def put_image_channels_last(graph: Graph, target: Target) -> Graph:
+def interleave_channels(graph: Graph, target: Target) -> Graph:
     """Convolve and pool with channels last, and transpose only where others need it."""
     if not any(node.op == "conv2d" for node in graph.nodes):
         return graph
+    images: dict[Value, MLOperand] = {}
+
+    def interleaved(rewriter: Rewriter, value: Value) -> MLOperand:
+        if value not in images:
+            images[value] = rewriter.transpose(rewriter.map[value], permutation=LAST)
+        return images[value]
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         shuffled = _shuffled(graph, node)
         if shuffled is not None:
             value, groups = shuffled
             batch, channels, height, width = value.shape
-            image = rewriter.transpose(rewriter.map[value], permutation=LAST)
             parts = (batch, height, width, groups, channels // groups)
-            made = rewriter.reshape(image, new_shape=parts)
+            made = rewriter.reshape(interleaved(rewriter, value), new_shape=parts)
             made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
             made = rewriter.reshape(made, new_shape=(batch, height, width, channels))
             return [rewriter.transpose(made, permutation=FIRST)]
@@ -47,7 +52,7 @@ def put_image_channels_last(graph: Graph, target: Target) -> Graph:
         data = node.inputs[0]
         assert data is not None
         operands = {value: rewriter.map[value] for value in node.operands}
-        operands[data] = rewriter.transpose(rewriter.map[data], permutation=LAST)
+        operands[data] = interleaved(rewriter, data)
         (made,) = rewriter.apply_again(node, operands, **{option: "nhwc"})
         return [rewriter.transpose(made, permutation=FIRST)]
 
