@@ -129,7 +129,10 @@ def _features(device: Any, hardware: bool) -> Features:
         int64="shader-int64" in device.features,
         max_bindings=min(limits["max-storage-buffers-per-shader-stage"], 16),
         workgroup_bytes=limits["max-compute-workgroup-storage-size"],
-        invocations=min(limits["max-compute-invocations-per-workgroup"], 256),
+        invocations=min(
+            limits["max-compute-invocations-per-workgroup"],
+            limits["max-compute-workgroup-size-x"],
+        ),
         grid=limits["max-compute-workgroups-per-dimension"],
         kind="gpu" if hardware else "cpu",
         binding_bytes=limits["max-storage-buffer-binding-size"],

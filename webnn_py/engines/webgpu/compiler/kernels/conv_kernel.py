@@ -49,6 +49,13 @@ class Convolution:
         self.compute = product_type(builder, node, data, filter_)
 
     @property
+    def is_pixelwise(self) -> bool:
+        """Whether the window is one pixel and moves by one."""
+        attrs = self.node.attrs
+        moves = (*attrs["strides"], self.kh, self.kw)
+        return moves == (1, 1, 1, 1) and not any(attrs["padding"])
+
+    @property
     def order(self) -> str:
         """The letters of the filter's dimensions that make k."""
         return self.filter_layout.replace("o", "")
@@ -257,9 +264,7 @@ def _weight_vectors(conv: Convolution) -> LoadHook | None:
 
 def _pixel_vectors(conv: Convolution) -> LoadHook | None:
     """The input four pixels at a time, where the window is one pixel and moves by one."""
-    attrs = conv.node.attrs
-    moves = (*attrs["strides"], conv.kh, conv.kw)
-    if moves != (1, 1, 1, 1) or any(attrs["padding"]) or conv.area % 4:
+    if not conv.is_pixelwise or conv.area % 4:
         return None
     load = _input_vectors(conv)
     if load is None:
@@ -304,6 +309,15 @@ def _channel_vectors(conv: Convolution) -> LoadHook | None:
     load = _input_vectors(conv)
     if load is None:
         return None
+    if conv.is_pixelwise:
+
+        def pixel(batch: Index, row: Index, k: Index) -> str:
+            image, group = conv.split_batch(batch)
+            channel = group * conv.ins + k
+            place = (image * conv.area + row) * (conv.groups * conv.ins) + channel
+            return load(place, channel)
+
+        return pixel
     conv.window_function(load)
 
     def channels(batch: Index, row: Index, k: Index) -> str:

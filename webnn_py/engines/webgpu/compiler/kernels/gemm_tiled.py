@@ -5,10 +5,13 @@ again along k. Both tiles lie in shared memory with k as the outer index; an inv
 of both and adds their outer product to its block of C in registers. Everything is unrolled into
 named vec4s: arrays in registers that are indexed in loops spill.
 
-Halves are multiplied in pairs, at twice the rate of float32. A pair is two steps of k, which lie
-together in shared memory, of A and of B: so no element need be repeated. Each half of a register
-adds up every other product, `RUN` of them at most; float32 adds up these sums, so that a long
-product loses no more than a short one.
+Halves are multiplied in pairs, at twice the rate of float32, if both halves of a register hold the
+operands: repeating one of them takes as long as a multiplication, unless it comes so from memory.
+A pair is two steps of k, which lie together in shared memory, of A and of B. Each half of a
+register then adds up every other product, which takes twice the registers; large blocks have none
+left, and for them A lies twice in shared memory, and a pair is two columns. `RUN` products are
+added up so at most; float32 adds up these sums, so that a long product loses no more than a short
+one.
 
 Shared arrays are nested, with constant outer indices, so that the bounds checks a WebGPU
 implementation adds to the one variable index are the same for every read, and fold into one.
@@ -38,7 +41,7 @@ LANES = 8
 So they read the fewest different vec4s, and each read is one access to shared memory.
 """
 
-RUN = 32
+RUN = 64
 """How many products of halves are added up as halves."""
 
 
@@ -77,6 +80,7 @@ class _Side:
         extent: Rows of A's, columns of B's tile.
         block: Rows or columns of one invocation.
         threads: Invocations along the extent.
+        copies: How often each element is stored.
         turned: Whether memory is contiguous along k, so that vec4s must be transposed.
         first: The first invocation that loads.
         loaders: How many invocations load.
@@ -86,6 +90,7 @@ class _Side:
     extent: int
     block: int
     threads: int
+    copies: int
     turned: bool
     first: int
     loaders: int
@@ -111,13 +116,14 @@ class _TileWriter:
         shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
         self.split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
-        self.steps = 2 if problem.compute == "f16" else 1  # of k, that are multiplied together
+        self.steps = tile.steps(problem)
         own = tile.depth // tile.slices // self.steps
         self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
         self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
+        copies = tile.copies(problem)
         self.sides = (
-            _Side("a", tile.rows, tile.block_rows, tile.down, a_turned, *ranges[0]),
-            _Side("b", tile.cols, tile.block_cols, tile.across, b_turned, *ranges[1]),
+            _Side("a", tile.rows, tile.block_rows, tile.down, copies, a_turned, *ranges[0]),
+            _Side("b", tile.cols, tile.block_cols, tile.across, 1, b_turned, *ranges[1]),
         )
 
     def declarations(self) -> list[str]:
@@ -125,7 +131,7 @@ class _TileWriter:
         tile, vec4 = self.tile, self.problem.vec4
         lines = []
         for side in self.sides:
-            row = f"array<array<{vec4}, {self.steps}>, {side.extent // 4}>"
+            row = f"array<array<{vec4}, {self._parts(side)}>, {side.extent // 4}>"
             slices = (
                 f"array<array<{row}, {tile.depth // tile.slices // self.steps}>, {tile.slices}>"
             )
@@ -134,6 +140,10 @@ class _TileWriter:
             partial = f"array<array<{self.problem.total4}, {tile.invocations}>, {self.exchanged}>"
             lines.append(f"var<workgroup> gemm_partial: {partial};")
         return lines
+
+    def _parts(self, side: _Side) -> int:
+        """Vec4s of four elements along the extent, for the steps that are multiplied together."""
+        return self.steps * side.copies
 
     def place(self) -> list[str]:
         """This invocation's place in the workgroup and the tile."""
@@ -249,14 +259,17 @@ class _TileWriter:
 
     def _values(self, side: _Side, names: list[str], i: int) -> list[str]:
         """The vec4s to write for the i-th k of a task and those multiplied together with it."""
-        if self.steps == 1 and not side.turned:
+        parts = self._parts(side)
+        if parts == 1 and not side.turned:
             return names
-        lanes = "xyzw"[i : i + self.steps]
         if side.turned:
+            lanes = "xyzw"[i : i + self.steps] * side.copies
             columns = [f"{name}.{lanes}" for name in names]
         else:
-            columns = [f"{names[0]}.{lane}, {names[1]}.{lane}" for lane in "xyzw"]
-        each = 4 // self.steps
+            columns = [
+                ", ".join(f"{name}.{lane * side.copies}" for name in names) for lane in "xyzw"
+            ]
+        each = 4 // parts
         return [
             f"{self.problem.vec4}({', '.join(columns[first : first + each])})"
             for first in range(0, 4, each)
@@ -288,8 +301,8 @@ class _TileWriter:
         return [f"acc{i}_{j}" for i in range(tile.block_rows) for j in range(tile.block_cols // 4)]
 
     def _runs(self) -> list[str]:
-        """Sums of halves: of two columns each, the even products and the odd ones."""
-        return [f"{total}_{half}" for total in self._block() for half in range(2)]
+        """Sums of halves: of four columns, or of two the even products and the odd ones."""
+        return [f"{total}_{part}" for total in self._block() for part in range(self.steps)]
 
     def multiply(self) -> list[str]:
         """Statements that add this slice's part of the shared tiles' product."""
@@ -304,7 +317,7 @@ class _TileWriter:
                     lines += [
                         f"let {side.name}{unit}_{part} = "
                         f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
-                        for part in range(self.steps)
+                        for part in range(self._parts(side))
                     ]
             for i in range(tile.block_rows):
                 for j in range(tile.block_cols // 4):
@@ -314,18 +327,21 @@ class _TileWriter:
 
     def _multiply_add(self, i: int, j: int) -> list[str]:
         """Adds the products of row i and the columns from 4 * j on."""
-        if self.steps == 1:
+        if not self.steps_of_run:
             left = f"a{i // 4}_0.{'xyzw'[i % 4]}"
             return [multiply_add(self.problem, f"acc{i}_{j}", left, f"b{j}_0", 4)]
         left = f"a{i // 4}_{i % 4 // 2}.{('xyxy', 'zwzw')[i % 2]}"
-        runs = [f"acc{i}_{j}_{half}" for half in range(2)]
-        return [f"{run} = fma({left}, b{j}_{half}, {run});" for half, run in enumerate(runs)]
+        runs = [f"acc{i}_{j}_{part}" for part in range(self.steps)]
+        return [f"{run} = fma({left}, b{j}_{part}, {run});" for part, run in enumerate(runs)]
 
     def _add_run(self) -> list[str]:
         """Adds the sums of halves to C."""
         wide, vec4 = self.problem.total4, self.problem.vec4
         lines = []
         for total in self._block():
+            if self.steps == 1:
+                lines.append(f"{total} += {wide}({total}_0);")
+                continue
             even, odd = (f"{vec4}({total}_0.{of}, {total}_1.{of})" for of in ("xz", "yw"))
             lines.append(f"{total} += {wide}({even}) + {wide}({odd});")
         return lines

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 
+LARGE = 64
+"""Elements of a large block."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
@@ -57,6 +60,19 @@ class SharedTile:
         """Of these, what each slice adds up for all of them, or some slices, if there are more."""
         return -(-self.block // self.slices)
 
+    def steps(self, problem: GemmProblem) -> int:
+        """Steps of k whose products are computed together."""
+        return 2 if problem.compute == "f16" and not self._is_large else 1
+
+    def copies(self, problem: GemmProblem) -> int:
+        """How often each element of A lies in its shared tile."""
+        return 2 if problem.compute == "f16" and self._is_large else 1
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the block of an invocation leaves no registers for twice the sums."""
+        return self.block_rows * self.block_cols >= LARGE and self.slices == 1
+
     def storage(self, problem: GemmProblem) -> int:
         """Bytes of shared memory, at least."""
         shared = self._tiles(problem)
@@ -68,7 +84,8 @@ class SharedTile:
         return min(max(fitting // self.share, 1) * self.share, self.block)
 
     def _tiles(self, problem: GemmProblem) -> int:
-        return (self.rows + self.cols) * self.depth * problem.element_bytes
+        elements = self.rows * self.copies(problem) + self.cols
+        return elements * self.depth * problem.element_bytes
 
     def _exchange(self, problem: GemmProblem) -> int:
         return self.invocations * 4 * problem.total_bytes

@@ -1,0 +1,146 @@
+"""How long products take by tile, and which tile and how many parts of k take least.
+
+Workgroups come to a processor in waves of as many as it runs at once. A wave goes step by step
+along k: a step of one workgroup waits for memory and barriers, of several for arithmetic. What this
+takes was measured on an H100 (`docs/benchmarks/gemm.md`), and foretells other sizes to some 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+
+PROCESSORS = 132
+"""Of the GPU that was measured."""
+
+MOST_PARTS = 36
+MOST_SUMS = 32 << 20
+"""Bytes of the sums of all parts."""
+
+SHORTEST = 64
+"""Steps of k that a part has at least."""
+
+ADDING = 2.6
+"""Microseconds of the kernel that adds up the sums, at least."""
+
+SUMS_RATE = 5e6
+"""Bytes of sums a microsecond, written and read."""
+
+GAIN = 0.95
+"""How much of the time a divided product may take at most to be worth a second kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a tile takes, in microseconds.
+
+    Attributes:
+        tile: The tile.
+        alone: A step along k of a workgroup that has a processor for itself.
+        each: A step of each of several workgroups on one processor.
+        resident: Workgroups that a processor runs at once.
+        ends: The beginning and end of a workgroup.
+    """
+
+    tile: SharedTile
+    alone: float
+    each: float
+    resident: int
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A product that is divided along k.
+
+    Attributes:
+        parts: How many.
+        tile: The tile of each part.
+    """
+
+    parts: int
+    tile: SharedTile
+
+
+COSTS = (
+    Cost(SharedTile(128, 128, 16, 8, 16), 2.93, 1.40, 2, 2.5),
+    Cost(SharedTile(128, 128, 16, 8, 8), 1.43, 1.43, 1, 2.5),
+    Cost(SharedTile(128, 64, 16, 8, 8), 1.34, 0.86, 3, 0.3),
+    Cost(SharedTile(64, 64, 16, 8, 8), 0.52, 0.44, 4, 0.3),
+    Cost(SharedTile(64, 64, 16, 8, 4), 0.72, 0.44, 6, 0.8),
+    Cost(SharedTile(64, 32, 16, 8, 4), 0.61, 0.27, 8, 0.8),
+    Cost(SharedTile(32, 64, 16, 4, 8), 0.72, 0.32, 8, 0.8),
+    Cost(SharedTile(32, 32, 16, 4, 4), 0.38, 0.19, 8, 0.8),
+    Cost(SharedTile(64, 32, 32, 8, 4, 4), 0.61, 0.52, 2, 1.5),
+    Cost(SharedTile(32, 32, 32, 4, 4, 4), 0.45, 0.37, 2, 0.8),
+    Cost(SharedTile(32, 32, 64, 4, 4, 4), 0.84, 0.73, 2, 0.8),
+    Cost(SharedTile(16, 32, 64, 4, 4, 8), 0.72, 0.44, 2, 0.8),
+    Cost(SharedTile(16, 16, 64, 4, 4, 16), 0.45, 0.27, 2, 0.8),
+)
+HALF_COSTS = (
+    Cost(SharedTile(128, 128, 32, 8, 8), 2.5, 2.2, 2, 0.8),
+    Cost(SharedTile(64, 64, 32, 8, 8), 2.93, 0.75, 4, 0.8),
+    Cost(SharedTile(64, 64, 32, 8, 4), 0.98, 0.62, 3, 0.8),
+    Cost(SharedTile(64, 32, 32, 8, 4), 0.38, 0.37, 8, 1.5),
+    Cost(SharedTile(32, 64, 32, 4, 8), 0.61, 0.37, 4, 1.5),
+    Cost(SharedTile(32, 32, 32, 4, 4), 0.61, 0.23, 8, 0.8),
+    Cost(SharedTile(32, 32, 64, 4, 4), 0.98, 0.52, 8, 0.8),
+    Cost(SharedTile(64, 32, 64, 8, 4, 4), 1.15, 0.86, 2, 0.8),
+    Cost(SharedTile(32, 32, 64, 4, 4, 4), 0.72, 0.52, 2, 0.8),
+    Cost(SharedTile(32, 32, 128, 4, 4, 4), 1.34, 1.02, 2, 0.8),
+    Cost(SharedTile(16, 32, 128, 4, 4, 8), 0.98, 0.62, 2, 0.8),
+    Cost(SharedTile(16, 16, 128, 4, 4, 16), 0.72, 0.37, 2, 0.8),
+)
+"""The same for float16, of which twice as many elements are loaded at once."""
+
+
+def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
+    """The tile that takes least; None where none fits the limits."""
+    fitting = _fitting(problem, limits)
+    return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
+
+
+def best_split(problem: GemmProblem, limits: Limits) -> Split | None:
+    """How to divide a product along k between workgroups, where that pays."""
+    fitting = _fitting(problem, limits)
+    whole = min((_time(problem, cost) for cost in fitting), default=0.0)
+    elements = problem.batch * problem.m * problem.n
+    most = min(MOST_PARTS, MOST_SUMS // (4 * elements), problem.k // SHORTEST)
+    times = {
+        Split(parts, cost.tile): ADDING
+        + 8 * parts * elements / SUMS_RATE
+        + _time(problem, cost, parts)
+        for cost in fitting
+        for parts in range(2, most + 1)
+        if problem.k % (parts * cost.tile.depth) == 0
+    }
+    best = min(times, key=lambda split: times[split], default=None)
+    return best if best is not None and times[best] < GAIN * whole else None
+
+
+def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
+    """Whether a workgroup may be so large and take so much shared memory."""
+    small = tile.storage(problem) <= limits.max_workgroup_storage
+    return small and tile.invocations <= limits.max_invocations
+
+
+def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
+    costs = HALF_COSTS if problem.compute == "f16" else COSTS
+    return [cost for cost in costs if fits(cost.tile, problem, limits)]
+
+
+def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
+    """Microseconds of the kernel that multiplies, without its launch."""
+    tile = cost.tile
+    count = -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
+    steps = math.ceil(problem.k / parts / tile.depth)
+
+    def wave(workgroups: int) -> float:
+        step = max(cost.alone, workgroups * cost.each)
+        return steps * step + cost.ends if workgroups else 0.0
+
+    waves, rest = divmod(-(-count // PROCESSORS), cost.resident)
+    return waves * wave(cost.resident) + wave(rest)
