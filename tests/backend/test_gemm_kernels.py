@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext
-from webnn_py.engines.webgpu.compiler.kernels import matmul
+from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, HALF_COSTS
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
@@ -235,9 +235,9 @@ def test_products(device: Any, case: Case, kind: str) -> None:
 
 
 # The tiles that large problems choose, on problems that are small enough for a software adapter.
-TILES = list(dict.fromkeys(c.tile for c in (*matmul._TILES, *matmul._SHALLOW_TILES)))
+TILES = [cost.tile for cost in COSTS]
 HALF_TILES = [
-    *(choice.tile for choice in matmul._HALF_TILES if choice not in matmul._TILES),
+    *(cost.tile for cost in HALF_COSTS),
     SharedTile(32, 32, 8, 8, 8),
     SharedTile(16, 16, 16, 4, 4),
 ]

@@ -59,9 +59,9 @@ OWN: Mapping[str, Facts] = {STEPS: Facts(loops=True)}
 def elementwise_leaves(
     value: Value, producers: Mapping[Value, Node], stored: Callable[[Value], bool]
 ) -> list[Value] | None:
-    """The stored values of a value's shape that it is computed from, element by element.
+    """The stored values that a value is computed from, element by element.
 
-    What is broadcast on the way is stored, too. None if the value is computed in another way.
+    Some are broadcast, all of which are stored. None if the value is computed in another way.
     """
     leaves: dict[Value, None] = {}
     todo, seen = [value], {value}
@@ -71,8 +71,7 @@ def elementwise_leaves(
             return None
         for operand in node.operands:
             if stored(operand):
-                if operand.shape == value.shape:
-                    leaves[operand] = None
+                leaves[operand] = None
             elif operand.shape != value.shape:
                 return None
             elif operand not in seen:

@@ -161,8 +161,9 @@ class Fusion:
             return False
         if storage_of(value.data_type, self._features).per_word > 1:
             return False
-        leaves = elementwise_leaves(value, self._producers, self.is_stored)
-        return bool(leaves) and self._inline[value].cost <= MOST_LOADED
+        leaves = elementwise_leaves(value, self._producers, self.is_stored) or []
+        whole = any(leaf.shape == value.shape for leaf in leaves)
+        return whole and self._inline[value].cost <= MOST_LOADED
 
     def _common_rows(self, value: Value, reader: Node) -> Rows | None:
         """The rows with which both a value and its reader are computed."""

@@ -30,25 +30,35 @@ def computed_pixels(
     if not builder.computes(value):
         return None
     leaves = elementwise_leaves(value, builder.producers, builder.is_stored) or []
-    vectors = [at for leaf in leaves if (at := builder.vector(leaf)) is not None]
-    if not leaves or len(vectors) < len(leaves):
+    whole = [leaf for leaf in leaves if leaf.shape == value.shape]
+    vectors = [at for leaf in whole if (at := builder.vector(leaf)) is not None]
+    if not whole or len(vectors) < len(whole):
         return None
-    i = symbol("i", value.size)
+    i, channel = symbol("i", value.size), symbol("channel")
     body = Body(builder)
     body.name(coordinate(value.shape, axis, i), "channel")
-    lines = []
-    for number, (leaf, at) in enumerate(zip(leaves, vectors, strict=True)):
-        body.preset(leaf, i, f"e{number}")
-        place = builder.places.at(leaf, i).enclosed
-        lines.append(f"  let q{number} = vec4<f32>({at(f'{place} >> 2u')});")
+    lines: list[str] = []
+
+    def load(at: Callable[[str], str], place: Index) -> None:
+        lines.append(f"  let q{len(lines)} = vec4<f32>({at(f'{place.enclosed} >> 2u')});")
+
+    for leaf, at in zip(whole, vectors, strict=True):
+        body.preset(leaf, i, f"e{len(lines)}")
+        load(at, builder.places.at(leaf, i))
+    last = axis == len(value.shape) - 1
+    for leaf in leaves:
+        if last and leaf.shape[-1:] == value.shape[-1:] and leaf.size == leaf.shape[-1]:
+            by_channel = builder.vector(leaf)
+            if by_channel is not None:
+                body.preset(leaf, None, f"e{len(lines)}")
+                load(by_channel, builder.places.at(leaf, channel))
     body.line(f"return {body.load(value, i)};")
-    given = ", ".join(f"e{number}: f32" for number in range(len(lines)))
-    builder.function("computed", f"i: u32, channel: u32, {given}", "f32", body)
+    names = [f"e{number}: f32" for number in range(len(lines))]
+    builder.function("computed", ", ".join(["i: u32", "channel: u32", *names]), "f32", body)
     elements = []
     for n, lane in enumerate("xyzw"):
-        given = ", ".join(f"q{number}.{lane}" for number in range(len(lines)))
-        channel = symbol("channel") + (n if axis == len(value.shape) - 1 else 0)
-        elements.append(f"{compute}(computed({i + n}, {channel}, {given}))")
+        given = ", ".join(f"q{number}.{lane}" for number in range(len(names)))
+        elements.append(f"{compute}(computed({i + n}, {channel + n * last}, {given}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
     head = f"fn pixels(i: u32, channel: u32) -> vec4<{compute}> {{"
     builder.functions.append("\n".join([head, *lines, "}"]))

@@ -81,18 +81,18 @@ COSTS = (
     Cost(SharedTile(16, 16, 64, 4, 4, 16), 0.45, 0.27, 2, 0.8),
 )
 HALF_COSTS = (
-    Cost(SharedTile(128, 128, 32, 8, 8), 2.5, 2.2, 2, 0.8),
-    Cost(SharedTile(64, 64, 32, 8, 8), 2.93, 0.75, 4, 0.8),
-    Cost(SharedTile(64, 64, 32, 8, 4), 0.98, 0.62, 3, 0.8),
-    Cost(SharedTile(64, 32, 32, 8, 4), 0.38, 0.37, 8, 1.5),
-    Cost(SharedTile(32, 64, 32, 4, 8), 0.61, 0.37, 4, 1.5),
-    Cost(SharedTile(32, 32, 32, 4, 4), 0.61, 0.23, 8, 0.8),
-    Cost(SharedTile(32, 32, 64, 4, 4), 0.98, 0.52, 8, 0.8),
-    Cost(SharedTile(64, 32, 64, 8, 4, 4), 1.15, 0.86, 2, 0.8),
-    Cost(SharedTile(32, 32, 64, 4, 4, 4), 0.72, 0.52, 2, 0.8),
-    Cost(SharedTile(32, 32, 128, 4, 4, 4), 1.34, 1.02, 2, 0.8),
-    Cost(SharedTile(16, 32, 128, 4, 4, 8), 0.98, 0.62, 2, 0.8),
-    Cost(SharedTile(16, 16, 128, 4, 4, 16), 0.72, 0.37, 2, 0.8),
+    Cost(SharedTile(128, 128, 32, 8, 8), 2.4, 2.2, 2, 0.8),
+    Cost(SharedTile(64, 64, 32, 8, 8), 1.28, 0.76, 8, 1.5),
+    Cost(SharedTile(64, 64, 32, 8, 4), 0.90, 0.65, 6, 0.8),
+    Cost(SharedTile(64, 32, 32, 8, 4), 1.04, 0.35, 6, 0.8),
+    Cost(SharedTile(32, 64, 32, 4, 8), 0.97, 0.38, 6, 0.8),
+    Cost(SharedTile(32, 32, 32, 4, 4), 0.59, 0.24, 8, 0.8),
+    Cost(SharedTile(32, 32, 64, 4, 4), 0.97, 0.52, 8, 0.8),
+    Cost(SharedTile(64, 32, 64, 8, 4, 4), 1.04, 0.82, 2, 0.8),
+    Cost(SharedTile(32, 32, 64, 4, 4, 4), 0.73, 0.48, 2, 0.8),
+    Cost(SharedTile(32, 32, 128, 4, 4, 4), 1.38, 1.20, 2, 0.3),
+    Cost(SharedTile(16, 32, 128, 4, 4, 8), 0.97, 0.60, 2, 0.8),
+    Cost(SharedTile(16, 16, 128, 4, 4, 16), 0.68, 0.41, 2, 0.8),
 )
 """The same for float16, of which twice as many elements are loaded at once."""
 
