@@ -150,8 +150,8 @@ def test_software_adapters_get_no_barriers(size: tuple[int, int, int, int]) -> N
 
 def test_large_products_are_fully_unrolled() -> None:
     kernel = emit_gemm(problem(1, 4096, 4096, 4096), Limits())
-    # 16 steps of k, 8 rows and 2 vec4s of columns an invocation, in one loop along k.
-    assert kernel.code.count("= fma(") == 16 * 8 * 2
+    # 16 steps of k, 8 rows and 4 vec4s of columns an invocation, in one loop along k.
+    assert kernel.code.count("= fma(") == 16 * 8 * 4
     assert kernel.code.count("for (") == 1
     assert kernel.workgroups == (32, 32, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ import pytest
 from tests.compiler.test_gemm_emission import SIZES, problem
 from tests.golden import Golden
 from webnn_py.engines.webgpu.compiler.kernels import matmul
-from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, HALF_COSTS
+from webnn_py.engines.webgpu.compiler.kernels.costs import (
+    COSTS,
+    HALF_COSTS,
+    Cost,
+    best_split,
+    best_tile,
+)
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, TileKernel, emit_gemm
 
 PROBLEMS = (
@@ -65,10 +72,12 @@ def test_choices(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     golden("tiles.txt", "\n".join(lines) + "\n")
 
 
-def test_every_tile_is_chosen_for_some_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {
-        choice(monkeypatch, size, Limits(49152, 1024), compute=compute)[1]
-        for compute in ("f32", "f16")
-        for size in PROBLEMS
-    }
-    assert not {cost.tile for cost in (*COSTS, *HALF_COSTS)} - found
+@pytest.mark.parametrize(("costs", "compute"), [(COSTS, "f32"), (HALF_COSTS, "f16")])
+def test_every_tile_is_chosen_for_some_product(costs: Sequence[Cost], compute: str) -> None:
+    found = set()
+    pixels, channels = (49, 196, 784, 3136, 12544, 50176), (16, 64, 128, 512, 1024)
+    for size in itertools.product(pixels, channels, (32, 64, 100, 576, 1152, 2304)):
+        of = problem(1, *size, compute)
+        split = best_split(of, LIMITS["large"])
+        found.add(split.tile if split else best_tile(of, LIMITS["large"]))
+    assert not {cost.tile for cost in costs} - found
