@@ -7,6 +7,7 @@ by side they take one place to compute, one comparison with the border and one l
 from __future__ import annotations
 
 from webnn_py.ir import Graph, Node, Value
+from webnn_py.ops.convolution import dims
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
@@ -15,6 +16,9 @@ from webnn_py.passes.transposes import cancel_transposes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Permutations from NCHW to NHWC, and back."""
+
+FOUR = 4
+"""Elements that are loaded at once."""
 
 LAYOUTS = {
     "conv2d": "input_layout",
@@ -26,8 +30,13 @@ LAYOUTS = {
 
 
 def interleave_channels(graph: Graph, target: Target) -> Graph:
-    """Convolve and pool with channels last, and transpose only where others need it."""
-    if not any(node.op == "conv2d" for node in graph.nodes):
+    """Convolve and pool with channels last, and transpose only where others need it.
+
+    Where channels of a convolution come in other numbers than fours, such as those of small groups,
+    they would be loaded one by one: the graph stays as it is.
+    """
+    convolutions = [node for node in graph.nodes if node.op == "conv2d"]
+    if not convolutions or not all(map(_is_in_fours, convolutions)):
         return graph
     images: dict[Value, MLOperand] = {}
 
@@ -58,6 +67,14 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
 
     moved = simplify(Rewriter(graph).run(rule), target)
     return cancel_transposes(moved, target)
+
+
+def _is_in_fours(node: Node) -> bool:
+    """Whether a convolution loads channels by four, or so few that it matters not."""
+    filter_ = node.inputs[1]
+    assert filter_ is not None
+    (ins,) = dims(filter_.shape, node.attrs["filter_layout"], "i")
+    return ins < FOUR or ins % FOUR == 0
 
 
 def _shuffled(graph: Graph, node: Node) -> tuple[Value, int] | None:

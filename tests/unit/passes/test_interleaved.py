@@ -70,6 +70,13 @@ def test_other_reshapes_stay() -> None:
     np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
 
 
+def test_odd_channels_stay() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return convolved(b, convolved(b, x, 6), 4)
+
+    assert_keeps(interleave_channels, recorded(body, SHAPE))
+
+
 def test_graphs_without_convolutions_stay() -> None:
     def pooled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.max_pool2d(x, window_dimensions=[2, 2])
