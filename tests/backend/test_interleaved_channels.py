@@ -1,0 +1,60 @@
+"""Convolutional networks as hardware gets them: with interleaved channels, through tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.compared import assert_close
+from tests.backend.kernel_cases import Case, numbers
+from tests.backend.test_kernel_forms import taken_for
+from tests.graphs import awaited, build, expected
+from tests.internals import engine_of
+from webnn_py import MLContext, MLGraphBuilder, MLOperand
+from webnn_py.passes import TILES
+
+
+@pytest.fixture(scope="module")
+def context(gpu: MLContext) -> Iterator[MLContext]:
+    with taken_for(gpu.device, kind="gpu") as made:
+        engine_of(made).passes = TILES
+        yield made
+
+
+def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Residuals, concats, normalized inputs, shuffled groups and poolings between convolutions."""
+
+    def weights(*shape: int) -> MLOperand:
+        array = np.asarray(numbers(str(shape), shape, x.data_type)) / np.prod(shape[1:]) ** 0.5
+        return b.constant(array.astype(x.data_type))
+
+    y = b.relu(b.conv2d(x, weights(8, 3, 3, 3), bias=weights(8), padding=[1, 1, 1, 1]))
+    rest = b.conv2d(y, weights(8, 8, 3, 3), padding=[1, 1, 1, 1])
+    y = b.relu(b.add(b.conv2d(rest, weights(8, 8, 1, 1)), y))
+    y = b.concat([y, b.conv2d(y, weights(4, 8, 1, 1))], 1)
+    y = b.relu(b.add(b.mul(y, weights(12, 1, 1)), weights(12, 1, 1)))
+    y = b.conv2d(y, weights(16, 12, 1, 1))
+    y = b.conv2d(y, weights(16, 4, 1, 1), groups=4)
+    batch, channels, *size = y.shape
+    parts = b.reshape(y, [batch, 4, channels // 4, *size])
+    y = b.reshape(b.transpose(parts, permutation=[0, 2, 1, 3, 4]), y.shape)
+    y = b.conv2d(y, weights(16, 1, 3, 3), groups=16, strides=[2, 2])
+    y = b.average_pool2d(y, window_dimensions=[2, 2])
+    return b.softmax(
+        b.matmul(b.reshape(y, [batch, y.size // batch]), weights(y.size // batch, 8)), 1
+    )
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_networks(context: MLContext, data_type: str) -> None:
+    if "SwiftShader" in context.device.adapter.summary:
+        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    if data_type == "float16" and "shader-f16" not in context.device.features:
+        pytest.skip("the adapter has no shader-f16")
+    inputs: dict[str, Any] = {"x": numbers("x", (2, 3, 9, 8), data_type)}
+    case = Case("network", _network, inputs)
+    graph = build(context, case)
+    assert_close(awaited(graph, inputs)["y"], expected(case, inputs)["y"])
