@@ -51,6 +51,8 @@ def products() -> Iterator[Case]:
             operands,
             settings,
         )
+    row = {"a": numbers("a", (1, 70)), "b": numbers("b", (70, 2052))}
+    yield Case("matmul of a row by many columns", _product, row, GPU)
     yield Case(
         "matmul of odd halves",
         _product,
@@ -282,7 +284,7 @@ def _computed_last(
     builder: MLGraphBuilder, x: MLOperand, scale: MLOperand, w: MLOperand
 ) -> MLOperand:
     """The same of channels that lie side by side."""
-    data = builder.relu(builder.mul(builder.max_pool2d(x, layout="nhwc"), scale))
+    data = builder.relu(builder.mul(x, scale))
     return builder.conv2d(data, w, input_layout="nhwc", filter_layout="hwio")
 
 

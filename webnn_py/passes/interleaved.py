@@ -33,7 +33,8 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
     """Convolve and pool with channels last, and transpose only where others need it.
 
     Where channels of a convolution come in other numbers than fours, such as those of small groups,
-    they would be loaded one by one: the graph stays as it is.
+    they would be loaded one by one: the graph stays as it is. So it does where there would be as
+    many transposes as convolutions.
     """
     convolutions = [node for node in graph.nodes if node.op == "conv2d"]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
@@ -65,8 +66,12 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
         (made,) = rewriter.apply_again(node, operands, **{option: "nhwc"})
         return [rewriter.transpose(made, permutation=FIRST)]
 
-    moved = simplify(Rewriter(graph).run(rule), target)
-    return cancel_transposes(moved, target)
+    moved = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
+    return moved if _transposes(moved) - _transposes(graph) < len(convolutions) else graph
+
+
+def _transposes(graph: Graph) -> int:
+    return sum(node.op == "transpose" for node in graph.nodes)
 
 
 def _is_in_fours(node: Node) -> bool:

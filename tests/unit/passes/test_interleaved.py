@@ -19,7 +19,8 @@ def convolved(b: MLGraphBuilder, x: MLOperand, outs: int) -> MLOperand:
 
 
 def chained(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-    return b.average_pool2d(convolved(b, b.relu(convolved(b, x, 8)), 4), window_dimensions=[2, 2])
+    y = convolved(b, convolved(b, b.relu(convolved(b, x, 8)), 4), 4)
+    return b.average_pool2d(y, window_dimensions=[2, 2])
 
 
 def joined(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
@@ -33,7 +34,8 @@ def joined(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     parts = b.reshape(convolved(b, x, 12), [2, 3, 4, 6, 8])
     dealt = b.transpose(parts, permutation=[0, 2, 1, 3, 4])
-    return convolved(b, b.reshape(dealt, [2, 12, 6, 8]), 4)
+    y = convolved(b, b.reshape(dealt, [2, 12, 6, 8]), 4)
+    return convolved(b, convolved(b, y, 8), 4)
 
 
 @pytest.mark.parametrize("record", [chained, joined])
@@ -62,7 +64,8 @@ def test_other_reshapes_stay() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         rows = b.transpose(b.reshape(x, [2, 4, 2, 3, 8]), permutation=[0, 1, 3, 2, 4])
         columns = b.transpose(b.reshape(x, [2, 2, 2, 6, 8]), permutation=[0, 2, 1, 3, 4])
-        return convolved(b, b.add(b.reshape(rows, SHAPE), b.reshape(columns, SHAPE)), 4)
+        y = convolved(b, b.add(b.reshape(rows, SHAPE), b.reshape(columns, SHAPE)), 4)
+        return convolved(b, convolved(b, y, 8), 4)
 
     graph = recorded(body, SHAPE)
     made = after(interleave_channels, graph)
@@ -72,7 +75,14 @@ def test_other_reshapes_stay() -> None:
 
 def test_odd_channels_stay() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-        return convolved(b, convolved(b, x, 6), 4)
+        return convolved(b, convolved(b, convolved(b, convolved(b, x, 6), 4), 4), 4)
+
+    assert_keeps(interleave_channels, recorded(body, SHAPE))
+
+
+def test_few_convolutions_stay() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return convolved(b, convolved(b, x, 8), 4)
 
     assert_keeps(interleave_channels, recorded(body, SHAPE))
 

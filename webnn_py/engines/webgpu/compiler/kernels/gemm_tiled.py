@@ -41,7 +41,7 @@ LANES = 8
 So they read the fewest different vec4s, and each read is one access to shared memory.
 """
 
-RUN = 64
+RUN = 128
 """How many products of halves are added up as halves."""
 
 
@@ -119,7 +119,7 @@ class _TileWriter:
         self.split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self.split else [(0, n), (0, n)]
         self.steps = tile.steps(problem)
-        own = tile.depth // tile.slices // self.steps
+        own = tile.depth // tile.slices
         self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
         self.steps_of_run = max(1, RUN // own) if problem.total != problem.compute else 0
         copies = tile.copies(problem)
