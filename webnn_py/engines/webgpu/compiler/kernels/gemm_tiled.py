@@ -369,9 +369,7 @@ class _TileWriter:
             lines += [f"if ({following} < {k}u) {{", *self.load(following), "}"]
         lines += self.multiply()
         every = self.steps_of_run * depth
-        if every == depth:
-            lines += [*self._add_run(), *self._begin_run()]
-        elif every and k > every - depth:
+        if every and k > every - depth:
             lines += [
                 f"if (k0 % {every}u == {every - depth}u) {{",
                 *self._add_run(),
