@@ -322,3 +322,19 @@ def load_at_random(own: MLContext, run: Run) -> None:
     run(lambda: together(functools.partial(one, number) for number in range(200)))
     assert len(right) == 200
     assert all(right)
+
+
+def test_a_run_beside_that_finds_no_size_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = object.__new__(Line)
+    line._lock, line._stalled, line._beside = threading.RLock(), 0, True
+
+    def none_is_compiled() -> tuple[list[Request], int]:
+        line._stalled += 1
+        return [], 0
+
+    monkeypatch.setattr(line, "_take", none_is_compiled)
+    monkeypatch.setattr(line, "_can_be_full", lambda: True)
+    monkeypatch.setattr(line, "_consider", lambda: None)
+    monkeypatch.setattr(line, "_run", None)
+    line._run_beside()
+    assert (line._stalled, line._beside) == (0, False)

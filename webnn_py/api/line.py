@@ -313,10 +313,11 @@ class Line:
         """Run what waits until it fills no run any more."""
         while True:
             with self._lock:
-                if not self._can_be_full():
+                requests, size = self._take() if self._can_be_full() else ([], 1)
+                if not requests:
+                    self._stalled -= size == 0  # the context's own threads wait for a size
                     self._end_beside()
                     return
-                requests, size = self._take()
             try:
                 self._run(requests, size, beside=True)
             except BaseException as error:
