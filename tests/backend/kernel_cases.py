@@ -138,12 +138,14 @@ def rows() -> Iterator[Case]:
     yield _one("softmax", "float32", (2, 70, 3), GPU, axis=1)
     yield _one("softmax", "float32", (2, 8193), ("gpu",), axis=1)
     yield _one("layer_normalization", "float32", (3, 9, 10), GPU, axes=[1, 2])
-    yield Case(
-        "rows scaled",
-        lambda b, x, s, t: b.layer_normalization(b.mul(x, t), scale=s, bias=s, axes=[1]),
-        {"x": numbers("x", (4, 70)), "s": numbers("s", (70,)), "t": numbers("t", (4, 1))},
-        ALL,
-    )
+    for count in (70, 64):
+        scale = numbers("s", (count,))
+        yield Case(
+            f"rows of {count} scaled",
+            lambda b, x, s, t: b.layer_normalization(b.mul(x, t), scale=s, bias=s, axes=[1]),
+            {"x": numbers("x", (4, count)), "s": scale, "t": numbers("t", (4, 1))},
+            ALL,
+        )
 
     def of_many(b: MLGraphBuilder, x: MLOperand, **others: MLOperand) -> MLOperand:
         """So many that the result of the second reduction is stored for want of bindings."""
