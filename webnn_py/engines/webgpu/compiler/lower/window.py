@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.expressions import adapted
-from webnn_py.engines.webgpu.compiler.index import Index, total
+from webnn_py.engines.webgpu.compiler.index import Index, constant, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
@@ -29,7 +29,9 @@ def window_position(
         place = body.let(place, "p")
         if low or not always_inside(node, i, size[i]):
             checks.append(f"{place} < {size[i]}u")  # what is below 0 is huge
-        places.append(place.below(size[i]))
+        # A number outside, which the check keeps from being read, is no index that compilers accept.
+        outside = not place.terms and not 0 <= place.offset < size[i]
+        places.append(constant(0) if outside else place.below(size[i]))
     return places, " && ".join(checks)
 
 
