@@ -29,7 +29,7 @@ def window_position(
         place = body.let(place, "p")
         if low or not always_inside(node, i, size[i]):
             checks.append(f"{place} < {size[i]}u")  # what is below 0 is huge
-        # A number outside, which the check keeps from being read, is no index that compilers accept.
+        # A number outside, which the check keeps from being read, is no index for compilers.
         outside = not place.terms and not 0 <= place.offset < size[i]
         places.append(constant(0) if outside else place.below(size[i]))
     return places, " && ".join(checks)
