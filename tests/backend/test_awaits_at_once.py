@@ -162,7 +162,9 @@ def test_one_that_is_never_awaited_harms_nothing(context: MLContext) -> None:
         settle(context)
 
 
-def test_results_go_with_who_has_them(context: MLContext) -> None:
+@pytest.mark.parametrize("hardware", [True, False])
+def test_results_go_with_who_has_them(context: MLContext, hardware: bool) -> None:
+    engine_of(context).gpu.hardware = hardware
     graph = repeated(context)
     gc.collect()
     gc.disable()

@@ -341,7 +341,7 @@ def is_lost(buffer: Any) -> bool:
     try:
         touch(buffer)
     except wgpu.GPUError as error:
-        return "lost" in str(error)
+        return "lost" in str(error.with_traceback(None))  # frames would keep it, and it them
     return False
 
 
