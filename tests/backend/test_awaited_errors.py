@@ -248,6 +248,31 @@ def test_a_device_lost_while_its_results_are_awaited(
     caplog.clear()  # wgpu logs the loss
 
 
+def test_a_device_lost_before_what_waits_begins(
+    own_gpu: MLContext, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph, execution = doubling(own_gpu), MLAwaitedExecution(own_gpu)
+    waiting, release = threading.Event(), threading.Event()
+
+    async def failing() -> None:
+        waiting.set()  # nothing else of the loop runs until the computation waits
+        with pytest.raises(ContextLostError, match="GPUDevice"):
+            await execution.compute(graph, {"x": ONES})
+
+    async def losing() -> None:
+        while not waiting.is_set():
+            await pause()
+        own_gpu.device.destroy()
+        release.set()
+
+    async def main() -> None:
+        session_of(own_gpu).run_on_worker(release.wait)
+        await together([failing, losing])
+
+    run(main)
+    caplog.clear()
+
+
 def test_a_device_lost_before(own_gpu: MLContext, caplog: pytest.LogCaptureFixture) -> None:
     graph, x = doubling(own_gpu), empty_buffer(own_gpu.device, 24)
     own_gpu.device.destroy()

@@ -113,10 +113,11 @@ class Session:
             return
         self.lost.set_result(MLContextLostInfo(message))
         self._alive = False
-        self.queue.close(ContextLostError(f"this MLContext is lost: {message}"))
+        why = self._why_lost()
+        self.queue.close(ContextLostError(why))
         self._fail_builds()
         for threads in self._all_workers:
-            threads.close()
+            threads.close(why)
         for engine in self._engines:
             engine.destroy()
 
@@ -135,7 +136,10 @@ class Session:
         """
         if not self._alive:
             self.check_process()
-            raise ContextLostError(f"this MLContext is lost: {self.lost.wait().message}")
+            raise ContextLostError(self._why_lost())
+
+    def _why_lost(self) -> str:
+        return f"this MLContext is lost: {self.lost.wait().message}"
 
     def check_process(self) -> None:
         """Raise an InvalidStateError in a child process, where the context is the parent's."""
@@ -236,7 +240,7 @@ class Session:
         return done
 
     def _fail_builds(self) -> None:
-        error = ContextLostError(f"this MLContext is lost: {self.lost.wait().message}")
+        error = ContextLostError(self._why_lost())
         for done in tuple(self._builds):
             done.set_exception(error)
 

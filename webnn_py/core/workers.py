@@ -52,6 +52,7 @@ class Workers:
         self._progress = _Progress()
         self._lock = self._progress.lock
         self._closed = False
+        self._why = CANCELLED
         self._process = os.getpid()
         self.number = next(_NUMBERS)
         _ALL.add(self)
@@ -69,7 +70,7 @@ class Workers:
         """
         with self._lock:
             if self._closed:
-                raise ContextLostError(CANCELLED)
+                raise ContextLostError(self._why)
             if len(self._threads) < self._count:
                 self._begin_thread()
             self._progress.given += 1
@@ -105,18 +106,18 @@ class Workers:
         if self.here:
             self._end()
 
-    def close(self) -> None:
-        """Let the threads end; what they have not begun fails."""
+    def close(self, why: str = CANCELLED) -> None:
+        """Let the threads end; what they have not begun fails, as an error of theirs says why."""
         given = []
         with self._lock:
-            self._closed = True
+            self._closed, self._why = True, why
         with contextlib.suppress(Empty):
             while True:
                 given.append(self._items.get_nowait())
         self._end()
         for item in given:
             if item is not None:
-                item[1](ContextLostError(CANCELLED))
+                item[1](ContextLostError(why))
 
     def join(self) -> None:
         """Wait until the threads that were told so have ended."""
