@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.internals import built_from
+from tests.backend.test_kernel_forms import taken_for
+from tests.internals import built_from, engine_of
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
+from webnn_py.passes import TILES
 
 DEFAULT_CASES = 60
 ONE = os.environ.get("WEBNN_SEED")
@@ -27,8 +29,27 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
+@pytest.fixture(scope="module")
+def hardware(gpu: MLContext) -> Iterator[MLContext]:
+    """The device taken for graphics hardware, which gets other passes and kernels."""
+    with taken_for(gpu.device, kind="gpu") as context:
+        engine_of(context).passes = TILES
+        yield context
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_graph(gpu: MLContext, loop: asyncio.Runner, seed: int) -> None:
+    _compare(gpu, loop, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2 or 1])
+def test_random_graph_for_hardware(hardware: MLContext, loop: asyncio.Runner, seed: int) -> None:
+    if "SwiftShader" in hardware.device.adapter.summary:
+        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    _compare(hardware, loop, seed)
+
+
+def _compare(gpu: MLContext, loop: asyncio.Runner, seed: int) -> None:
     case = seeded_case(seed)
     try:
         graph = built_from(gpu, case.graph)

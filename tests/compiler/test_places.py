@@ -201,3 +201,25 @@ def test_inputs_that_others_read_are_stored() -> None:
         return {"y": layer(b, x, 1), "z": layer(b, x, 3)}
 
     assert len(names(network)) == 3
+
+
+def lengthened(b: MLGraphBuilder) -> Outputs:
+    """Normalized pixels whose channels lie side by side, in rows that others lengthen."""
+
+    def pixelwise(x: MLOperand, channels: int) -> MLOperand:
+        weights = b.constant(normal(1, 1, x.shape[3], channels))
+        return b.conv2d(x, weights, input_layout="nhwc", filter_layout="hwio")
+
+    x = pixelwise(b.input("x", "float32", [1, 14, 14, 128]), 128)
+    for _ in range(8):
+        factors, terms = (b.constant(normal(x.shape[3], seed=seed)) for seed in (1, 2))
+        y = pixelwise(b.relu(b.add(b.mul(x, factors), terms)), 64)
+        x = b.concat([x, pixelwise(y, 32)], 3)
+    return {"y": b.max_pool2d(x, layout="nhwc")}
+
+
+def test_rows_of_all_lengths_are_read_by_the_same_code() -> None:
+    made = compiled(lengthened, grid=65535).kernels
+    reading = [kernel for kernel in made if "fn pixels(" in kernel.code]
+    assert len(reading) == 8
+    assert len({kernel.code for kernel in reading}) <= 3

@@ -34,7 +34,11 @@ def computed_pixels(
     vectors = [at for leaf in whole if (at := builder.vector(leaf)) is not None]
     if not whole or len(vectors) < len(whole):
         return None
-    i, channel = symbol("i", value.size), symbol("channel")
+    last, channels = axis == len(value.shape) - 1, value.shape[axis]
+    # By pixel and channel, what lies in wider rows is found without dividing by their number.
+    channel = symbol("channel", channels)
+    place = "pixel" if last else "i"
+    i = symbol(place, value.size // channels) * channels + channel if last else symbol(place)
     body = Body(builder)
     body.name(coordinate(value.shape, axis, i), "channel")
     lines: list[str] = []
@@ -43,9 +47,8 @@ def computed_pixels(
         lines.append(f"  let q{len(lines)} = vec4<f32>({at(f'{place.enclosed} >> 2u')});")
 
     for leaf, at in zip(whole, vectors, strict=True):
-        body.preset(leaf, i, f"e{len(lines)}")
+        body.preset(leaf, None, f"e{len(lines)}")
         load(at, builder.places.at(leaf, i))
-    last = axis == len(value.shape) - 1
     for leaf in leaves:
         if last and leaf.shape[-1:] == value.shape[-1:] and leaf.size == leaf.shape[-1]:
             by_channel = builder.vector(leaf)
@@ -54,12 +57,17 @@ def computed_pixels(
                 load(by_channel, builder.places.at(leaf, channel))
     body.line(f"return {body.load(value, i)};")
     names = [f"e{number}: f32" for number in range(len(lines))]
-    builder.function("computed", ", ".join(["i: u32", "channel: u32", *names]), "f32", body)
+    builder.function("computed", ", ".join([f"{place}: u32", "channel: u32", *names]), "f32", body)
     elements = []
     for n, lane in enumerate("xyzw"):
         given = ", ".join(f"q{number}.{lane}" for number in range(len(names)))
-        elements.append(f"{compute}(computed({i + n}, {channel + n * last}, {given}))")
+        where = f"{place}, {channel + n}" if last else f"{i + n}, channel"
+        elements.append(f"{compute}(computed({where}, {given}))")
     lines.append(f"  return vec4<{compute}>({', '.join(elements)});")
-    head = f"fn pixels(i: u32, channel: u32) -> vec4<{compute}> {{"
+    head = f"fn pixels({place}: u32, channel: u32) -> vec4<{compute}> {{"
     builder.functions.append("\n".join([head, *lines, "}"]))
-    return lambda index, channel: f"pixels({index}, {channel})"
+
+    def call(index: Index, channel: Index) -> str:
+        return f"pixels({(index - channel) // channels if last else index}, {channel})"
+
+    return call
