@@ -103,10 +103,13 @@ def test_what_was_run_is_not_kept_alive() -> None:
     workers.finish()
 
 
-def test_python_ends_after_what_was_given() -> None:
+@pytest.mark.parametrize("then", ["", "w.finish(); del w", "w.close(); del w"])
+def test_python_ends_after_what_was_begun(then: str) -> None:
     code = (
-        "import time; from webnn_py.core.workers import Workers\n"
-        "w = Workers('test'); w.submit(lambda: (time.sleep(0.05), print('done')), print)"
+        "import threading, time; from webnn_py.core.workers import Workers\n"
+        "w = Workers('test'); begun = threading.Event()\n"
+        "w.submit(lambda: (begun.set(), time.sleep(0.05), print('done')), print)\n"
+        f"begun.wait(); {then}"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60

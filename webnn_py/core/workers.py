@@ -25,15 +25,6 @@ CANCELLED = "the context was destroyed before this work ran"
 _NUMBERS = itertools.count()
 
 
-class _Progress:
-    """How many pieces of work threads were given, and how many are done."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.given = 0
-        self.done = 0
-
-
 class Workers:
     """Threads that belong to something, begun when they are needed.
 
@@ -49,8 +40,8 @@ class Workers:
         self._computes = computes
         self._items: Items = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._progress = _Progress()
-        self._lock = self._progress.lock
+        self._given = self._done = 0
+        self._lock = threading.Lock()
         self._closed = False
         self._why = CANCELLED
         self._process = os.getpid()
@@ -73,7 +64,7 @@ class Workers:
                 raise ContextLostError(self._why)
             if len(self._threads) < self._count:
                 self._begin_thread()
-            self._progress.given += 1
+            self._given += 1
             self._items.put((work, fail, afterwards))
 
     def begin(self) -> None:
@@ -94,7 +85,7 @@ class Workers:
     @property
     def idle(self) -> bool:
         """Whether all that they were given is done."""
-        return self._progress.given == self._progress.done
+        return self._given == self._done
 
     @property
     def here(self) -> bool:
@@ -126,9 +117,9 @@ class Workers:
 
     def _begin_thread(self) -> None:
         name = f"{self._name}_{len(self._threads)}"
-        # A daemon, as Python waits for others before it calls what tells these to end.
-        arguments = self._items, self._progress, self._computes
-        thread = threading.Thread(target=_run_all, args=arguments, name=name, daemon=True)
+        # A daemon, as Python waits for others before it calls what tells these to end. It keeps
+        # these workers, so that Python's end waits for work of those that nobody else has any more.
+        thread = threading.Thread(target=self._run_all, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -138,26 +129,25 @@ class Workers:
             for _ in self._threads:
                 self._items.put(None)
 
-
-def _run_all(items: Items, progress: _Progress, computes: bool) -> None:
-    cooperation.enable()
-    if computes:
-        priority.enable()
-    while (item := items.get()) is not None:
-        work, fail, afterwards = item
-        begun = time.perf_counter()
-        try:
-            work()
-        except BaseException as error:
-            fail(error)
-        priority.takes(time.perf_counter() - begun)
-        del item, work, fail  # not to be kept alive while this waits
-        with progress.lock:
-            progress.done += 1
-        if afterwards is not None:
-            with contextlib.suppress(Exception):
-                afterwards()
-        del afterwards
+    def _run_all(self) -> None:
+        cooperation.enable()
+        if self._computes:
+            priority.enable()
+        while (item := self._items.get()) is not None:
+            work, fail, afterwards = item
+            begun = time.perf_counter()
+            try:
+                work()
+            except BaseException as error:
+                fail(error)
+            priority.takes(time.perf_counter() - begun)
+            del item, work, fail  # not to be kept alive while this waits
+            with self._lock:
+                self._done += 1
+            if afterwards is not None:
+                with contextlib.suppress(Exception):
+                    afterwards()
+            del afterwards
 
 
 _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
