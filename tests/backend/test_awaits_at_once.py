@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import sys
 import threading
 import time
 import weakref
@@ -19,9 +20,10 @@ from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of, session_of
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
+from tests.processes import run_alone
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
-from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime import awaited, native
 from webnn_py.engines.webgpu.runtime.ahead import RunCommands
 from webnn_py.engines.webgpu.runtime.staging import Ending
 
@@ -391,3 +393,16 @@ def test_a_device_that_is_destroyed(
                 await task
 
     under_asyncio(main)
+
+
+def end_before_a_mapping() -> None:
+    """Leave a buffer to the end of Python, which clears `sys` after all other modules."""
+    device = ml.create_context_sync(device_type="gpu").device
+    usage = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
+    buffer = device.create_buffer(size=4, usage=usage)
+    native.mapping(device, buffer)
+    vars(sys)["kept"] = buffer
+
+
+def test_a_mapping_under_way_when_python_ends() -> None:
+    run_alone(end_before_a_mapping)

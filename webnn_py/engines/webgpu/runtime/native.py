@@ -271,6 +271,8 @@ _numbers = itertools.count(1)
 
 
 def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
+    if _wgpu is None:  # Python has ended, and nobody waits any more
+        return
     key = int(_wgpu.ffi.cast("uintptr_t", number))
     if key in _statuses:  # somebody waits for it
         _statuses[key] = int(status)
@@ -279,6 +281,8 @@ def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
 if WAITING.there:
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
     _DONE_CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUQueueWorkDoneCallback"], _ended)
+    # A buffer may be released after this module, and its mapping ends then if it is under way.
+    public.keep(_CALLBACK, _DONE_CALLBACK)
 
 
 class BufferMapping:

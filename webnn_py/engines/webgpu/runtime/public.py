@@ -106,6 +106,11 @@ def keep_for_ever() -> bool:
     """Keep every GPU object of the process from being released; whether there are any."""
     kinds = (wgpu.GPUAdapter, wgpu.GPUObjectBase)
     found = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
-    for thing in found:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    keep(*found)
     return bool(found)
+
+
+def keep(*things: object) -> None:
+    """Let objects live longer than their modules, as long as the process."""
+    for thing in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
