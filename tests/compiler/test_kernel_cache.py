@@ -16,6 +16,7 @@ from tests.compiler.compiled import legal, legalized
 from tests.graphs import Build, normal
 from tests.property.graphs import seeded_case
 from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler import kernel_cache, kernel_list
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
 from webnn_py.engines.webgpu.program.storage import Features
@@ -133,15 +134,17 @@ def test_other_devices_and_other_versions(
     compiled(graph)
     compiled(graph, replace(GPU, max_bindings=10))
     assert len(written) == 2
-    monkeypatch.setattr(kernel_cache, "__version__", "0.0.1")
+    monkeypatch.setattr(cache, "__version__", "0.0.1")
+    cache.made_by.cache_clear()
     compiled(graph)
+    cache.made_by.cache_clear()
     assert len(written) == 3
 
 
 def test_other_sources(written: list[Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     graph = legal(network(), GPU)
     compiled(graph)
-    monkeypatch.setattr(kernel_cache, "_sources", lambda: "changed")
+    monkeypatch.setattr(cache, "made_by", lambda *folders: "changed")
     compiled(graph)
     assert len(written) == 2
 
@@ -153,8 +156,8 @@ def test_other_sources(written: list[Graph], monkeypatch: pytest.MonkeyPatch) ->
         lambda whole: whole[: len(whole) // 2],
         lambda whole: whole.replace(b"+", b"-", 1),
         lambda whole: b"\xff" + whole[1:],
-        lambda whole: kernel_cache._with_checksum("[]").encode(),
-        lambda whole: kernel_cache._with_checksum('{"codes":[],"scratch":[]}').encode(),
+        lambda whole: cache._with_checksum("[]").encode(),
+        lambda whole: cache._with_checksum('{"codes":[],"scratch":[]}').encode(),
     ],
     ids=["empty", "cut off", "changed", "no text", "a list", "another file"],
 )

@@ -189,6 +189,11 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         return MLGraph(CompiledGraph(self._nodes.session, recipe))
 
 
+def recorded(builder: MLGraphBuilder, outputs: Mapping[str, MLOperand]) -> Graph:
+    """The recipe of a builder up to `outputs`; raises as `build_sync`, and nothing is compiled."""
+    return builder._nodes.finish(outputs)
+
+
 def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
     """What a constant of a builder holds; None of another operand."""
     contents: Array | None = builder._nodes.array_of(operand)

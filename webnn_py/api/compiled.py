@@ -82,13 +82,19 @@ class CompiledGraph:
     Args:
         session: The context's.
         recipe: The graph as the user gave it.
+        compile: Compiles it where it has no open dimensions, if not as the session does.
 
     Attributes:
         signature: What its executions are given.
         bound: The inputs that `initialize_graph` made constant.
     """
 
-    def __init__(self, session: Session, recipe: Graph) -> None:
+    def __init__(
+        self,
+        session: Session,
+        recipe: Graph,
+        compile: Callable[[Graph], Compiled] | None = None,
+    ) -> None:
         self.session = session
         self.signature = signature = Signature.of(recipe)
         self.bound = BoundInputs()
@@ -98,7 +104,7 @@ class CompiledGraph:
         prepare = (
             _prepare_open(session, recipe)
             if self.is_open
-            else lambda _: Prepared(*session.compile(recipe))
+            else lambda _: Prepared(*(compile or session.compile)(recipe))
         )
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:

@@ -191,6 +191,12 @@ class Session:
         report(executable.describe, executable.code)
         return listing, executable
 
+    def compile_as(self, optimized: Graph) -> Compiled:
+        """As `compile`, of what this context's engine's passes have made of a recipe."""
+        return self.compile(
+            optimized, opened=lambda engine: compile_on(optimized, self._with_help(engine))
+        )
+
     def compile_open(self, optimized: Graph, engine: Engine) -> CompileForSizes | None:
         """A recipe for all sizes of its open dimensions, as far as an engine can.
 

@@ -7,11 +7,17 @@ were not there.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import json
 import os
 import sys
 import tempfile
+import zlib
 from pathlib import Path
+from typing import Any
+
+from webnn_py._version import __version__
 
 OFF = "0"
 
@@ -72,6 +78,42 @@ def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> N
             raise
         if most_bytes is not None:
             _forget_oldest(path.parent, most_bytes)
+
+
+def recall_data(kind: str, key: str) -> Any:
+    """What `remember_data` kept under a key.
+
+    Raises:
+        ValueError: That is nothing, or damaged.
+    """
+    text = recall(kind, key) or ""
+    if text != _with_checksum(text[8:]):
+        raise ValueError("the checksum is wrong")
+    return json.loads(text[8:])
+
+
+def remember_data(kind: str, key: str, what: Any, most_bytes: int) -> None:
+    """Remember what JSON can hold; as `remember`."""
+    text = json.dumps(what, separators=(",", ":"))
+    remember(kind, key, _with_checksum(text), most_bytes)
+
+
+def _with_checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}{text}"
+
+
+@functools.cache
+def made_by(*folders: str) -> str:
+    """What tells the package's sources, or those in some folders, from others before a change."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for name in folders or ("",):
+        for folder, _, files in sorted(os.walk(root / name)):
+            for file in sorted(files):
+                if file.endswith(".py"):
+                    status = os.stat(os.path.join(folder, file))
+                    found.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return f"{__version__} {found.hexdigest()}"
 
 
 def _forget_oldest(folder: Path, most_bytes: int) -> None:

@@ -303,6 +303,14 @@ class Engine(ABC):
         """
         return EngineLimits()
 
+    @property
+    def rewrites_by(self) -> str:
+        """All that its passes' results follow from besides the graph; "" if nothing is known of it.
+
+        What is made of models is kept on disk for engines that tell it.
+        """
+        return ""
+
     def supported_types(self, op: Operator) -> TypesByOperand:
         """The data types that the engine runs, for each operand and "output": all, unless told."""
         return {name: op.operand_types(name) for name in (*op.limits, "output")}

@@ -17,7 +17,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
-from webnn_py.core.progress import BuildProgress
+from webnn_py.core.progress import BuildProgress, told
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ def load(
     """
     importing = _importer()
     shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
-    builder, found = importing.imported(ctx, importing.Model(path_or_model), shapes)
-    outputs = importing.outputs(builder, found)
-    graph: MLGraph = builder.build_sync(outputs, progress=progress)
+    model = importing.Model(path_or_model)
+    graph: MLGraph = told(progress, importing.built, ctx, model, shapes)
     return graph
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webnn_py.api.builder import MLGraphBuilder
+from webnn_py.api.builder import MLGraphBuilder, recorded
+from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
+from webnn_py.api.graph import MLGraph
+from webnn_py.api.session import Compiled, session_of
+from webnn_py.ir import Graph
 from webnn_py.onnx.importer import Importer
 from webnn_py.onnx.inputs import Inputs, InputShapes
+from webnn_py.onnx.known import KnownModel
 from webnn_py.onnx.model import Model
 from webnn_py.onnx.tensor import NarrowerError, Tensor
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.computations import Recorder
 
-__all__ = ["Importer", "Inputs", "Model", "imported", "outputs"]
+__all__ = ["Importer", "Inputs", "Model", "built", "imported", "outputs"]
 
 
 def imported(
@@ -31,6 +37,29 @@ def imported(
             return builder, Importer(builder, model, may_narrow=True).run(shapes=inputs)
         except NarrowerError as error:
             fewer.append(error)
+
+
+def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
+    """The graph of a model, as far as it can be as an earlier process left it.
+
+    Raises:
+        MLError: As `load`.
+    """
+    session = session_of(ctx)
+    known = KnownModel(model, shapes, session)
+    found = known.recall()
+    if found is not None:
+        recipe, optimized = found
+        return MLGraph(CompiledGraph(session, recipe, lambda _: session.compile_as(optimized)))
+
+    def compile(recipe: Graph) -> Compiled:
+        recorder = Recorder()
+        listing, executable = session.compile(recipe, recorder)
+        known.remember(recipe, listing.graph, recorder)
+        return listing, executable
+
+    builder, made = imported(ctx, model, shapes)
+    return MLGraph(CompiledGraph(session, recorded(builder, outputs(builder, made)), compile))
 
 
 def outputs(builder: MLGraphBuilder, found: Mapping[str, Tensor]) -> dict[str, MLOperand]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import mmap
 import os
 from collections.abc import Mapping
@@ -24,6 +25,9 @@ WORTH_A_THREAD = 1 << 18
 """Bytes of a weight from which on they do."""
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
+Place = tuple[int, int]
+"""The first byte in the model's own file, and the number of bytes."""
+
 
 class Model:
     """A model that has been read, its local functions inlined.
@@ -31,22 +35,31 @@ class Model:
     Args:
         source: A path, the bytes of a file, or an onnx.ModelProto.
 
+    Attributes:
+        structure: What tells a file from others, but for the contents of large weights; "" of what
+            is no file.
+        parts: Those contents, by their places, as they were read; None unless they are to be kept.
+        reads_elsewhere: Whether contents were read of other files.
+
     Raises:
         DataError: It cannot be read, or is no model.
     """
 
     def __init__(self, source: object) -> None:
         self.folder = ""
+        self.structure = ""
+        self.parts: dict[Place, bytes] | None = None
+        self.reads_elsewhere = False
         self._source = source
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             self.folder = str(path.parent)
             try:
-                proto = _read(path)
+                proto, self.structure = _read(path)
             except OSError as error:
                 raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            proto = _parsed(source, "the model")
+            proto, _ = _parsed(source, "the model")
         elif isinstance(source, onnx.ModelProto):
             proto = source
         else:
@@ -75,6 +88,11 @@ class Model:
         return [value for value in self.graph.input if value.name not in names]
 
     @functools.cached_property
+    def places(self) -> list[Place]:
+        """Where large weights lie in the file."""
+        return [place for one in self.graph.initializer if (place := wire.place_of(one))]
+
+    @functools.cached_property
     def ahead(self) -> Mapping[str, Future[Array]]:
         """The contents of large initializers by name, which threads read from now on."""
         placed = [
@@ -100,7 +118,7 @@ class Model:
             place = wire.place_of(tensor)
             if place is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-                return np.frombuffer(self._part(*place), dtype).reshape(tuple(tensor.dims))
+                return np.frombuffer(self.part(place), dtype).reshape(tuple(tensor.dims))
         except (OSError, ValueError) as error:
             raise DataError(f"{title}: its contents cannot be read: {error}") from error
         if tensor.data_location == EXTERNAL:
@@ -112,8 +130,18 @@ class Model:
                 error
             )
 
-    def _part(self, first: int, count: int) -> Any:
-        """Bytes of the model's file."""
+    def part(self, place: Place) -> Any:
+        """Bytes of the model's file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        kept = self.parts
+        if kept is None:
+            return self._read_part(*place)
+        return kept.get(place) or kept.setdefault(place, self._read_part(*place))
+
+    def _read_part(self, first: int, count: int) -> Any:
         if isinstance(self._source, (bytes, bytearray, memoryview)):
             return memoryview(self._source).cast("B")[first : first + count]
         assert isinstance(self._source, (str, os.PathLike))
@@ -122,6 +150,7 @@ class Model:
             return file.read(count)
 
     def _external(self, tensor: Any, title: str) -> Any:
+        self.reads_elsewhere = True
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
         try:
@@ -132,7 +161,7 @@ class Model:
         return copy
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> tuple[Any, str]:
     with open(path, "rb") as file:
         try:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -142,8 +171,8 @@ def _read(path: Path) -> Any:
             return _parsed(memory, str(path))
 
 
-def _parsed(contents: Any, title: str) -> Any:
-    """A model without its large weights, which stay where they are."""
+def _parsed(contents: Any, title: str) -> tuple[Any, str]:
+    """A model without its large weights, which stay where they are; and a digest of it."""
     proto = onnx.ModelProto()
     try:
         try:
@@ -153,7 +182,7 @@ def _parsed(contents: Any, title: str) -> Any:
         proto.ParseFromString(rest)
     except Exception as error:  # google.protobuf.message.DecodeError
         raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
-    return proto
+    return proto, hashlib.sha256(rest).hexdigest()
 
 
 def opsets_of(imports: Any) -> dict[str, int]:

@@ -78,13 +78,15 @@ def _replaced(number: int, write: _Writer) -> _Writer:
 
 def _without_data(memory: Any, first: int, last: int) -> _Parts:
     """A tensor; its data is cut out if it is large and its elements lie there as in memory."""
+    if last - first < LARGE:
+        return [memory[first:last]]
     fields = list(_fields(memory, first, last))
     types = [
         _number(memory, contents)[0] for field, _, _, contents, _ in fields if field == _DATA_TYPE
     ]
     data = [field for field in fields if field[:2] == (_RAW_DATA, _LENGTH)]
     is_plain = len(data) == 1 and types and types[-1] in WEBNN_TYPES
-    if not is_plain or last - first < LARGE or any(f[0] >= _EXTERNAL for f in fields):
+    if not is_plain or any(f[0] >= _EXTERNAL for f in fields):
         return [memory[first:last]]
     (_, _, start, contents, end) = data[0]
     made = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)

@@ -17,6 +17,8 @@ from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
 WANTED = "hwio"
+KIND = "filter"
+"""The first word of what is computed here."""
 BLOCK = 64
 """Rows that are transposed at once: what is written stays in the cache."""
 
@@ -57,11 +59,11 @@ def _filter(graph: Graph, node: Node) -> Array | None:
 
 
 def _derived(target: Target, array: Array) -> Array:
-    (made,) = target.derive(("filter", WANTED), [array], lambda: (_laid_out(array),))
+    (made,) = target.derive((KIND, repr(WANTED)), [array], lambda: (laid_out(array),))
     return made
 
 
-def _laid_out(array: Array) -> Array:
+def laid_out(array: Array) -> Array:
     """OIHW as HWIO."""
     outs, ins, height, width = array.shape
     made = np.empty((height, width, ins, outs), array.dtype)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.ir import Array, Descriptor, Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
-from webnn_py.passes.target import Target
+from webnn_py.passes.target import Evaluate, Target
+
+KIND = "evaluate"
+"""The first word of what is computed here."""
 
 
 def _is_packed(value: Value) -> bool:
@@ -59,13 +63,30 @@ def _is_open(node: Node) -> bool:
 
 def _evaluated(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The outputs of a node, each an array of its own."""
-    types = map(Descriptor.__str__, (*node.operands, *node.outputs))
+    what = KIND, told(node)
+    return target.derive(what, arrays, lambda: evaluated(target.evaluate, node, arrays))
 
-    def evaluate() -> tuple[Array, ...]:
-        made = target.evaluate(node, arrays)
-        return tuple(a if a.flags.owndata and a.flags.c_contiguous else a.copy("C") for a in made)
 
-    return target.derive((node.op, repr(node.attrs), *types), arrays, evaluate)
+def evaluated(evaluate: Evaluate, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The outputs of a node of these operands, each an array of its own."""
+    made = evaluate(node, arrays)
+    return tuple(a if a.flags.owndata and a.flags.c_contiguous else a.copy("C") for a in made)
+
+
+def told(node: Node) -> str:
+    """All that what a node computes follows from, besides its operands' contents."""
+    ends = [
+        [None if value is None else (value.data_type, value.shape) for value in values]
+        for values in (node.inputs, node.outputs)
+    ]
+    return repr((node.op, dict(node.attrs), *ends))
+
+
+def node_of(found: Any) -> Node:
+    """A node of which `told` says the same."""
+    op, attrs, inputs, outputs = found
+    operands = tuple(None if end is None else Value(*end) for end in inputs)
+    return Node(op, operands, attrs, tuple(Value(*end) for end in outputs))
 
 
 def _constant(

@@ -16,13 +16,17 @@ import numpy as np
 
 from webnn_py.core.at_once import at_once
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Shape, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
+Attributes = Mapping[str, Any]
 Constants = Mapping[Value, Array]
+
+KIND = "scale"
+"""The first word of what is computed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +187,13 @@ def _bias_of(root: Node) -> str:
 
 
 def _derived(constants: Constants, chain: Chain, target: Target) -> tuple[Array, ...]:
-    """What `_products` gives."""
+    """What `products` gives."""
     root, affine = chain.root, chain.affine
     values = root.inputs[1:3] if _bias_of(root) else root.inputs[1:2]
     old = [None if value is None else constants.get(value) for value in values]
-    what = root.op, repr(root.attrs), affine.scale.tobytes(), affine.shift.tobytes()
-    return target.derive(what, old, lambda: _products(root, affine, *old))
+    attrs = dict(root.attrs)
+    what = KIND, repr((root.op, attrs)), affine.scale.tobytes(), affine.shift.tobytes()
+    return target.derive(what, old, lambda: products(root.op, attrs, affine, *old))
 
 
 def _folded(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperand:
@@ -209,19 +214,19 @@ def _folded(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperan
     return rewriter.add(product, rewriter.add_constant(shift, "float32"))
 
 
-def _products(
-    root: Node, affine: Affine, weights: Any, bias: Array | None = None
+def products(
+    op: str, attrs: Attributes, affine: Affine, weights: Any, bias: Array | None = None
 ) -> tuple[Array, ...]:
     """The weights, if they are scaled, and what is added; nothing if float32 cannot hold them."""
     shift = affine.shift
     if bias is not None:
-        shift = bias.reshape(-1) * np.float64(root.attrs.get("beta", 1.0)) * affine.scale + shift
+        shift = bias.reshape(-1) * np.float64(attrs.get("beta", 1.0)) * affine.scale + shift
     with np.errstate(over="ignore", under="ignore"):
         made: tuple[Array, ...] = (shift.astype(np.float32),)
         if affine.scales:
             # In float64, and rounded once; without an array of that type, as weights are large.
             scaled = np.empty(weights.shape, np.float32)
-            places = PLACES[root.op](root, affine.scale)
+            places = PLACES[op](attrs, weights.shape, affine.scale)
             np.multiply(weights, places, out=scaled, dtype=np.float64, casting="same_kind")
             made = (scaled, *made)
     return made if all(map(fits, made)) else ()
@@ -234,34 +239,34 @@ def fits(array: Array) -> bool:
     return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
 
 
-def _conv_scale(root: Node, scale: Array) -> Array:
-    return scale.reshape([-1 if letter == "o" else 1 for letter in root.attrs["filter_layout"]])
+def _conv_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
+    return scale.reshape([-1 if letter == "o" else 1 for letter in attrs["filter_layout"]])
 
 
-def _conv_transpose_scale(root: Node, scale: Array) -> Array:
+def _conv_transpose_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
     """Each group of input channels has output channels of its own."""
-    layout, groups = root.attrs["filter_layout"], root.attrs["groups"]
-    weights = root.inputs[1]
-    assert weights is not None
-    channels = weights.shape[layout.index("i")]
+    layout, groups = attrs["filter_layout"], attrs["groups"]
+    channels = shape[layout.index("i")]
     by_input = np.repeat(scale.reshape(groups, -1), channels // groups, axis=0)
     sizes = {"i": by_input.shape[0], "o": by_input.shape[1]}
     placed = by_input if layout.index("i") < layout.index("o") else by_input.T
     return placed.reshape([sizes.get(letter, 1) for letter in layout])
 
 
-def _gemm_scale(root: Node, scale: Array) -> Array:
-    return scale.reshape((-1, 1) if root.attrs["b_transpose"] else (1, -1))
+def _gemm_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
+    return scale.reshape((-1, 1) if attrs["b_transpose"] else (1, -1))
 
 
-def _matmul_scale(root: Node, scale: Array) -> Array:
+def _matmul_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
     return scale
 
 
-PLACES: dict[str, Callable[[Node, Array], Array]] = {
+PLACES: dict[str, Callable[[Attributes, Shape, Array], Array]] = {
     "conv2d": _conv_scale,
     "conv_transpose2d": _conv_transpose_scale,
     "gemm": _gemm_scale,
     "matmul": _matmul_scale,
 }
-"""By product: the scale of each output channel, in a shape that broadcasts to the weights'."""
+"""By product: the scale of each output channel, in a shape that broadcasts to that of the weights.
+
+Of its attributes, the shape of the weights, and one number for each channel."""

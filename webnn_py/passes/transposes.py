@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.dimensions import least
-from webnn_py.ir import Graph, Node, Value
+from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
@@ -25,6 +25,8 @@ from webnn_py.passes.target import Target
 Order = tuple[int, ...]
 MAX_SWEEPS = 8
 MAX_ORDERS = 4
+KIND = "transpose"
+"""The first word of what is computed here."""
 
 
 def cancel_transposes(graph: Graph, target: Target) -> Graph:
@@ -202,11 +204,15 @@ def _untransposed(
     back = inverse(order)
     if array is None:
         return rewriter.transpose(operand, permutation=back)
-    wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
-    (made,) = target.derive(
-        ("transpose", back), [array], lambda: (np.array(wide.transpose(back), order="C"),)
-    )
+    what = KIND, repr(back)
+    (made,) = target.derive(what, [array], lambda: (transposed(array, back),))
     return rewriter.add_constant(made, operand.data_type)
+
+
+def transposed(array: Array, order: Order) -> Array:
+    """The array with its dimensions in an order, which may be of more dimensions, in front."""
+    wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
+    return np.array(wide.transpose(order), order="C")
 
 
 def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:

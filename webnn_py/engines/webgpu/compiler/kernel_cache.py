@@ -7,15 +7,9 @@ weights may differ. A graph that is known needs neither the writing nor the modu
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
-import os
-import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from webnn_py._version import __version__
 from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.program.storage import Features
@@ -48,18 +42,18 @@ class KnownKernels:
     def recall(self) -> list[Kernel] | None:
         """The kernels for the values of this graph; None if they are not known."""
         try:
-            return self._read(_recall(self._key)) if self._key else None
+            return self._read(cache.recall_data(KIND, self._key)) if self._key else None
         except (ValueError, TypeError, LookupError):  # damaged, or written by somebody else
             return None
 
     def remember(self, kernels: Sequence[Kernel]) -> None:
         """Keep the kernels of this graph for later."""
         if self._key:
-            _remember(self._key, self._written(kernels))
+            cache.remember_data(KIND, self._key, self._written(kernels), MOST_BYTES)
 
     def _describe(self, graph: Graph, features: Features) -> Iterator[str]:
         """All that kernels depend on, but for names: listings have those of their own graph."""
-        yield f"{_made_by()} {features}"
+        yield f"{cache.made_by(*SOURCES)} {features}"
         for value in self._values:
             array = graph.constants.get(value)
             # repr tells 0 from -0 and 1 from 1.0.
@@ -137,48 +131,12 @@ def _values(graph: Graph) -> Iterator[Value]:
 @functools.cache
 def lowered_operators() -> frozenset[str]:
     """The names of operators that have lowerings, without the modules that hold these."""
-    key = f"{_made_by()} lowerings"
+    key = f"{cache.made_by(*SOURCES)} lowerings"
     try:
-        return frozenset(_recall(key))
+        return frozenset(cache.recall_data(KIND, key))
     except (ValueError, TypeError):  # as above
         from webnn_py.engines.webgpu.compiler.lower import has_lowering
 
         names = [name for name in REGISTRY if has_lowering(name)]
-        _remember(key, names)
+        cache.remember_data(KIND, key, names, MOST_BYTES)
         return frozenset(names)
-
-
-def _recall(key: str) -> Any:
-    """What is remembered; a ValueError where that is nothing, or damaged."""
-    text = cache.recall(KIND, key) or ""
-    if text != _with_checksum(text[8:]):
-        raise ValueError("the checksum is wrong")
-    return json.loads(text[8:])
-
-
-def _remember(key: str, what: Any) -> None:
-    text = json.dumps(what, separators=(",", ":"))
-    cache.remember(KIND, key, _with_checksum(text), MOST_BYTES)
-
-
-def _with_checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}{text}"
-
-
-def _made_by() -> str:
-    """What has written kernels, and whatever else is remembered of them."""
-    return f"{__version__} {_sources()}"
-
-
-@functools.cache
-def _sources() -> str:
-    """What tells the package's sources from those before a change to them."""
-    root = Path(__file__).parents[3]
-    found = hashlib.sha256()
-    for name in SOURCES:
-        for folder, _, files in os.walk(root / name):
-            for file in sorted(files):
-                if file.endswith(".py"):
-                    status = os.stat(os.path.join(folder, file))
-                    found.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return found.hexdigest()

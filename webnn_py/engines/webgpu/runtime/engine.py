@@ -55,6 +55,12 @@ class WebGPUEngine(DeviceEngine):
         """The largest tensor is the largest buffer; it is bound in parts if need be."""
         return EngineLimits(MAX_RANK, min(MAX_BYTE_LENGTH, self.gpu.max_buffer_bytes))
 
+    @property
+    def rewrites_by(self) -> str:
+        """What the device has."""
+        passes = [one.__name__ for one in self.passes]
+        return f"{self.gpu.features} {self.limits()} {passes}"
+
     def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
         from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators
