@@ -19,7 +19,7 @@ from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.interleaved import interleave_channels
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
-from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
+from webnn_py.passes.pool_channels import pool_channels_by_products
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
 from webnn_py.passes.shrink_first import shrink_images_first
 from webnn_py.passes.simplify import simplify
@@ -58,7 +58,7 @@ BLOCKS = (
     *_with_products(
         average_images_by_poolings,
         scale_channels_by_convolutions,
-        pool_channels_by_groups,
+        pool_channels_by_products,
         shrink_images_first,
         convolve_parts,
     ),

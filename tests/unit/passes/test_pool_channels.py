@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.pool_channels import pool_channels_by_groups, pool_channels_by_products
+from webnn_py.passes.pool_channels import pool_channels_by_products
 
 SHAPE = (2, 6, 3, 4)
 
@@ -64,31 +64,3 @@ def test_what_others_read_stays() -> None:
 def test_other_data_types_and_many_channels_stay() -> None:
     for shape, data_type in ((SHAPE, "float16"), ((1, 600, 2, 2), "float32")):
         assert_keeps(pool_channels_by_products, recorded(means, shape, data_type))
-
-
-@pytest.mark.parametrize(("before", "behind"), [(2, 2), (0, 3), (5, 0)])
-@pytest.mark.parametrize("squared", [True, False])
-def test_means_of_many_channels_are_products_of_groups(
-    before: int, behind: int, squared: bool
-) -> None:
-    def record(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
-        return means(b, b.mul(x, x) if squared else b.exp(x), before, behind)
-
-    graph = recorded(record, (2, 96, 2, 3))
-    made = after(pool_channels_by_groups, graph)
-    assert [node.op for node in made.nodes] == [
-        *(["gather", "mul"] if squared else ["exp", "gather"]),
-        "conv2d",
-    ]
-    assert made.nodes[-1].attrs["groups"] == 3
-    x = np.random.default_rng(0).normal(size=(2, 96, 2, 3)).astype(np.float32)
-    for one, other in zip(results(graph, x), results(made, x), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(("channels", "before"), [(64, 2), (100, 2), (96, 20)])
-def test_others_are_one_product(channels: int, before: int) -> None:
-    shape = (1, channels, 2, 2)
-    made = after(pool_channels_by_groups, recorded(lambda b, x: means(b, x, before, 0), shape))
-    assert [node.op for node in made.nodes] == ["conv2d"]
-    assert made.nodes[0].attrs["groups"] == 1

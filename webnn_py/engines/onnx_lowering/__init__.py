@@ -19,6 +19,7 @@ from webnn_py.engines.onnx_lowering.emitter import (
     Lowering,
     NotLowered,
     Tensor,
+    lower,
 )
 from webnn_py.engines.onnx_lowering.model import (
     Lowered,
@@ -42,6 +43,7 @@ __all__ = [
     "Names",
     "NotLowered",
     "Tensor",
+    "lower",
     "lower_alone",
     "lower_graph",
     "numbered",

@@ -73,6 +73,7 @@ class Emitter:
         nodes: What was written.
         types: For each node the data types of its inputs ("" for one that is left out) and outputs.
         initializers: Constants that lowerings added, by name.
+        weights: Those that may lie outside of the model.
         given: What follows from open sizes and is given, by name.
     """
 
@@ -82,6 +83,7 @@ class Emitter:
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
     given: dict[str, sizes.Given] = field(default_factory=dict)
     _titles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
@@ -169,6 +171,12 @@ class Emitter:
             self.initializers[name] = array
             self._known[key] = Tensor(name, data_type)
         return self._known[key]
+
+    def weight(self, array: Array) -> Tensor:
+        """A weight of a data type that ONNX and NumPy have alike."""
+        name = self.name("weight")
+        self.weights[name] = array
+        return Tensor(name, str(array.dtype))
 
     def _measured(self, values: Any, data_type: str) -> Tensor:
         """A number, or a list of them, some of which follow from open sizes."""

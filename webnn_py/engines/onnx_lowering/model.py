@@ -108,6 +108,7 @@ def lower_graph(
     external: bool = False,
     instead: Mapping[str, Lowering] = NONE,
     given_sizes: bool = False,
+    of_nodes: Mapping[Node, Lowering] = MappingProxyType({}),
 ) -> Lowered:
     """A graph whose nodes can all be lowered.
 
@@ -119,6 +120,7 @@ def lower_graph(
             well enough.
         given_sizes: What follows from open sizes is given to the model, which calculates it
             otherwise.
+        of_nodes: Lowerings of some nodes, for an engine that has operators of its own.
 
     Raises:
         NotLowered: ONNX has no operators that compute a node for all open sizes.
@@ -129,24 +131,35 @@ def lower_graph(
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
         tensors[value] = Tensor(name, value.data_type)
-    initializers, outside = [], {}
+    constants: dict[str, tuple[str, Array]] = {}
     for (value, array), name in zip(graph.constants.items(), names.constants, strict=True):
         tensors[value] = Tensor(name, value.data_type)
-        if external and array.nbytes >= LARGE and value.data_type not in PACKED_4BIT:
-            outside[name] = array
-            initializers.append(_outside(name, value.data_type, array))
-        else:
-            initializers.append(_inside(name, value.data_type, array))
+        constants[name] = value.data_type, array
     for node in checkpoints(graph.nodes):
         first = len(e.nodes)
         operands = [None if value is None else tensors[value] for value in node.inputs]
-        tensors.update(zip(node.outputs, lower(e, node, operands), strict=True))
+        alone = of_nodes.get(node)
+        made = lower(e, node, operands) if alone is None else alone(e, node, *operands)
+        made = made if isinstance(made, list) else [made]
+        tensors.update(zip(node.outputs, made, strict=True))
         e.entitle(first, names.title(node))
     results = (tensors[value] for _, value in graph.outputs)
     _name_outputs(e, list(zip(names.outputs, results, strict=True)))
+    constants |= {name: (str(array.dtype), array) for name, array in e.weights.items()}
+    read = {name for node in e.nodes for name in node.input}
+    outside, initializers = {}, []
+    for name, (data_type, array) in constants.items():
+        if name not in read:
+            continue
+        if external and array.nbytes >= LARGE and data_type not in PACKED_4BIT:
+            outside[name] = array
+            initializers.append(_outside(name, data_type, array))
+        else:
+            initializers.append(_inside(name, data_type, array))
     initializers += [
-        _inside(name, _type_of(array), array) for name, array in e.initializers.items()
+        _inside(name, str(array.dtype), array) for name, array in e.initializers.items()
     ]
+    domains = {node.domain for node in e.nodes} - {""}
     model = helper.make_model(
         helper.make_graph(
             e.nodes,
@@ -161,7 +174,10 @@ def lower_graph(
             [_info(name, v) for name, (_, v) in zip(names.outputs, graph.outputs, strict=True)],
             initializers,
         ),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[
+            helper.make_opsetid("", OPSET),
+            *(helper.make_opsetid(domain, 1) for domain in sorted(domains)),
+        ],
         ir_version=IR_VERSION,
         producer_name="webnn_py",
     )
@@ -184,10 +200,6 @@ def _name_outputs(e: Emitter, outputs: list[tuple[str, Tensor]]) -> None:
         source = names.get(tensor.name, tensor.name)
         if source != name:
             e.nodes.append(helper.make_node("Identity", [source], [name]))
-
-
-def _type_of(array: Array) -> str:
-    return str(array.dtype)
 
 
 def _info(name: str, value: Value) -> ValueInfoProto:

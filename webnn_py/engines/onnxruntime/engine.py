@@ -23,6 +23,7 @@ from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.onnxruntime.blocks import in_blocks
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
@@ -76,7 +77,14 @@ class LoadedModel:
 
     def __init__(self, graph: Graph, threads: int | None) -> None:
         names = numbered(graph)
-        lowered = lower_graph(graph, names, external=True, instead=INSTEAD, given_sizes=True)
+        lowered = lower_graph(
+            graph,
+            names,
+            external=True,
+            instead=INSTEAD,
+            given_sizes=True,
+            of_nodes=in_blocks(graph),
+        )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
         options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
