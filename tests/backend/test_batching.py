@@ -52,7 +52,8 @@ def test_each_gets_its_own_results(context: MLContext, run: Run) -> None:
     run(main)
     for result, each in zip(results, given, strict=True):
         assert_alone(result, each)
-        assert all(array.base is None for array in result.values()), "a view keeps the whole run"
+        whole = [array.base for array in result.values() if isinstance(array.base, np.ndarray)]
+        assert not whole, "a view keeps the whole run"
 
 
 def test_what_waits_when_a_run_begins_is_joined(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import Points, finished, raised
+from webnn_py.api.awaited_run import Points, computed, finished, raised
 from webnn_py.api.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext
@@ -19,8 +19,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import Executable
+from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
@@ -103,9 +102,10 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         `sync`: webnn_py, spec/execution.md, "MLAwaitedExecution".
         """
         try:
+            session = self._session
             waits = points(sync)
             compiled = compiled_of(graph)
-            executables = compiled.check_usable(self._session)
+            executables = compiled.check_usable(session)
             signature, sizes = compiled.fixed(inputs)
             batching = self._batching
             if batching is not None and batching.name in dict(sizes):
@@ -116,10 +116,9 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             given = self._given(compiled, signature, inputs, outputs, private=not now)
             if prepared is None:
                 return self._compile_first(compiled, sizes, given, waits)
-            run = self._start(prepared.executable, signature, given)
+            return self._run(prepared.executable, signature, given, waits)
         except Exception as error:
             return raised(error)
-        return finished(self._session, run, given, waits)
 
     def _given(
         self,
@@ -138,13 +137,21 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             places = bound.constants.places
             return signature.on_device(session, inputs, outputs, bound, places, private=private)
 
-    def _start(self, executable: Executable, signature: Signature, given: Arguments) -> AwaitedRun:
-        if self._session.device is None:
-            return executable.start(given.hand_over(), signature.with_outputs(given.outputs))
-        with self._session.queue.loss():
-            run = executable.start(given.hand_over(), given.outputs)
-            run.read_inputs()
-            return run
+    def _run(
+        self, executable: Executable, signature: Signature, given: Arguments, waits: Points
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """A run of what is compiled: in the context's order only where others see what it does."""
+        session = self._session
+        inputs = given.hand_over()
+        if isinstance(executable, HostExecutable):
+            if not (waits or given.on_tensors or given.writes_given):
+                return computed(session, executable, inputs, signature.made)
+            run = executable.start(inputs, signature.with_outputs(given.outputs))
+        else:
+            with session.queue.loss():
+                run = executable.start(inputs, given.outputs)
+                run.read_inputs()
+        return finished(session, run, given, waits)
 
     async def _joined(
         self,
@@ -181,5 +188,4 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         if executable is None:
             compile_it = functools.partial(compiled.executable, session, sizes=sizes)
             executable = await session.run_on_builder(compile_it)
-        run = self._start(executable, compiled.signature_at(sizes), given)
-        return await finished(session, run, given, waits)
+        return await self._run(executable, compiled.signature_at(sizes), given, waits)

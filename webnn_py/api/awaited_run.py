@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from webnn_py.api.arguments import Arguments
+from webnn_py.api.independent import HostRequest
 from webnn_py.api.operation import Memory, ordered_operation
 from webnn_py.api.session import Session
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.base import HostExecutable
+from webnn_py.ir import Array, Shape
 from webnn_py.ordering.operation import Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
@@ -25,6 +31,25 @@ async def finished(
         session.check_alive()
         await _wait(session, run, given, waits)
     return given.results(run.results())
+
+
+async def computed(
+    session: Session,
+    executable: HostExecutable,
+    inputs: Sequence[Array],
+    outputs: Mapping[str, tuple[Shape, np.dtype[Any]]],
+) -> dict[str, Any]:
+    """Have a run done of which nobody else sees what it reads and writes; its outputs by name."""
+    with session.queue.loss():
+        session.check_alive()
+        request = HostRequest(executable, inputs, outputs.values())
+        session.independent.add(request)
+        try:
+            await request
+        except BaseException:
+            request.cancel()
+            raise
+        return dict(zip(outputs, request.computed(), strict=True))
 
 
 def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:

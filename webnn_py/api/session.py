@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from webnn_py.api.independent import MOST_HELPERS, Alone, IndependentRuns
 from webnn_py.core import forks
 from webnn_py.core.at_once import MOST_THREADS
 from webnn_py.core.completion import Completion
@@ -63,6 +64,8 @@ class Session:
     Attributes:
         workers: As given.
         leaves_interpreter: Whether runs leave the interpreter to other threads, all the while.
+        alone: Gives executables for one thread, where several compute.
+        independent: The awaited runs that need no order.
         queue: The order of its work.
         lost: Why it was lost, once it is.
     """
@@ -87,9 +90,12 @@ class Session:
         self._alive = True  # what `lost` says, at the cost of an attribute
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
-        self._second = Workers(f"webnn-{device_type}-joined", computes=True)
+        self._second = Workers(f"webnn-{device_type}-helper", max(1, MOST_HELPERS), computes=True)
         self._all_workers = self._worker, self._builder, self._second
         self.leaves_interpreter = helps
+        self.alone = Alone(self._builder)
+        helpers = self._second if helps else None
+        self.independent = IndependentRuns(self._worker, workers, helpers, self.alone)
         self._builds: set[Completion[Any]] = set()
         for threads in self._all_workers:
             weakref.finalize(self, threads.finish).atexit = False

@@ -88,6 +88,11 @@ class Workers:
         return self._given == self._done
 
     @property
+    def closed(self) -> bool:
+        """Whether they were told to end."""
+        return self._closed
+
+    @property
     def here(self) -> bool:
         """Whether the threads are of this process, and not of its parent."""
         return os.getpid() == self._process

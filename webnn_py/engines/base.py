@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,9 +119,11 @@ class HostExecutable(Executable):
     Attributes:
         any_memory: Whether `run` takes arrays that are not aligned, and outputs that are strided or
             share memory with inputs. Others are given none such.
+        took: About how many seconds an awaited run took lately, not to have the interpreter again.
     """
 
     any_memory: bool = False
+    took: float = math.inf
 
     @abstractmethod
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -142,6 +145,20 @@ class HostExecutable(Executable):
         outputs = [new_array(shape, dtype) for shape, dtype in ends]
         self.run(inputs, outputs)
         return outputs
+
+    def ran(self, seconds: float) -> None:
+        """A run took so long: more than usual where it waited for the interpreter."""
+        more = seconds - self.took
+        self.took = seconds if more < 0 else self.took + 0.1 * more
+
+    @property
+    def alone(self) -> HostExecutable | None:
+        """What computes the same on the calling thread alone, for several runs at once."""
+        return None
+
+    def make_alone(self) -> None:
+        """Make `alone` if it pays, which may take long."""
+        return None
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """One run on whatever thread begins it."""

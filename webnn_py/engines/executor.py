@@ -300,6 +300,19 @@ class PlainMemoryExecutable(HostExecutable):
         self._executable = executable
         self._engine = engine
         self._nodes = nodes
+        self._alone: HostExecutable | None = None
+
+    @property
+    def alone(self) -> HostExecutable | None:
+        """As the executable."""
+        return self if self._executable.alone is self._executable else self._alone
+
+    def make_alone(self) -> None:
+        """As the executable."""
+        self._executable.make_alone()
+        alone = self._executable.alone
+        if alone is not None:
+            self._alone = PlainMemoryExecutable(alone, self._engine, self._nodes)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run, by way of copies where that must be.

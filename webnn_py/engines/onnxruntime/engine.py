@@ -55,6 +55,9 @@ LONG_SPIN_MICROSECONDS = 100
 MANY = 1 << 18
 """Elements of such a value."""
 
+MOST_ALONE = 1 << 24
+"""Bytes of weights up to which a graph has a session of one thread, too, where that is of use."""
+
 SMALL = 1 << 14
 """Bytes of all inputs and results up to which these are copied."""
 
@@ -70,6 +73,8 @@ class LoadedModel:
         session: ONNX Runtime's.
         names: The model's inputs, then its outputs.
         sizes: Inputs that follow from open sizes: see `Lowered`.
+        threads: As given.
+        alone: The same for one thread, once it is made.
 
     Raises:
         NotLowered: ONNX does not compute it for all open sizes.
@@ -114,7 +119,19 @@ class LoadedModel:
         self.sizes = lowered.sizes
         arrays = graph.constants.values()
         self._held: dict[Hashable, int] = {id(array): array.nbytes for array in arrays}
-        self._held[id(self)] = sum(self._held.values())
+        weights = self._held[id(self)] = sum(self._held.values())
+        self.threads = threads
+        self.alone: LoadedModel | None = None
+        self._graph = graph if weights <= MOST_ALONE else None
+        self._lock = threading.Lock()
+
+    def make_alone(self) -> None:
+        """Make `alone`, where it takes little memory."""
+        with self._lock:
+            graph, self._graph = self._graph, None
+            if graph is not None and self.threads != 1:
+                self.alone = alone = LoadedModel(graph, 1)
+                self._held = {**alone._held, **self._held}
 
     def takes(self, seconds: float) -> None:
         """A run took so long, or will: the session's threads stand back where that is long."""
@@ -165,6 +182,7 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def __init__(self, model: LoadedModel, graph: Graph, sizes: Mapping[str, int]) -> None:
         self._model, self._session = model, model.session
+        self._numbers = sizes
         self._sizes = {name: given.array(sizes) for name, given in model.sizes.items()}
         values = [*graph.inputs, *(value for _, value in graph.outputs)]
         self._ends = [
@@ -178,6 +196,18 @@ class OnnxRuntimeExecutable(HostExecutable):
         self._graph = graph
         self._seconds = least_seconds(graph.nodes)
         model.takes(self._seconds)
+        self._alone: HostExecutable | None = None
+
+    @property
+    def alone(self) -> HostExecutable | None:
+        """By a session of one thread."""
+        return self if self._model.threads == 1 else self._alone
+
+    def make_alone(self) -> None:
+        """Make that session, if weights are small."""
+        self._model.make_alone()
+        if self._model.alone is not None:
+            self._alone = OnnxRuntimeExecutable(self._model.alone, self._graph, self._numbers)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
@@ -204,6 +234,7 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
+        priority.takes(self._seconds)
         given = dict(zip(self._inputs, inputs, strict=True))
         if self._sizes:
             given |= self._sizes
