@@ -364,7 +364,7 @@ def test_a_submission_that_fails(context: MLContext, monkeypatch: pytest.MonkeyP
     def submitting(commands: Any) -> None:
         raise wgpu.GPUValidationError("no")
 
-    monkeypatch.setattr(gpu.queue, "submit", submitting)
+    monkeypatch.setattr(gpu, "submit", submitting)
     with pytest.raises(OperationError, match="submitting a graph: the device refused: no"):
         under_asyncio(functools.partial(compute, graph, context))
     monkeypatch.undo()

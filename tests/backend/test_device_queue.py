@@ -14,7 +14,7 @@ import wgpu
 from tests.backend.buffers import STORAGE, buffer_of, dispatched, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, tensor
 from tests.graphs import awaited, doubling
-from tests.internals import session_of
+from tests.internals import engine_of, session_of
 from tests.loops import Run
 from tests.threads import in_threads
 from webnn_py import (
@@ -32,6 +32,7 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.commands import unobserved
+from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
 from webnn_py.engines.webgpu.runtime.staging import Staging
 from webnn_py.ordering.timeline import state_of
 
@@ -61,7 +62,14 @@ def submissions(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(buffers))
         submit(queue, buffers)
 
+    submit_own = CommandBuffer.submit
+
+    def counted_own(commands: CommandBuffer, queue: Any) -> None:
+        counts.append(1)
+        submit_own(commands, queue)
+
     monkeypatch.setattr(kind, "submit", counted)
+    monkeypatch.setattr(CommandBuffer, "submit", counted_own)
     return counts
 
 
@@ -108,23 +116,28 @@ def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.Monk
         read(self, *given)
 
     monkeypatch.setattr(Staging, "read", noted)
-    monkeypatch.setattr(native, "becomes_idle", lambda device, seconds: soon)
+    if not soon:
+        monkeypatch.setattr(native.BufferMapping, "look_for", lambda mapping, seconds: False)
     made = tensor(gpu, ONES)
     np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)
     np.testing.assert_array_equal(asyncio.run(gpu.read_tensor_async(made)), ONES)
     assert threads == [soon, False]
 
 
-def test_a_device_becomes_idle(gpu: MLContext) -> None:
+def test_how_long_is_looked_for_the_end(gpu: MLContext) -> None:
     b = MLGraphBuilder(gpu)
     x = b.input("x", "float32", [384, 384])
     graph = b.build_sync({"y": b.matmul(b.matmul(x, x), x)})
     x, y = (gpu.create_tensor_sync("float32", [384, 384], readable=True) for _ in range(2))
     for _ in range(20):
         gpu.dispatch(graph, {"x": x}, {"y": y})
+    staging, encoder = engine_of(gpu).gpu.staging, engine_of(gpu).gpu.plain_encoder("a fence")
     gpu.flush()
-    assert not native.becomes_idle(gpu.device, 1e-5)
-    assert native.becomes_idle(gpu.device, LONG)
+    fence = staging.fence(encoder)
+    engine_of(gpu).gpu.submit(encoder.finish())
+    mapping = staging.mapping(fence)
+    assert not mapping.look_for(1e-5)
+    assert mapping.look_for(LONG)
 
 
 def test_a_signal_and_an_export_submit(gpu: MLContext, submissions: list[int]) -> None:

@@ -108,7 +108,7 @@ def test_functions_with_another_signature(capability: Capability, internals: Int
     for name, expected in capability.interface.items():
         if "(*)" not in expected:
             continue
-        other = "WGPUProcQueueSubmit" if name.startswith("WGPU") else "wgpuQueueSubmit"
+        other = "WGPUProcQueueSetLabel" if name.startswith("WGPU") else "wgpuQueueSetLabel"
         changed = Internals(
             internals.api,
             internals.helpers,

@@ -99,17 +99,17 @@ class RunCommands:
         Args:
             in_pieces: What is recorded may run while the rest is being recorded.
         """
-        submit = self._gpu.queue.submit
+        submit = self._gpu.submit
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
         while self._steps:
             if self._pass is None:
                 self._begin()
             if self._encode() and self._steps and in_pieces:
-                submit([self._finish()])
+                submit(self._finish())
         if not self.recorded:
             self.record()
-        submit([self._recorded])
+        submit(self._recorded)
 
     def ended(self) -> None:
         """It has run: others may have what it read its inputs from."""
@@ -118,7 +118,8 @@ class RunCommands:
     def _begin(self) -> None:
         """Begin to record commands that are submitted as one."""
         gpu = self._gpu
-        encoder = self._encoder = gpu.encoder("MLAwaitedExecution")
+        make = gpu.encoder if self._before or self._after else gpu.plain_encoder
+        encoder = self._encoder = make("MLAwaitedExecution")
         before, self._before = self._before, []
         for record in before:
             record(encoder)

@@ -40,11 +40,34 @@ class Capability:
 _HANDLE = {"_internal": "GPUObjectBase.__init__"}
 _PASS = "struct WGPUComputePassEncoderImpl *"
 _BUFFER = "struct WGPUBufferImpl *"
+_ENCODER = "struct WGPUCommandEncoderImpl *"
+_COMMANDS = "struct WGPUCommandBufferImpl *"
+_QUEUE = "struct WGPUQueueImpl *"
+_LABELLED = "nextInChain, label"
 
 RECORDING = Capability(
     "recording",
-    "dispatches are recorded by the methods of the compute pass, each of which looks for errors",
+    "our own commands are recorded by wgpu's methods, each of which looks for errors",
     {
+        "wgpuDeviceCreateCommandEncoder": (
+            f"{_ENCODER}(*)(struct WGPUDeviceImpl *, WGPUCommandEncoderDescriptor *)"
+        ),
+        "WGPUCommandEncoderDescriptor": _LABELLED,
+        "wgpuCommandEncoderCopyBufferToBuffer": (
+            f"void(*)({_ENCODER}, {_BUFFER}, uint64_t, {_BUFFER}, uint64_t, uint64_t)"
+        ),
+        "wgpuCommandEncoderClearBuffer": f"void(*)({_ENCODER}, {_BUFFER}, uint64_t, uint64_t)",
+        "wgpuCommandEncoderBeginComputePass": (
+            f"{_PASS}(*)({_ENCODER}, WGPUComputePassDescriptor *)"
+        ),
+        "WGPUComputePassDescriptor": "nextInChain, label, timestampWrites",
+        "wgpuCommandEncoderFinish": f"{_COMMANDS}(*)({_ENCODER}, WGPUCommandBufferDescriptor *)",
+        "WGPUCommandBufferDescriptor": _LABELLED,
+        "wgpuCommandEncoderRelease": f"void(*)({_ENCODER})",
+        "wgpuComputePassEncoderEnd": f"void(*)({_PASS})",
+        "wgpuComputePassEncoderRelease": f"void(*)({_PASS})",
+        "wgpuCommandBufferRelease": f"void(*)({_COMMANDS})",
+        "wgpuQueueSubmit": f"void(*)({_QUEUE}, size_t, {_COMMANDS} *)",
         "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
         "wgpuComputePassEncoderSetBindGroup": (
             f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
@@ -72,13 +95,6 @@ WAITING = Capability(
         "wgpuInstanceProcessEvents": "void(*)(struct WGPUInstanceImpl *)",
         "wgpuBufferGetMappedRange": f"void *(*)({_BUFFER}, size_t, size_t)",
         "wgpuBufferUnmap": f"void(*)({_BUFFER})",
-        "wgpuQueueOnSubmittedWorkDone": (
-            "WGPUFuture(*)(struct WGPUQueueImpl *, WGPUQueueWorkDoneCallbackInfo)"
-        ),
-        "WGPUQueueWorkDoneCallback": (
-            "void(*)(WGPUQueueWorkDoneStatus, WGPUStringView, void *, void *)"
-        ),
-        "WGPUQueueWorkDoneCallbackInfo": "nextInChain, mode, callback, userdata1, userdata2",
     },
     {**_HANDLE, "_the_instance": "get_wgpu_instance"},
 )
@@ -86,8 +102,11 @@ CHECKING = Capability(
     "checking",
     "only buffers that can be storage are looked at before a submission; over one of the others"
     " that is destroyed, wgpu-native ends the process",
-    {"wgpuBufferUnmap": f"void(*)({_BUFFER})"},
-    _HANDLE,
+    {
+        "wgpuBufferUnmap": f"void(*)({_BUFFER})",
+        "wgpuQueueWriteBuffer": f"void(*)({_QUEUE}, {_BUFFER}, uint64_t, void *, size_t)",
+    },
+    {**_HANDLE, "_device": "GPUObjectBase.__init__"},
 )
 OBSERVING = Capability(
     "observing",
@@ -105,7 +124,7 @@ FORKING = Capability(
 TIMING = Capability(
     "timing",
     "timestamps are taken for nanoseconds, which they are not on every device",
-    {"wgpuQueueGetTimestampPeriod": "float(*)(struct WGPUQueueImpl *)"},
+    {"wgpuQueueGetTimestampPeriod": f"float(*)({_QUEUE})"},
     _HANDLE,
 )
 ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING)

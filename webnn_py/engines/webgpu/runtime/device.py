@@ -17,7 +17,9 @@ from webnn_py.engines.webgpu.program.needs import Offer
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
+from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
 from webnn_py.engines.webgpu.runtime.commands import observe, unobserved
+from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer, Encoder
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.forks import check_process
 from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles
@@ -86,6 +88,19 @@ class Device:
     def encoder(self, label: str) -> Any:
         """A command encoder for commands that we submit ourselves."""
         return unobserved(self.handle).create_command_encoder(label=label)
+
+    def plain_encoder(self, label: str) -> Any:
+        """As `encoder`, for copies between buffers and `DispatchCommands` alone: cheaper."""
+        return Encoder(self.handle) if RECORDING.there else self.encoder(label)
+
+    def submit(self, commands: Any) -> None:
+        """Submit what an encoder of ours has finished."""
+        if not isinstance(commands, CommandBuffer):
+            self.queue.submit([commands])
+            return
+        with self.life:
+            self.life.check()
+            commands.submit(self.queue)
 
     def bind_group(
         self, layout: Any, resources: Sequence[Any], bindings: Sequence[int] | None = None

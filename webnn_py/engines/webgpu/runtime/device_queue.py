@@ -14,13 +14,14 @@ from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime import native, public
+from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
+from webnn_py.engines.webgpu.runtime.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
@@ -62,7 +63,7 @@ class Batch:
             compute, self._pass = self._pass, None
             compute.end()
         if self._encoder is None:
-            self._encoder = self._gpu.encoder("batch")
+            self._encoder = self._gpu.plain_encoder("batch")
         return self._encoder
 
     def compute_pass(self) -> Any:
@@ -80,7 +81,7 @@ class Batch:
         finally:
             self._encoder = self._pass = None
             self.operations = self.bytes = 0
-        self._gpu.queue.submit([commands])
+        self._gpu.submit(commands)
 
 
 class DeviceQueue(Queue):
@@ -143,26 +144,38 @@ class DeviceQueue(Queue):
                 self._submit_batch()
             self._under_way.add_result(done, cancellation)
             read = functools.partial(self._read, staging, target, done, cancellation)
-            if waiting == threading.get_ident():
-                done.leave(functools.partial(self._read_soon, read, done))
+            if waiting == threading.get_ident() and self.gpu.reader.idle:
+                done.leave(functools.partial(self._read_soon, staging, read, done))
             else:
                 self.gpu.reader.submit(read, done.set_exception)
 
         return run
 
-    def _read_soon(self, read: Run, done: Completion[None]) -> None:
+    def _read_soon(self, staging: Any, read: Callable[..., None], done: Completion[None]) -> None:
         """Read on this thread if the device is done within a moment."""
-        if self.gpu.reader.idle and native.becomes_idle(self.gpu.handle, MOMENT):
-            read()
+        try:
+            with self.loss(), device_errors("reading a tensor"):
+                mapping = self.gpu.staging.mapping(staging)
+                soon = mapping.look_for(MOMENT)
+        except BaseException as error:
+            done.set_exception(error)
+            return
+        if soon:
+            read(mapping)
         else:
-            self.gpu.reader.submit(read, done.set_exception)
+            self.gpu.reader.submit(functools.partial(read, mapping), done.set_exception)
 
     def _read(
-        self, staging: Any, target: Array, done: Completion[None], cancellation: Cancellation
+        self,
+        staging: Any,
+        target: Array,
+        done: Completion[None],
+        cancellation: Cancellation,
+        mapping: BufferMapping | None = None,
     ) -> None:
         try:
             with self.loss(), device_errors("reading a tensor"):
-                self.gpu.staging.read([(staging, target)], cancellation)
+                self.gpu.staging.read([(staging, target)], cancellation, mapping)
         except BaseException as error:
             done.set_exception(error)
         else:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import wgpu
 
 from webnn_py.core.errors import ContextLostError, MLError, OperationError
 
 
-@contextlib.contextmanager
-def device_errors(what: str) -> Iterator[None]:
-    """Turn what wgpu raises into an OperationError that says what was being done.
+class DeviceErrors:
+    """What `device_errors` gives; a class, as generators cost more in each run of a tiny graph."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (wgpu.GPUError, RuntimeError)) and not isinstance(error, MLError):
+            raise as_ml_error(error, self._what) from error
+
+
+def device_errors(what: str) -> DeviceErrors:
+    """For `with`: turn what wgpu raises into an OperationError that says what was being done.
 
     Raises:
         ContextLostError: The device is lost.
     """
-    try:
-        yield
-    except (wgpu.GPUError, RuntimeError) as error:
-        if isinstance(error, MLError):
-            raise
-        raise as_ml_error(error, what) from error
+    return DeviceErrors(what)
 
 
 def as_ml_error(error: BaseException, what: str) -> MLError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webnn_py.core import forks
 from webnn_py.core.errors import InvalidStateError
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime import encoding, native
 
 _drivers_of_parent = False
 """Whether this is a child process, and its parent had loaded the drivers."""
@@ -23,6 +23,7 @@ def check_process() -> None:
 def _abandon_drivers() -> None:
     """After a fork: give nothing back to drivers, which hang or crash when they are called."""
     global _drivers_of_parent
+    encoding.abandon()
     _drivers_of_parent = native.abandon_drivers()
     if _drivers_of_parent:
         forks.end_without_libraries()

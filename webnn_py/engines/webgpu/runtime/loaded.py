@@ -19,7 +19,7 @@ from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch

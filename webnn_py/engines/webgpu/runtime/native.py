@@ -12,13 +12,12 @@ import importlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import wgpu
 
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
@@ -27,13 +26,11 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     CHECKING,
     FORKING,
     OBSERVING,
-    RECORDING,
     TIMING,
     WAITING,
     Capability,
 )
 from webnn_py.engines.webgpu.runtime.pauses import pause
-from webnn_py.engines.webgpu.runtime.pieces import in_pieces
 
 # The check
 
@@ -144,62 +141,9 @@ def confirm(device: Any) -> None:
                 capability.missing = None if fits else "the handle of a GPUDevice is none"
 
 
-# Recording
-
-
-class DispatchCommands:
-    """The dispatches of a graph over fixed places, to be recorded as often as one likes.
-
-    They go straight to wgpu-native: what wgpu-py's methods add (a flush of errors each, which come
-    again when the encoder is finished) costs more than the recording.
-
-    Args:
-        dispatches: Pipeline, bind group, workgroups (x, y, z), and how many times in a row.
-    """
-
-    __slots__ = ("_calls", "_dispatches", "_native", "_pieces")
-
-    def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
-        self._native = RECORDING.there
-        self._pieces: list[list[DispatchCommands]] = []
-        self._dispatches = dispatches
-        self._calls = [
-            (pipeline._internal, group._internal, x, y, z, times)
-            for pipeline, group, x, y, z, times in (dispatches if self._native else ())
-        ]
-
-    def __len__(self) -> int:
-        return len(self._dispatches)
-
-    @property
-    def pieces(self) -> Sequence[Sequence[DispatchCommands]]:
-        """The same in parts, as `in_pieces` makes them."""
-        if not self._pieces:
-            parts = in_pieces(self._dispatches)
-            self._pieces = [[DispatchCommands(step) for step in piece] for piece in parts]
-        return self._pieces
-
-    def encode(self, compute: Any, repeat: int = 1) -> None:
-        """Record into an open compute pass, all of them so often in a row."""
-        if not self._native:
-            for _ in checkpoints(range(repeat)):
-                public.encode(compute, self._dispatches)
-            return
-        handle = compute._internal
-        for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):
-            for pipeline, group, x, y, z, times in self._calls:
-                _set_pipeline(handle, pipeline)
-                _set_bind_group(handle, 0, group, 0, _NULL)
-                _dispatch(handle, x, y, z)
-                for _ in checkpoints(range(times - 1)) if times > 1 else ():
-                    _dispatch(handle, x, y, z)
-
-
-if RECORDING.there:
-    _NULL = _wgpu.ffi.NULL
-    _set_pipeline = _wgpu.lib.wgpuComputePassEncoderSetPipeline
-    _set_bind_group = _wgpu.lib.wgpuComputePassEncoderSetBindGroup
-    _dispatch = _wgpu.lib.wgpuComputePassEncoderDispatchWorkgroups
+def c_interface() -> tuple[Any, Any, Any]:
+    """C functions that raise a GPUError, the same that do not, and the types of both."""
+    return _wgpu.api.libf, _wgpu.lib, _wgpu.ffi
 
 
 # Waiting
@@ -213,33 +157,6 @@ def mapping(
         return public.BufferMapping(device, buffer)
     mode = "Write" if writing else "Read"
     return BufferMapping(device, buffer, getattr(_wgpu.lib, f"WGPUMapMode_{mode}"))
-
-
-def becomes_idle(device: Any, seconds: float) -> bool:
-    """Look without a pause whether a device is done with what was submitted, for so long at most.
-
-    False where that cannot be found out.
-    """
-    if not WAITING.there:
-        return False
-    ffi, lib, libf = _wgpu.ffi, _wgpu.lib, _wgpu.api.libf
-    number = next(_numbers)
-    info = ffi.new("WGPUQueueWorkDoneCallbackInfo *")
-    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-    info.callback = _DONE_CALLBACK
-    info.userdata1 = ffi.cast("void *", number)
-    _statuses[number] = None
-    begun = time.monotonic()
-    try:
-        libf.wgpuQueueOnSubmittedWorkDone(device.queue._internal, info[0])
-        while time.monotonic() - begun < seconds:
-            libf.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
-            if _statuses[number] is not None:
-                return True
-            pause(0.0)
-        return False
-    finally:
-        del _statuses[number]
 
 
 def read_mapped(buffer: Any) -> Any:
@@ -280,9 +197,8 @@ def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
 
 if WAITING.there:
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
-    _DONE_CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUQueueWorkDoneCallback"], _ended)
     # A buffer may be released after this module, and its mapping ends then if it is under way.
-    public.keep(_CALLBACK, _DONE_CALLBACK)
+    public.keep(_CALLBACK)
 
 
 class BufferMapping:
@@ -297,10 +213,9 @@ class BufferMapping:
     def __init__(self, device: Any, buffer: Any, mode: int) -> None:
         self._device, self._buffer = device, buffer
         number = self._number = next(_numbers)
-        info = _wgpu.ffi.new("WGPUBufferMapCallbackInfo *")
-        info.mode = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
-        info.callback = _CALLBACK
-        info.userdata1 = _wgpu.ffi.cast("void *", number)
+        null, told = _wgpu.ffi.NULL, _wgpu.ffi.cast("void *", number)
+        how = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
+        info = _wgpu.ffi.new("WGPUBufferMapCallbackInfo *", [null, how, _CALLBACK, told, null])
         _statuses[number] = None
         _wgpu.api.libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
 
@@ -309,8 +224,17 @@ class BufferMapping:
 
     def look(self) -> bool:
         """Whether it has ended."""
-        _wgpu.api.libf.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+        _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
         return _statuses[self._number] is not None
+
+    def look_for(self, seconds: float) -> bool:
+        """Look for its end without a pause, for so long at most; whether it has ended."""
+        end = time.monotonic() + seconds
+        while not self.look():
+            if time.monotonic() > end:
+                return False
+            pause(0.0)
+        return True
 
     def wait(self, expected: float = 0.0) -> None:
         """Wait until it has ended, which is likely to take so many seconds.
@@ -342,8 +266,12 @@ def is_lost(buffer: Any) -> bool:
     if not (WAITING.there and CHECKING.there) or buffer._internal is None:
         return False
     _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+    queue = buffer._device.queue._internal
     try:
-        touch(buffer)
+        if queue is None:  # the collector was there first
+            touch(buffer)
+        else:  # the cheapest call that fails on a lost device, and does nothing else
+            _wgpu.api.libf.wgpuQueueWriteBuffer(queue, buffer._internal, 0, _wgpu.ffi.NULL, 0)
     except wgpu.GPUError as error:
         return "lost" in str(error.with_traceback(None))  # frames would keep it, and it them
     return False

@@ -17,9 +17,10 @@ from webnn_py.engines.webgpu.program.plan import Step
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
-from webnn_py.engines.webgpu.runtime.native import DispatchCommands, timestamp_period
+from webnn_py.engines.webgpu.runtime.native import timestamp_period
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments

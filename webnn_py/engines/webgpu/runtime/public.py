@@ -48,6 +48,10 @@ class BufferMapping:
         """Whether it has ended, which nobody can tell."""
         return False
 
+    def look_for(self, seconds: float) -> bool:
+        """As `look`."""
+        return False
+
     def wait(self, expected: float = 0.0) -> None:
         """Have another thread wait, which is left behind if the device is destroyed.
 

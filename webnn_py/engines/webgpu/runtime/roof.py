@@ -8,7 +8,7 @@ import wgpu
 
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.native import DispatchCommands
+from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.profiling import clock_of
 
 ARITHMETIC = """

@@ -189,13 +189,17 @@ class Staging:
 
     def ending(self, buffer: Any, wait: Wait) -> Ending:
         """Begin to wait for a copy, submitted as its wait began."""
-        return Ending(native.mapping(self._device, buffer), wait)
+        return Ending(self.mapping(buffer), wait)
+
+    def mapping(self, buffer: Any) -> BufferMapping:
+        """As `ending`, for who knows nothing of the time that it takes."""
+        return native.mapping(self._device, buffer)
 
     def read(
         self,
         copies: Sequence[tuple[Any, Array]],
         cancellation: Cancellation,
-        ending: Ending | None = None,
+        ending: Ending | BufferMapping | None = None,
         then: Run = lambda: None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
@@ -224,7 +228,7 @@ class Staging:
         Raises:
             ContextLostError: The device was lost meanwhile.
         """
-        native.mapping(self._device, buffer).wait()
+        self.mapping(buffer).wait()
 
     def _write_out(self, buffer: Any, target: Array) -> None:
         memory = native.read_mapped(buffer)

@@ -1,0 +1,156 @@
+"""Commands of our own, recorded straight into wgpu-native where that can be (`RECORDING`).
+
+What wgpu-py's methods add, objects and a look for errors each, costs more than the recording. The
+errors come again when an encoder is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_py.core.cooperation import checkpoints
+from webnn_py.engines.webgpu.runtime import native, public
+from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
+from webnn_py.engines.webgpu.runtime.pieces import in_pieces
+
+
+class DispatchCommands:
+    """The dispatches of a graph over fixed places, to be recorded as often as one likes.
+
+    Args:
+        dispatches: Pipeline, bind group, workgroups (x, y, z), and how many times in a row.
+    """
+
+    __slots__ = ("_calls", "_dispatches", "_native", "_pieces")
+
+    def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
+        self._native = RECORDING.there
+        self._pieces: list[list[DispatchCommands]] = []
+        self._dispatches = dispatches
+        self._calls = [
+            (pipeline._internal, group._internal, x, y, z, times)
+            for pipeline, group, x, y, z, times in (dispatches if self._native else ())
+        ]
+
+    def __len__(self) -> int:
+        return len(self._dispatches)
+
+    @property
+    def pieces(self) -> Sequence[Sequence[DispatchCommands]]:
+        """The same in parts, as `in_pieces` makes them."""
+        if not self._pieces:
+            parts = in_pieces(self._dispatches)
+            self._pieces = [[DispatchCommands(step) for step in piece] for piece in parts]
+        return self._pieces
+
+    def encode(self, compute: Any, repeat: int = 1) -> None:
+        """Record into an open compute pass, all of them so often in a row."""
+        if not self._native:
+            for _ in checkpoints(range(repeat)):
+                public.encode(compute, self._dispatches)
+            return
+        handle = compute._internal
+        for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):
+            for pipeline, group, x, y, z, times in self._calls:
+                _set_pipeline(handle, pipeline)
+                _set_bind_group(handle, 0, group, 0, _NULL)
+                _dispatch(handle, x, y, z)
+                for _ in checkpoints(range(times - 1)) if times > 1 else ():
+                    _dispatch(handle, x, y, z)
+
+
+class Encoder:
+    """As much of a GPUCommandEncoder as commands between buffers take.
+
+    Args:
+        device: A GPUDevice.
+    """
+
+    __slots__ = ("_internal",)
+
+    def __init__(self, device: Any) -> None:
+        self._internal: Any = _safe.wgpuDeviceCreateCommandEncoder(device._internal, _NEW_ENCODER)
+
+    def __del__(self) -> None:
+        if _releases and hasattr(self, "_internal"):  # it has none where that failed
+            _lib.wgpuCommandEncoderRelease(self._internal)
+
+    def copy_buffer_to_buffer(
+        self, source: Any, source_offset: int, target: Any, target_offset: int, size: int
+    ) -> None:
+        """Record a copy of whole words."""
+        _copy(
+            self._internal, source._internal, source_offset, target._internal, target_offset, size
+        )
+
+    def clear_buffer(self, buffer: Any, offset: int, size: int) -> None:
+        """Record the writing of zeros."""
+        _lib.wgpuCommandEncoderClearBuffer(self._internal, buffer._internal, offset, size)
+
+    def begin_compute_pass(self) -> ComputePass:
+        """Begin to record dispatches."""
+        return ComputePass(_begin_pass(self._internal, _NEW_PASS))
+
+    def finish(self) -> CommandBuffer:
+        """What was recorded, as a whole.
+
+        Raises:
+            GPUError: It is not valid.
+        """
+        return CommandBuffer(_safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER))
+
+
+class ComputePass:
+    """As much of a GPUComputePassEncoder as `DispatchCommands` takes."""
+
+    __slots__ = ("_internal",)
+
+    def __init__(self, handle: Any) -> None:
+        self._internal = handle
+
+    def __del__(self) -> None:
+        if _releases:
+            _lib.wgpuComputePassEncoderRelease(self._internal)
+
+    def end(self) -> None:
+        """Let the encoder record what follows."""
+        _lib.wgpuComputePassEncoderEnd(self._internal)
+
+
+class CommandBuffer:
+    """What `Encoder.finish` gives, to be submitted once."""
+
+    __slots__ = ("_internal",)
+
+    def __init__(self, handle: Any) -> None:
+        self._internal = handle
+
+    def __del__(self) -> None:
+        if _releases:
+            _lib.wgpuCommandBufferRelease(self._internal)
+
+    def submit(self, queue: Any) -> None:
+        """Have a GPUQueue's device run it."""
+        _safe.wgpuQueueSubmit(queue._internal, 1, _ffi.new(_ONE_BUFFER, [self._internal]))
+
+
+def abandon() -> None:
+    """In a child process: release nothing that the parent's drivers made."""
+    global _releases
+    _releases = False
+
+
+_releases = True
+if RECORDING.there:
+    _safe, _lib, _ffi = native.c_interface()
+    _NULL = _ffi.NULL
+    _NEW_ENCODER = _ffi.new("WGPUCommandEncoderDescriptor *")
+    _NEW_PASS = _ffi.new("WGPUComputePassDescriptor *")
+    _NEW_BUFFER = _ffi.new("WGPUCommandBufferDescriptor *")
+    _ONE_BUFFER = _ffi.typeof("WGPUCommandBuffer[1]")
+    _copy = _lib.wgpuCommandEncoderCopyBufferToBuffer
+    _begin_pass = _lib.wgpuCommandEncoderBeginComputePass
+    _set_pipeline = _lib.wgpuComputePassEncoderSetPipeline
+    _set_bind_group = _lib.wgpuComputePassEncoderSetBindGroup
+    _dispatch = _lib.wgpuComputePassEncoderDispatchWorkgroups
