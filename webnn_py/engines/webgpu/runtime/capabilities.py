@@ -67,6 +67,7 @@ RECORDING = Capability(
         "wgpuComputePassEncoderEnd": f"void(*)({_PASS})",
         "wgpuComputePassEncoderRelease": f"void(*)({_PASS})",
         "wgpuCommandBufferRelease": f"void(*)({_COMMANDS})",
+        "wgpuQueueWriteBuffer": f"void(*)({_QUEUE}, {_BUFFER}, uint64_t, void *, size_t)",
         "wgpuQueueSubmit": f"void(*)({_QUEUE}, size_t, {_COMMANDS} *)",
         "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
         "wgpuComputePassEncoderSetBindGroup": (

@@ -14,7 +14,7 @@ from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime import public
+from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
@@ -116,7 +116,7 @@ class DeviceQueue(Queue):
         def run() -> None:
             with self._locked("writing a tensor"):
                 if self._batch.empty:
-                    self.gpu.queue.write_buffer(storage.buffer, storage.offset, data)
+                    native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                     return
                 source = self.gpu.handle.create_buffer_with_data(
                     data=data, usage=wgpu.BufferUsage.COPY_SRC

@@ -26,6 +26,7 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     CHECKING,
     FORKING,
     OBSERVING,
+    RECORDING,
     TIMING,
     WAITING,
     Capability,
@@ -172,6 +173,17 @@ def write_mapped(buffer: Any, contents: Any) -> None:
     ffi = _wgpu.ffi
     begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, contents.nbytes)
     ffi.memmove(begin, ffi.from_buffer(contents), contents.nbytes)
+
+
+def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
+    """Have a queue write contiguous memory into a buffer, before what is submitted next."""
+    if not RECORDING.there:
+        queue.write_buffer(buffer, offset, contents)
+        return
+    data = _wgpu.ffi.from_buffer(contents)
+    _wgpu.api.libf.wgpuQueueWriteBuffer(
+        queue._internal, buffer._internal, offset, data, contents.nbytes
+    )
 
 
 def unmap(buffer: Any) -> None:
