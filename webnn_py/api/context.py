@@ -239,7 +239,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """
         check_may_block("read_tensor_sync", "read_tensor_async")
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        done, _ = memory.read(target, Cancellation())
+        done, _ = memory.read(target, Cancellation(), given=out is not None)
         done.wait()
         return result
 
@@ -253,7 +253,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """
         memory, result, target = tensors.read_target(self._session, tensor, out)
         cancellation = Cancellation()
-        done, withdraw = memory.read(target, cancellation)
+        done, withdraw = memory.read(target, cancellation, given=out is not None)
         await wait_or_cancel(done, cancellation, withdraw, settle=out is not None)
         return result
 

@@ -102,8 +102,15 @@ class TensorMemory:
         if self.error is not None:
             raise consequence("the work that was to write this MLTensor", self.error)
 
-    def read(self, target: Array, cancellation: Cancellation) -> tuple[Completion[None], Run]:
+    def read(
+        self, target: Array, cancellation: Cancellation, given: bool = True
+    ) -> tuple[Completion[None], Run]:
         """Have the contents read into an array, after the work on them submitted before.
+
+        Args:
+            target: The array.
+            cancellation: Of the read.
+            given: Others have the array, too.
 
         Returns:
             The end of it, and what takes it out of the order.
@@ -115,7 +122,7 @@ class TensorMemory:
             work,
             done.set_exception,
             reads=(self,),
-            writes=(region_of(target),),
+            writes=(region_of(target),) if given else (),
             title="read_tensor",
         )
         self.session.queue.submit(operation)

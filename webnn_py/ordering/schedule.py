@@ -317,7 +317,8 @@ class Schedule:
         self._running.pop(operation, None)
         if operation.kept_bytes:
             self._backlog.remove(operation)
-        operation.tell_watchers()
+        if operation.sync:
+            operation.tell_watchers()
         held = self._held.pop(operation, None)
         if held is None:
             return

@@ -113,8 +113,8 @@ class DeviceQueue(Queue):
         """Through the queue where nothing is recorded before it, else through a copy."""
         data = padded_bytes(array, storage.size)
 
-        def run() -> None:
-            with self._locked("writing a tensor"):
+        def run() -> None:  # `_record` has taken the lock
+            with device_errors("writing a tensor"):
                 if self._batch.empty:
                     native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                     return
@@ -138,8 +138,8 @@ class DeviceQueue(Queue):
         """
         waiting = None if runs_event_loop() else threading.get_ident()
 
-        def run() -> None:
-            with self._locked("reading a tensor"):
+        def run() -> None:  # `_record` has taken the lock
+            with device_errors("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
             self._under_way.add_result(done, cancellation)
@@ -199,12 +199,11 @@ class DeviceQueue(Queue):
         copies = [(source, target) for source, target in copies if source is not target]
         name = None if copies else key
 
-        def run() -> None:
-            with self._locked("recording a graph"):
-                loaded.encode(self._batch.compute_pass(), places, name)
-                for source, target in copies:
-                    copy_binding(self._batch.encoder(), source, target)
-                self._batch.operations += 1
+        def run() -> None:  # `_record` has taken the lock
+            loaded.encode(self._batch.compute_pass(), places, name)
+            for source, target in copies:
+                copy_binding(self._batch.encoder(), source, target)
+            self._batch.operations += 1
 
         return run
 
