@@ -32,6 +32,7 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.commands import unobserved
+from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
 from webnn_py.engines.webgpu.runtime.staging import Staging
 from webnn_py.ordering.timeline import state_of
@@ -131,10 +132,10 @@ def test_how_long_is_looked_for_the_end(gpu: MLContext) -> None:
     x, y = (gpu.create_tensor_sync("float32", [384, 384], readable=True) for _ in range(2))
     for _ in range(20):
         gpu.dispatch(graph, {"x": x}, {"y": y})
-    staging, encoder = engine_of(gpu).gpu.staging, engine_of(gpu).gpu.plain_encoder("a fence")
+    staging, queue = engine_of(gpu).gpu.staging, session_of(gpu).queue
+    assert isinstance(queue, DeviceQueue)
+    fence = staging.fence(queue._batch.encoder())
     gpu.flush()
-    fence = staging.fence(encoder)
-    engine_of(gpu).gpu.submit(encoder.finish())
     mapping = staging.mapping(fence)
     assert not mapping.look_for(1e-5)
     assert mapping.look_for(LONG)
