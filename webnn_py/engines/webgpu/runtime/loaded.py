@@ -18,8 +18,8 @@ from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from webnn_py.core.progress import BuildProgress
 from webnn_py.engines.webgpu.program.storage import NO_TILES, Features, buffer_bytes
 from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles, remember_tiles
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
 from webnn_py.engines.webgpu.runtime.public import Dispatch
 from webnn_py.ir import Graph, Node, Value
