@@ -30,7 +30,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.commands import unobserved
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
@@ -117,8 +117,8 @@ def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.Monk
         read(self, *given)
 
     monkeypatch.setattr(Staging, "read", noted)
-    if not soon:
-        monkeypatch.setattr(native.BufferMapping, "look_for", lambda mapping, seconds: False)
+    for kind in (native.BufferMapping, public.BufferMapping):
+        monkeypatch.setattr(kind, "look_for", lambda mapping, seconds: soon)
     made = tensor(gpu, ONES)
     np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)
     np.testing.assert_array_equal(asyncio.run(gpu.read_tensor_async(made)), ONES)
