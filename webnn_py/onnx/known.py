@@ -9,9 +9,9 @@ digests as then. So nothing is taken for granted of paths and times, and all is 
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,21 +89,24 @@ class KnownModel:
         cache.remember_data(KIND, self._key, found, MOST_BYTES)
 
 
-def _digest(model: Model, place: Place) -> str:
-    return hashlib.sha256(model.part(place)).hexdigest()
+def _digests(model: Model) -> list[Callable[[], str]]:
+    """What work out those of the contents of all large weights."""
+    return [
+        lambda place=place: hashlib.sha256(model.part(place)).hexdigest()  # type: ignore[misc]
+        for place in model.places
+    ]
 
 
-def _digests(model: Model) -> list[str]:
-    """Of the contents of all large weights."""
-    works = [functools.partial(_digest, model, place) for place in model.places]
-    return at_once(works, sum(count for _, count in model.places))
+def _size(model: Model) -> int:
+    """Bytes of all large weights."""
+    return sum(count for _, count in model.places)
 
 
 def _written(model: Model, recipe: Graph, optimized: Graph, recorder: Recorder) -> dict[str, Any]:
     contents = _Contents(model, recorder)
     graphs = to_plain([recipe, optimized], contents.number_of)
     return {
-        "parts": _digests(model),
+        "parts": at_once(_digests(model), _size(model)),
         "texts": base64.b64encode(contents.texts).decode(),
         "computations": contents.computations,
         "arrays": contents.arrays,
@@ -175,9 +178,7 @@ class _Contents:
 
 
 def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
-    if _digests(model) != found["parts"]:
-        return None
-    texts = base64.b64decode(found["texts"])
+    texts = memoryview(base64.b64decode(found["texts"]))
     rows, computations = found["arrays"], found["computations"]
 
     def array_of(number: int) -> Array:
@@ -196,9 +197,15 @@ def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
         return compute(kind, text, each, arrays, evaluate)
 
     wanted = sorted({number for graph in found["graphs"] for _, number in graph["constants"]})
-    size = sum(count for _, count in model.places)
-    arrays = at_once([functools.partial(array_of, number) for number in wanted], size)
-    for array in arrays:
+    computed = [number for number in wanted if rows[number][0] == "made"]
+    digests = _digests(model)
+    works: list[Callable[[], Any]] = [*digests, *(partial(array_of, each) for each in computed)]
+    made = at_once(works, _size(model))
+    if made[: len(digests)] != found["parts"]:
+        return None
+    arrays = dict(zip(computed, made[len(digests) :], strict=True))
+    for array in arrays.values():
         array.flags.writeable = False
-    recipe, optimized = from_plain(found, dict(zip(wanted, arrays, strict=True)).__getitem__)
+    arrays |= {number: array_of(number) for number in wanted if number not in arrays}
+    recipe, optimized = from_plain(found, arrays.__getitem__)
     return recipe, optimized

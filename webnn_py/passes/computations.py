@@ -16,6 +16,8 @@ from webnn_py.passes import filter_layouts, fold, fuse_batch_norm, transposes
 from webnn_py.passes.derived import Results, Sources
 from webnn_py.passes.target import Evaluate
 
+Buffer = bytes | memoryview
+
 
 @dataclass(frozen=True, slots=True)
 class Computation:
@@ -74,7 +76,7 @@ class Recorder:
 
 
 def compute(
-    kind: str, text: str, numbers: Sequence[bytes], sources: Sources, evaluate: Evaluate
+    kind: str, text: str, numbers: Sequence[Buffer], sources: Sources, evaluate: Evaluate
 ) -> Results:
     """What a `Computation` gives.
 
