@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.at_once import MOST_THREADS
 from webnn_py.ir import Array
 from webnn_py.passes import filter_layouts, fold, fuse_batch_norm, transposes
 from webnn_py.passes.derived import Results, Sources
@@ -89,7 +90,7 @@ def compute(
 
 
 def _evaluated(told: Any, _: Any, sources: Any, evaluate: Evaluate) -> Results:
-    return fold.evaluated(evaluate, fold.node_of(told), sources)
+    return fold.evaluated(evaluate, fold.node_of(told), sources, MOST_THREADS)
 
 
 def _scaled(told: Any, numbers: Any, sources: Any, _: Any) -> Results:

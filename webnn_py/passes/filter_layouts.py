@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from webnn_py.core.at_once import at_once
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
 WANTED = "hwio"
 KIND = "filter"
 """The first word of what is computed here."""
-BLOCK = 64
-"""Rows that are transposed at once: what is written stays in the cache."""
 
 
 def put_channels_last(graph: Graph, target: Target) -> Graph:
@@ -65,8 +62,4 @@ def _derived(target: Target, array: Array) -> Array:
 
 def laid_out(array: Array) -> Array:
     """OIHW as HWIO."""
-    outs, ins, height, width = array.shape
-    made = np.empty((height, width, ins, outs), array.dtype)
-    for first in range(0, outs, BLOCK):
-        made[..., first : first + BLOCK] = array[first : first + BLOCK].transpose(2, 3, 1, 0)
-    return made
+    return contiguous(array.transpose(2, 3, 1, 0))

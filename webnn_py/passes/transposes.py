@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from webnn_py.core.dimensions import least
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
@@ -212,7 +211,7 @@ def _untransposed(
 def transposed(array: Array, order: Order) -> Array:
     """The array with its dimensions in an order, which may be of more dimensions, in front."""
     wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
-    return np.array(wide.transpose(order), order="C")
+    return contiguous(wide.transpose(order))
 
 
 def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:
