@@ -174,8 +174,7 @@ class KernelBuilder:
         ]
         reads += [(self.parts(value)[0], name) for value, name in self._vectors.items()]
         text = "\n".join([*reachable(self.functions, main), main])
-        words = set(re.findall(r"\w+", text))
-        reads = [(part, name) for part, name in reads if name in words]
+        reads = [(part, name) for part, name in reads if _names(text, name)]
         bindings = [
             f"@group(0) @binding({i}) var<storage, read> {name}:"
             f" array<{self._array_element(part.value, name in self._vectors.values())}>;"
@@ -383,10 +382,26 @@ def reachable(functions: Sequence[str], main: str) -> list[str]:
     wanted: set[str] = set()
     frontier = [main]
     while frontier:
-        called = set(re.findall(r"\b(\w+)\(", frontier.pop())) & names.keys() - wanted
+        text = frontier.pop()
+        called = {name for name in names.keys() - wanted if _names(text, name, "(")}
         wanted |= called
         frontier += [names[name].partition("{")[2] for name in called]
     return [function for name, function in names.items() if name in wanted]
+
+
+def _names(text: str, name: str, behind: str = "") -> bool:
+    """Whether a word stands in code, and something right behind it; far faster than a pattern."""
+    at = text.find(name + behind)
+    while at >= 0:
+        end = at + len(name)
+        if not (_is_of_word(text[at - 1 : at]) or _is_of_word(text[end : end + 1])):
+            return True
+        at = text.find(name + behind, end)
+    return False
+
+
+def _is_of_word(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"
 
 
 def extreme(storage: Storage, which: str) -> str:
