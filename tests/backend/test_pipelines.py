@@ -94,19 +94,26 @@ def test_a_failure_of_what_was_begun_is_told_to_who_asks(device: Counting) -> No
         cache.get_all(kernels)
 
 
-def test_long_kernels_are_compiled_while_others_are_written(
-    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = []
+@pytest.fixture
+def begun(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[PipelineKey]:
+    """The pipelines that are begun before all kernels are written."""
+    keys = []
     pipelines = engine_of(gpu).gpu.pipelines
     begin = pipelines.begin
 
     def beginning(name: str, key: PipelineKey) -> None:
-        begun.append(key)
+        keys.append(key)
         begin(name, key)
 
     monkeypatch.setattr(pipelines, "begin", beginning)
-    monkeypatch.setattr(engine, "LONG_CODE", 1_000)
+    for name in ("LONG_CODE", "LONG_CODE_ON_HARDWARE"):
+        monkeypatch.setattr(engine, name, 1_000)
+    return keys
+
+
+def test_long_kernels_are_compiled_while_others_are_written(
+    gpu: MLContext, begun: list[PipelineKey]
+) -> None:
     b = MLGraphBuilder(gpu)
     x, w = b.input("x", "float32", [1, 3, 9, 9]), b.constant(normal(7, 3, 3, 3))
     graph = b.build_sync({"y": b.softmax(b.conv2d(x, w), 1)})
@@ -114,6 +121,19 @@ def test_long_kernels_are_compiled_while_others_are_written(
     codes = {kernel.code for kernel in loaded.compiled.kernels}
     assert begun
     assert {key.code for key in begun} == {code for code in codes if len(code) >= 1_000}
+
+
+def test_of_kernels_that_share_their_code_one_is_begun(
+    gpu: MLContext, begun: list[PipelineKey]
+) -> None:
+    b = MLGraphBuilder(gpu)
+    outputs = {}
+    for size in (9, 11, 13):
+        x, w = b.input(f"x{size}", "float32", [1, 3, size, size]), b.constant(normal(7, 3, 3, 3))
+        outputs[f"y{size}"] = b.conv2d(x, w)
+    loaded = executable_of(b.build_sync(outputs)).loaded
+    assert len({kernel.code for kernel in loaded.compiled.kernels}) == 1
+    assert len(begun) == 1
 
 
 def test_work_that_fails_meanwhile_ends_it(device: Counting) -> None:

@@ -7,6 +7,7 @@ in many sizes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import struct
 from collections.abc import Sequence
@@ -14,6 +15,10 @@ from collections.abc import Sequence
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 MOST_NUMBERS = 64
+
+MOST_FORMS = 256
+"""Of so many kernels it is kept what form they have, for those that are asked for as they are
+written."""
 
 SHORT = 8
 """Rounds of a loop up to which compilers write it out, if they know how many it makes."""
@@ -37,10 +42,9 @@ Column = tuple[str, ...]
 def share(kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels, alike ones with the same code."""
     spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
-    forms = {code: _replaced(code, spans[code], ["#"] * len(spans[code])) for code in spans}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
-        groups.setdefault(forms[kernel.code], []).append(place)
+        groups.setdefault(form_of(kernel.code), []).append(place)
     shared = list(kernels)
     for places in groups.values():
         made = _shared([kernels[place] for place in places], spans)
@@ -49,6 +53,14 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
     return shared
 
 
+@functools.lru_cache(MOST_FORMS)
+def form_of(code: str) -> str:
+    """Code without the numbers that may as well be read: kernels of one form may share theirs."""
+    spans = _spans(code)
+    return _replaced(code, spans, ["#"] * len(spans))
+
+
+@functools.lru_cache(MOST_FORMS)
 def _spans(code: str) -> list[Span]:
     """Where the numbers stand that may as well be read."""
     if "for (" not in code:

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 LONG_CODE = 12_000
-"""Characters of a kernel that takes drivers long, and shares its code with no other."""
+"""Characters of a kernel that takes drivers long, and seldom shares its code with another."""
+LONG_CODE_ON_HARDWARE = 6_500
+"""The same where compiling takes no core that others would be written on."""
 
 
 class WebGPUEngine(DeviceEngine):
@@ -102,13 +104,8 @@ class WebGPUEngine(DeviceEngine):
         """Generate kernels, make pipelines and buffers, upload constants."""
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
-        compiled = compile_graph(graph, self.gpu.features, self._written, cached=True)
+        compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), cached=True)
         return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
-
-    def _written(self, kernel: Kernel) -> None:
-        """Have a long kernel compiled while others are being written."""
-        if len(kernel.code) >= LONG_CODE:
-            self.gpu.pipelines.begin(kernel.name, PipelineKey(kernel.code))
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -119,6 +116,29 @@ class WebGPUEngine(DeviceEngine):
         """
         loaded = LoadedProgram(self.gpu, plan)
         return ProgramExecutable(loaded, self._submit_recorded, self._under_way)
+
+
+class _Beginner:
+    """Has long kernels compiled while others are being written.
+
+    Of those that may share their code, the first alone: what they share is not known yet.
+    """
+
+    def __init__(self, gpu: Device) -> None:
+        self._pipelines = gpu.pipelines
+        self._least = LONG_CODE_ON_HARDWARE if gpu.hardware else LONG_CODE
+        self._forms: set[str] = set()
+
+    def __call__(self, kernel: Kernel) -> None:
+        """Told of a kernel that was written."""
+        if len(kernel.code) < self._least:
+            return
+        from webnn_py.engines.webgpu.compiler.sharing import form_of
+
+        form = form_of(kernel.code)
+        if form not in self._forms:
+            self._forms.add(form)
+            self._pipelines.begin(kernel.name, PipelineKey(kernel.code))
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:
