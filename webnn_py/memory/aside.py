@@ -5,6 +5,7 @@ from __future__ import annotations
 from webnn_py.ir import Array
 from webnn_py.memory.arrays import ALIGNMENT
 from webnn_py.memory.host import plain_copy
+from webnn_py.memory.mapped import mapping_of
 from webnn_py.memory.nameless import NamelessFile
 
 LARGE = 1 << 20
@@ -35,8 +36,9 @@ class Aside:
             return plain_copy(array)
 
     def keep(self, array: Array) -> Array:
-        """The same of an array that nobody changes, which is it where it is small."""
-        return array if array.nbytes < LARGE else self.copy(array)
+        """The same of an array that nobody changes, which is it where it is small or in a file."""
+        is_kept = array.nbytes < LARGE or mapping_of(array) is not None
+        return array if is_kept else self.copy(array)
 
     def _room(self, size: int) -> tuple[NamelessFile, int]:
         first = -(-self._used // ALIGNMENT) * ALIGNMENT

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.multiply_rows import LARGE, filters_of
+from webnn_py.passes.multiply_rows import LARGE, convolved
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.scale_channels import BLOCK
 from webnn_py.passes.target import Target
@@ -36,10 +36,7 @@ class Product:
 
     def of(self, rewriter: Rewriter, target: Target, image: MLOperand) -> MLOperand:
         """The product, rows and columns as places and channels."""
-        given = self.weights
-        (made,) = target.derive(("filters", False), [given], lambda: (filters_of(given, False),))
-        bias = None if self.summand is None else rewriter.add_constant(self.summand, "float32")
-        return rewriter.conv2d(image, rewriter.add_constant(made, "float32"), bias=bias)
+        return convolved(rewriter, target, image, self.weights, self.summand)
 
 
 def convolve_products(graph: Graph, target: Target) -> Graph:

@@ -33,16 +33,13 @@ def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
         outer, inner = node.output.shape[1], row.shape[1]
         if array is None or (bias is not None and shift is None):
             return None
-        transposed = bool(node.attrs["b_transpose"])
-        (filters,) = target.derive(
-            ("filters", transposed), [array], lambda: (filters_of(array, transposed),)
-        )
-        made = rewriter.conv2d(
+        made = convolved(
+            rewriter,
+            target,
             rewriter.reshape(row, [1, inner, 1, 1]),
-            rewriter.add_constant(filters, "float32"),
-            bias=None
-            if shift is None
-            else rewriter.add_constant(_summand(shift, outer), "float32"),
+            array,
+            None if shift is None else _summand(shift, outer),
+            transposed=bool(node.attrs["b_transpose"]),
         )
         return [rewriter.reshape(made, [1, outer])]
 
@@ -63,10 +60,33 @@ def _is_row(node: Node) -> bool:
     )
 
 
-def filters_of(weights: Array, transposed: bool) -> Array:
-    """The weights as the filters of a convolution, in the same memory where they lie so."""
-    filters = weights if transposed else np.ascontiguousarray(weights.T)
-    return filters.reshape(*filters.shape, 1, 1)
+def convolved(
+    rewriter: Rewriter,
+    target: Target,
+    images: MLOperand,
+    weights: Array,
+    summand: Array | None,
+    transposed: bool = False,
+) -> MLOperand:
+    """Channels times weights, which stay as they lie in memory.
+
+    Args:
+        rewriter: Of the graph.
+        target: Gives what passes compute from constants.
+        images: Rows as places, columns as channels.
+        weights: Of (columns of rows, columns of results), or `transposed`.
+        summand: Of each column.
+        transposed: Whether the weights are.
+    """
+    outer, inner = weights.shape
+    shape, layout = ((outer, inner, 1, 1), "oihw") if transposed else ((outer, 1, 1, inner), "ihwo")
+    (filters,) = target.derive(layout, [weights], lambda: (weights.reshape(shape),))
+    return rewriter.conv2d(
+        images,
+        rewriter.add_constant(filters, "float32"),
+        bias=None if summand is None else rewriter.add_constant(summand, "float32"),
+        filter_layout=layout,
+    )
 
 
 def _summand(bias: Array, size: int) -> Array:
