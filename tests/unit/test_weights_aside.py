@@ -40,6 +40,15 @@ def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
         assert array.ctypes.data % aside.ALIGNMENT == 0
 
 
+def test_what_lies_in_a_file_is_kept_there() -> None:
+    """As what a pass makes of a weight without moving its elements."""
+    copies = aside.Aside()
+    (given,) = weights(1)
+    kept = copies.keep(given)
+    assert not np.shares_memory(kept, given)
+    assert np.shares_memory(copies.keep(kept.reshape(512, 1, 1, 512)), kept)
+
+
 def test_small_ones_lie_in_plain_memory() -> None:
     given = np.ones(7, np.float32)
     made = aside.Aside().copy(given)

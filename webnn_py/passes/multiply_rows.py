@@ -12,6 +12,7 @@ import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node
+from webnn_py.ops.convolution import Conv2dFilterLayout
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.scale_channels import BLOCK
@@ -78,8 +79,9 @@ def convolved(
         summand: Of each column.
         transposed: Whether the weights are.
     """
-    outer, inner = weights.shape
-    shape, layout = ((outer, inner, 1, 1), "oihw") if transposed else ((outer, 1, 1, inner), "ihwo")
+    layout: Conv2dFilterLayout = "oihw" if transposed else "ihwo"
+    first, last = weights.shape
+    shape = (first, last, 1, 1) if transposed else (first, 1, 1, last)
     (filters,) = target.derive(layout, [weights], lambda: (weights.reshape(shape),))
     return rewriter.conv2d(
         images,

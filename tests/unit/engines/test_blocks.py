@@ -1,4 +1,4 @@
-"""Local response normalization in ONNX Runtime's blocks: what is in them, and that it is right."""
+"""What is computed in ONNX Runtime's blocks of channels, and that it is right."""
 
 from __future__ import annotations
 
@@ -71,6 +71,32 @@ def read_elsewhere(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.concat([second, b.softmax(first, 1), second], 2)
 
 
+def weights(b: MLGraphBuilder, *shape: int, seed: int = 0) -> MLOperand:
+    rng = np.random.default_rng([seed, *shape])
+    return b.constant(rng.normal(0, 0.05, shape).astype(np.float32))
+
+
+def encoder(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """A layer's: heads, and two products in a row."""
+    batch, length, width = x.shape
+
+    def heads(seed: int, order: list[int]) -> MLOperand:
+        made = b.add(b.matmul(x, weights(b, width, width, seed=seed)), weights(b, width))
+        return b.transpose(b.reshape(made, [batch, length, 8, width // 8]), permutation=order)
+
+    scores = b.softmax(b.matmul(heads(0, [0, 2, 1, 3]), heads(1, [0, 2, 3, 1])), 3)
+    mixed = b.matmul(scores, heads(2, [0, 2, 1, 3]))
+    y = b.reshape(b.transpose(mixed, permutation=[0, 2, 1, 3]), x.shape)
+    wide = b.gelu(b.add(b.matmul(y, weights(b, width, 1600)), weights(b, 1600)))
+    return b.add(b.matmul(wide, weights(b, 1600, width)), y)
+
+
+def connected(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """As at the end of alexnet."""
+    row = b.relu(b.gemm(x, weights(b, 1024, 1024), c=weights(b, 1024), b_transpose=True))
+    return b.gemm(b.relu(b.gemm(row, weights(b, 1024, 512))), weights(b, 512, 1000))
+
+
 SHAPE = (2, 3, 17, 14)
 ONE = {"ReorderInput": 1, "Conv": 1, "ReorderOutput": 1}
 CASES: dict[str, tuple[Body, tuple[int, ...], dict[str, int]]] = {
@@ -80,6 +106,12 @@ CASES: dict[str, tuple[Body, tuple[int, ...], dict[str, int]]] = {
     "alone": (normalized, (1, 128, 3, 5), ONE),
     "few channels": (normalized, (2, 32, 3, 5), ONE),
     "far behind": (lambda b, x: normalized(b, x, 0, block_size() - 1), (1, 96, 2, 2), ONE),
+    "encoder": (
+        encoder,
+        (2, 5, 384),
+        {"ReorderInput": 2, "Conv": 5, "ReorderOutput": 4},
+    ),
+    "rows": (connected, (1, 1024), {"ReorderInput": 2, "Conv": 2, "ReorderOutput": 2}),
     "before": (lambda b, x: normalized(b, x, 3, 0), (1, 80, 2, 2), ONE),
 }
 OTHERS: dict[str, tuple[Body, tuple[int, ...]]] = {
@@ -92,6 +124,17 @@ OTHERS: dict[str, tuple[Body, tuple[int, ...]]] = {
     "not all sums with the same summand": (
         lambda b, x: normalized(b, x, k=np.arange(1, 97).reshape(96, 1, 1)),
         (1, 96, 2, 2),
+    ),
+    "few weights": (
+        lambda b, x: b.transpose(
+            b.reshape(b.matmul(x, weights(b, 256, 256)), [x.shape[0], 5, 4, 64]),
+            permutation=[0, 2, 1, 3],
+        ),
+        (2, 5, 256),
+    ),
+    "convolutions of images of one column": (
+        lambda b, x: convolved(b, b.relu(convolved(b, x, 512)), 512),
+        (1, 512, 4, 1),
     ),
     "no sums": (lambda b, x: b.sqrt(b.abs(convolved(b, x, 64))), SHAPE),
 }
@@ -108,7 +151,7 @@ def built(context: MLContext, body: Body, shape: Sequence[int | str]) -> MLGraph
 
 @needs_blocks
 @pytest.mark.parametrize("name", CASES)
-def test_normalizations_are_in_blocks(name: str) -> None:
+def test_these_are_in_blocks(name: str) -> None:
     body, shape, wanted = CASES[name]
     graph = passed(body, shape)
     made = lower_graph(graph, numbered(graph), of_nodes=in_blocks(graph)).model.graph

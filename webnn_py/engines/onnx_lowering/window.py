@@ -34,12 +34,17 @@ def _window(attrs: Any) -> dict[str, Any]:
 @lowering
 def conv2d(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None) -> Tensor:
     """By way of nchw and oihw."""
-    attrs = node.attrs
-    layout, order = attrs["input_layout"], attrs["filter_layout"]
+    layout, order = node.attrs["input_layout"], node.attrs["filter_layout"]
     moved, taps = e.reorder(x, layout, "nchw"), e.reorder(filter, order, "oihw")
-    kernel = list(dims(_shape(node, 1), order, "hw"))
+    return e.reorder(convolution(e, node, moved, taps, bias), "nchw", layout)
+
+
+def convolution(e: Emitter, node: Node, x: Tensor, filter: Tensor, bias: Tensor | None) -> Tensor:
+    """A conv2d of what lies as nchw and oihw."""
+    attrs = node.attrs
+    kernel = list(dims(_shape(node, 1), attrs["filter_layout"], "hw"))
     how = _window(attrs) | {"group": attrs["groups"], "kernel_shape": kernel}
-    return e.reorder(e.op("Conv", moved, taps, bias, **how), "nchw", layout)
+    return e.op("Conv", x, filter, bias, **how)
 
 
 @lowering

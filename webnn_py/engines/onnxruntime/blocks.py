@@ -1,9 +1,13 @@
-"""Images in blocks of channels around local response normalization, as ONNX Runtime has them.
+"""Images in blocks of channels, as ONNX Runtime has them, where it would lay them out needlessly.
 
 For its convolutions and poolings ONNX Runtime lays channels out in blocks, and as before for the
-roots and quotients of a normalization between them: two more walks through memory each. Here these
-are computed in the blocks, by its own operators for them, and so is what leads to them. In blocks,
-sums over neighbouring channels are a convolution over neighbouring blocks, of three for each.
+roots and quotients of a local response normalization between them: two more walks through memory
+each. Here these are computed in the blocks, by its own operators for them, and so is what leads to
+them. In blocks, sums over neighbouring channels are a convolution over neighbouring blocks, of
+three for each.
+
+It copies the weights of a convolution several times until they lie in blocks, too; large products
+of rows that are convolved are written with weights that do.
 """
 
 from __future__ import annotations
@@ -28,12 +32,18 @@ from webnn_py.engines.onnx_lowering import (
     lower,
     lower_alone,
 )
+from webnn_py.engines.onnx_lowering.window import convolution
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT
 from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
 
 DOMAIN = "com.microsoft.nchwc"
 """Of the operators on blocks."""
+FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+"""Permutations that put channels before images, and behind."""
+MANY = 1 << 17
+"""Weights of a product from which on it takes less to lay them out here."""
 POOLINGS = ("average_pool2d", "max_pool2d")
 OPERATORS = ("Conv", "AveragePool", "MaxPool")
 """Those that are others in blocks, with the same attributes."""
@@ -67,11 +77,12 @@ def block_size() -> int:
 def in_blocks(graph: Graph) -> Mapping[Node, Lowering]:
     """Lowerings of the nodes of a graph that are computed in blocks.
 
-    That is what sums neighbouring channels, what follows it up to a convolution, and what convolves
-    and pools before it.
+    That is what sums neighbouring channels and large products of rows, what follows them up to a
+    convolution, and what convolves and pools before them.
     """
     sums = [node for node in graph.nodes if _sums_neighbours(graph, node)]
-    if not sums or block_size() == 1:
+    products = [node for node in graph.nodes if _multiplies_rows(graph, node)]
+    if not (sums or products) or block_size() == 1:
         return {}
 
     def before(node: Node) -> Iterator[Node]:
@@ -82,7 +93,7 @@ def in_blocks(graph: Graph) -> Mapping[Node, Lowering]:
         readers = graph.readers.get(node.outputs[0], ())
         return (reader for reader in readers if _follows(graph, reader))
 
-    begun = (node for node in sums if _may_be_in_blocks(graph, node))
+    begun = (node for node in (*sums, *products) if _may_be_in_blocks(graph, node))
     found = _reached(_reached(begun, behind), before)
     return dict.fromkeys(found, _Lowering(graph, frozenset(found), frozenset(sums)).lower)
 
@@ -120,6 +131,14 @@ class _Lowering:
             made = self._convolved(e, node, *operands)
         elif node.op == "relu" and self._takes_along(e, node):
             made = self._laid[next(node.operands)]
+        elif node.op == "transpose":
+            ((source, given),) = zip(node.operands, operands, strict=True)
+            if not _puts_first(node):
+                laid = self._in_blocks(e, source, given)
+                return _on_blocks(
+                    e, "ReorderOutput", laid, channels=source.shape[1], channels_last=1
+                )
+            made = _on_blocks(e, "ReorderInput", given, channels_last=1)
         else:
             pairs = zip(node.inputs, operands, strict=True)
             made = self._written(e, node, [self._in_blocks(e, *pair) for pair in pairs])
@@ -163,12 +182,16 @@ class _Lowering:
     ) -> Tensor:
         source, *others = node.operands
         weights, *shift = (self.graph.constants[value] for value in others)
+        weights = weights.transpose([node.attrs["filter_layout"].index(c) for c in "oihw"])
         if node in self.sums and len(weights) > REACH * block_size():
             return self._summed(e, node.output, self._in_blocks(e, source, x), weights, *shift)
         is_direct = node.attrs["groups"] == 1 and weights.shape[1] < block_size()
         laid = x if is_direct else self._in_blocks(e, source, x)
         taps = e.weight(_filters(weights, is_direct or weights.shape[1] == 1))
-        return self._written(e, node, [laid, taps, bias])
+        assert laid is not None
+        made = convolution(e, node, laid, taps, bias)
+        e.nodes[-1].domain = DOMAIN
+        return made
 
     def _summed(
         self, e: Emitter, value: Value, x: Tensor | None, weights: Array, shift: Array | None = None
@@ -206,13 +229,15 @@ def _filters(weights: Array, whole: bool) -> Array:
 
 
 def _follows(graph: Graph, node: Node) -> bool:
-    """Whether a node stays in the blocks of what it reads."""
-    if node.op == "conv2d" or not _may_be_in_blocks(graph, node):
+    """Whether a node stays in the blocks of what it reads, or lays these out with channels last."""
+    (source, *_) = node.operands
+    if node.op == "transpose":
+        return bool(node.attrs["permutation"] == LAST) and _has_blocks(source)
+    if not _may_be_in_blocks(graph, node):
         return False
-    if node.op not in POOLINGS:
-        return True
-    (source,) = node.operands
-    return math.prod(node.output.shape[1:]) < math.prod(source.shape[1:])
+    if node.op in POOLINGS:
+        return math.prod(node.output.shape[1:]) < math.prod(source.shape[1:])
+    return node.op != "conv2d" or _has_rows(graph, node)
 
 
 def _may_be_in_blocks(graph: Graph, node: Node) -> bool:
@@ -223,6 +248,8 @@ def _may_be_in_blocks(graph: Graph, node: Node) -> bool:
         return _convolves_blocks(graph, node)
     if node.op in POOLINGS:
         return _has_blocks(next(node.operands)) and _is_one_operator(node)
+    if node.op == "transpose":
+        return _puts_first(node)
     return REGISTRY[node.op].elementwise and all(
         (operand.data_type, operand.shape) == (value.data_type, value.shape)
         if operand not in graph.constants
@@ -250,16 +277,41 @@ def _is_one_operator(node: Node) -> bool:
 def _convolves_blocks(graph: Graph, node: Node) -> bool:
     """Whether there is a kernel for a convolution in blocks."""
     attrs, (source, *others) = node.attrs, node.operands
-    if (attrs["input_layout"], attrs["filter_layout"]) != ("nchw", "oihw"):
+    if attrs["input_layout"] != "nchw":
         return False
     if is_open(source.shape[1:]) or not all(value in graph.constants for value in others):
         return False
     size, groups = block_size(), attrs["groups"]
-    outer, inner = others[0].shape[:2]
+    outer, inner = dims(others[0].shape, attrs["filter_layout"], "oi")
     if groups == 1:
         return inner < size or inner % size == 0
     of_each_channel = inner == 1 and outer == groups
     return of_each_channel or (inner % size == 0 and outer // groups % size == 0)
+
+
+def _puts_first(node: Node) -> bool:
+    """Whether a transpose puts the last dimension before images."""
+    return bool(node.attrs["permutation"] == FIRST)
+
+
+def _multiplies_rows(graph: Graph, node: Node) -> bool:
+    """Whether a node is a large product of rows that were laid out as an image for it."""
+    if node.op != "conv2d" or not _has_rows(graph, node):
+        return False
+    maker = graph.producers.get(next(node.operands))
+    return maker is not None and maker.op in ("reshape", "transpose")
+
+
+def _has_rows(graph: Graph, node: Node) -> bool:
+    """Whether a convolution multiplies an image of one column by large weights."""
+    source, filters, *_ = node.operands
+    window = dims(filters.shape, node.attrs["filter_layout"], "hw")
+    return (
+        tuple(window) == (1, 1)
+        and source.shape[3] == 1
+        and filters in graph.constants
+        and filters.size >= MANY
+    )
 
 
 def _sums_neighbours(graph: Graph, node: Node) -> bool:

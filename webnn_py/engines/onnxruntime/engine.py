@@ -114,7 +114,7 @@ class LoadedModel:
         # What `run` of the session calls, once it has looked at names that are right here.
         self.run = getattr(self.session, "_sess", self.session).run
         forks.leave_in_child(self.session)
-        give_back(lowered.external.values())
+        give_back(graph.constants.values())
         self.names = (*names.inputs, *names.outputs)
         self.sizes = lowered.sizes
         arrays = graph.constants.values()
