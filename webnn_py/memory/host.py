@@ -14,6 +14,7 @@ from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of
 from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
+from webnn_py.memory import copying
 
 KDL_CPU = 1
 
@@ -219,7 +220,9 @@ def private(array: Array, value: Any) -> Array:
 def copied(array: Array) -> Array:
     """A copy in C order, aligned, that nobody else has."""
     if array.nbytes >= HUGE:
-        return array.copy()
+        made = np.empty(array.shape, array.dtype)
+        copying.copy(made, array)
+        return made
     # That lets other threads run meanwhile, which keep an event loop waiting.
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 

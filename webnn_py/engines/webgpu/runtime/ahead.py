@@ -44,6 +44,7 @@ class RunCommands:
         self._steps = deque(step for piece in pieces for step in (*piece, None))
         self._inputs = inputs
         self._sources: list[Any] = []
+        self._spent: list[Any] = []
         self._encoder: Any = None
         self._pass: Any = None
         self._recorded: Any = None
@@ -111,9 +112,24 @@ class RunCommands:
             self.record()
         submit(self._recorded)
 
+    def submit_upload(self, sources: Sequence[Any], inputs: Sequence[tuple[Any, int]]) -> None:
+        """Submit, before the rest, copies of inputs that are large: from what was written.
+
+        Args:
+            sources: What `Uploads.write` wrote.
+            inputs: Buffers to copy them into, and bytes of each.
+        """
+        gpu = self._gpu
+        gpu.uploads.end_writing(sources)
+        encoder = gpu.encoder("large inputs")
+        gpu.uploads.copy(encoder, zip(sources, inputs, strict=True))
+        gpu.queue.submit([encoder.finish()])
+        self._spent += sources
+
     def ended(self) -> None:
         """It has run: others may have what it read its inputs from."""
         self._gpu.uploads.give_back(self._sources)
+        self._gpu.uploads.give_back(self._spent)
 
     def _begin(self) -> None:
         """Begin to record commands that are submitted as one."""
@@ -124,7 +140,8 @@ class RunCommands:
         for record in before:
             record(encoder)
         inputs, self._inputs = self._inputs, ()
-        self._sources += [gpu.uploads.copy(encoder, target, size) for target, size in inputs]
+        self._sources += [gpu.uploads.take(size) for _, size in inputs]
+        gpu.uploads.copy(encoder, zip(self._sources, inputs))
         self._pass = encoder.begin_compute_pass()
 
     def _finish(self) -> Any:

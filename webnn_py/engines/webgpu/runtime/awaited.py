@@ -69,9 +69,12 @@ class Run(AwaitedRun):
         self._dispatch = dispatch
         results = sum(place.size for place in dispatch.downloads.values())
         self._ahead = ahead if results <= MOST_BYTES_AHEAD and dispatch.only_on_host else None
-        self._targets = [(buffer, contents.nbytes) for buffer, contents in dispatch.uploads]
-        if not self._gpu.uploads.there or sum(size for _, size in self._targets) >= HUGE:
-            self._targets = []
+        targets = [(buffer, contents.nbytes) for buffer, contents in dispatch.uploads]
+        large = sum(size for _, size in targets) >= HUGE
+        there = self._gpu.uploads.there
+        self._targets: Targets = targets if there and not large else ()
+        self._large: Targets = targets if there and large else ()
+        self._sources: list[Any] = []  # from which large inputs will be copied
         self._prepared: RunCommands | None = None  # its inputs are written
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
         self._start: operation.Run = _nothing
@@ -88,8 +91,17 @@ class Run(AwaitedRun):
         """Write them where a run that was recorded ahead reads them, or copy them."""
         with device_errors("uploading a graph's inputs"):
             self._prepared = self._prepared or self._recorded_ahead()
+            self._write_large()
         run = self._dispatch
         run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
+
+    def _write_large(self) -> None:
+        """Write inputs that are large where commands copy them from: for one run at a time."""
+        run, uploads = self._dispatch, self._gpu.uploads
+        if self._large and run.uploads and uploads.are_for(self):
+            self._sources = [uploads.take(size) for _, size in self._large]
+            uploads.write(zip(self._sources, (c for _, c in run.uploads), strict=True))
+            run.uploads = []
 
     def _recorded_ahead(self) -> RunCommands | None:
         """The commands of this run as far as they were recorded ahead, its inputs written."""
@@ -119,7 +131,7 @@ class Run(AwaitedRun):
         # A software driver may work on what is submitted, and on what was before, meanwhile.
         if ahead is None or commands is None or not commands.recorded or not gpu.hardware:
             return
-        if self._dispatch.uploads or not self._submit_recorded(wait=False):
+        if self._dispatch.uploads or self._sources or not self._submit_recorded(wait=False):
             return
         if not gpu.submit_lock.acquire(blocking=False):
             return
@@ -169,6 +181,8 @@ class Run(AwaitedRun):
             commands = self._prepared or self._recorded_ahead() or self._commands()
             for buffer, contents in run.uploads:
                 gpu.queue.write_buffer(buffer, 0, contents)
+            if self._sources:
+                commands.submit_upload(self._sources, self._large)
             commands.submit(self._loaded.in_pieces)
         return commands
 
@@ -256,6 +270,7 @@ class Run(AwaitedRun):
         """Keep neither the copies of host arrays any more, nor what keeps this."""
         self._dispatch.uploads = []
         self._prepared = None
+        self._sources = []
         self._start = _nothing
 
     def _read(self, commands: RunCommands, ending: Ending | None = None) -> None:

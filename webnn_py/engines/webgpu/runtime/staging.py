@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import wgpu
 
+from webnn_py.core.at_once import WORTH_THREADS
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding
@@ -17,6 +19,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import NEAR, Wait
 from webnn_py.ir import Array
+from webnn_py.memory.copying import copy
 from webnn_py.ordering.operation import Run
 
 BufferMapping = native.BufferMapping | public.BufferMapping
@@ -73,6 +76,12 @@ class _Pool:
             self._kept = 0
 
 
+def _view(memory: Any, array: Array) -> Array:
+    """The first bytes of some memory as an array like another one."""
+    view: Array = np.frombuffer(memory, array.dtype, array.size)
+    return view.reshape(array.shape)
+
+
 def _capacity(size: int) -> int:
     return max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
 
@@ -88,6 +97,7 @@ class Uploads:
     def __init__(self, device: Any, life: Life) -> None:
         self._device = device
         self._life = life
+        self._large: weakref.ref[Any] | None = None
         usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
         self._pool = _Pool(device, usage, "upload from")
 
@@ -96,21 +106,33 @@ class Uploads:
         """Whether there are such buffers; else contents go through the device's queue."""
         return WAITING.there
 
-    def copy(self, encoder: Any, target: Any, size: int) -> Any:
-        """Record the copy into a buffer from one that is mapped for `write`, which is returned."""
+    def take(self, size: int) -> Any:
+        """A buffer of at least so many bytes that is mapped for `write`."""
         source = self._pool.take(size)
         if source is None:
-            source = self._pool.make(size, mapped=True)
-        else:
-            native.mapping(self._device, source, writing=True).wait()
-        encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
+            return self._pool.make(size, mapped=True)
+        native.mapping(self._device, source, writing=True).wait()
         return source
 
     def write(self, contents: Iterable[tuple[Any, Array]]) -> None:
-        """Write contiguous arrays into buffers that `copy` gave."""
+        """Write contiguous arrays into buffers that `take` gave."""
         with self._life:
             for source, array in contents:
-                native.write_mapped(source, array)
+                if array.nbytes < WORTH_THREADS:
+                    native.write_mapped(source, array)
+                else:
+                    copy(_view(native.read_mapped(source), array), array)
+
+    def are_for(self, user: Any) -> bool:
+        """Let one user write large contents, as long as it lives; whether it is this one."""
+        if self._large is None or self._large() is None:
+            self._large = weakref.ref(user)
+        return self._large() is user
+
+    def copy(self, encoder: Any, copies: Iterable[tuple[Any, tuple[Any, int]]]) -> None:
+        """Record copies from what was taken into buffers, of so many bytes each."""
+        for source, (target, size) in copies:
+            encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
 
     def end_writing(self, sources: Iterable[Any]) -> None:
         """Let the copies be submitted."""
@@ -231,9 +253,7 @@ class Staging:
         self.mapping(buffer).wait()
 
     def _write_out(self, buffer: Any, target: Array) -> None:
-        memory = native.read_mapped(buffer)
-        view: Array = np.frombuffer(memory, target.dtype, target.size)
-        np.copyto(target, view.reshape(target.shape))
+        copy(target, _view(native.read_mapped(buffer), target))
 
     def release(self, buffer: Any) -> None:
         """Give a mapped buffer back."""

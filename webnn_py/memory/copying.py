@@ -1,0 +1,29 @@
+"""Copies of arrays, by several threads where they are large."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from webnn_py.core.at_once import MOST_THREADS, WORTH_THREADS, at_once
+from webnn_py.ir import Array
+
+PAGE = 1 << 21
+"""Bytes of a huge page, which one thread is to write."""
+
+
+def copy(target: Array, source: Array) -> None:
+    """Copy an array into another one of its shape and data type."""
+    size = source.nbytes
+    contiguous = target.flags.c_contiguous and source.flags.c_contiguous
+    if size < WORTH_THREADS or not contiguous:
+        np.copyto(target, source)
+        return
+    into, given = (array.reshape(-1).view(np.uint8) for array in (target, source))
+    step = -(-size // (MOST_THREADS * PAGE)) * PAGE
+    works = [
+        functools.partial(np.copyto, into[at : at + step], given[at : at + step])
+        for at in range(0, size, step)
+    ]
+    at_once(works, size)
