@@ -28,9 +28,12 @@ from webnn_py.engines.webgpu.runtime.ahead import RunCommands
 from webnn_py.engines.webgpu.runtime.staging import Ending
 
 
-@pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
-    """On a device whose driver only queues what is submitted."""
+@pytest.fixture(params=[0.0, 1e9], ids=["with the worker", "here"])
+def context(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MLContext]:
+    """On a device whose driver only queues what is submitted; all runs are long, or short."""
+    monkeypatch.setattr(awaited, "SHORT", request.param)
     with ml.create_context_sync(device_type="gpu") as made:
         monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
         yield made
@@ -277,16 +280,18 @@ def test_who_awaits_reads_what_is_small(
     monkeypatch.setattr(awaited, "NEAR", 1e9)
     graph, turns = repeated(context, run), 0
     readers.clear()
+    gate = Gate(monkeypatch)
 
     async def other() -> None:
         nonlocal turns
-        while not readers:
-            turns += 1
-            await pause()
+        with gate:
+            for turns in range(3):
+                await pause()
+            assert not readers
 
     run(lambda: together([functools.partial(compute, graph, context), other]))
     assert readers == [threading.get_ident()]
-    assert turns > 1
+    assert turns == 2
 
 
 def test_the_worker_reads_what_is_large(

@@ -172,6 +172,12 @@ class Ahead:
         self._ending = Pace()
         self.pace = Pace()
 
+    @property
+    def recorded(self) -> bool:
+        """Whether the next run is."""
+        kept = self._kept[-1:]  # another thread may take it
+        return bool(kept) and kept[0].recorded
+
     def take(self) -> RunCommands | None:
         """The commands of a run, recorded or in part; nobody else gets them."""
         try:

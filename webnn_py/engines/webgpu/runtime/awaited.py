@@ -33,6 +33,8 @@ from webnn_py.ordering import operation
 
 Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
+SHORT = 5e-4
+"""Seconds of runs that an event loop's thread sees through: waking another one takes as long."""
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -79,6 +81,7 @@ class Run(AwaitedRun):
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
         self._start: operation.Run = _nothing
         self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
+        self._is_short = False  # who awaits sees it through
         self._seen_there = results <= MOST_BYTES_READ
         self._repeated = ahead.pace.seconds > 0
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
@@ -121,7 +124,8 @@ class Run(AwaitedRun):
             self.done.on_done(in_flight.release)
             if self._alone and is_next:
                 self._submit_at_once()
-            start()
+            if not self._is_short:
+                start()
 
         in_flight.acquire(begin)
 
@@ -139,10 +143,14 @@ class Run(AwaitedRun):
             self._under_way.add_result(self.done, self.cancellation)
             with device_errors("submitting a graph"):
                 commands.submit(in_pieces=False)
-            self._submitted = commands, Wait(ahead.pace)
+            wait = Wait(ahead.pace)
+            self._submitted = commands, wait
             if self._seen_there and commands.results:
                 self._due = Completion()
                 self.done.on_done(functools.partial(self._due.set_result, None))
+                if ahead.pace.seconds < SHORT:
+                    self._due.set_result(gpu.staging.ending(commands.results[0][0], wait))
+                    self._is_short = True
         except BaseException as error:
             self.done.set_exception(error)
         finally:
@@ -223,6 +231,9 @@ class Run(AwaitedRun):
         try:
             await due.settled()
             ending = due.wait(0)
+            if ending is not None and self._is_short:
+                left = ending  # for mypy
+                self._record_ahead(lambda seconds: left.left > seconds)
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 seen = ending.look()
                 if not seen:
@@ -246,7 +257,8 @@ class Run(AwaitedRun):
     def _read_before(self, commands: RunCommands, ending: Ending, start: operation.Run) -> None:
         """Read back, and have the worker prepare the next run."""
         self._read(commands, ending)
-        start()
+        if self._ahead is None or not self._ahead.recorded:
+            start()
 
     def prepare_next(self) -> None:
         """Record the next run, as long as nothing else is to be done."""
@@ -270,7 +282,9 @@ class Run(AwaitedRun):
         """Keep neither the copies of host arrays any more, nor what keeps this."""
         self._dispatch.uploads = []
         self._prepared = None
-        self._sources = []
+        if self._large:
+            self._sources = []
+            self._gpu.uploads.leave(self)
         self._start = _nothing
 
     def _read(self, commands: RunCommands, ending: Ending | None = None) -> None:
@@ -280,13 +294,13 @@ class Run(AwaitedRun):
                 if commands.fence is not None:
                     gpu.staging.wait(commands.fence)
                 results = [(buffer, outputs[number]) for buffer, number in commands.results]
-                gpu.staging.read(results, self.cancellation, ending, self._succeed)
+                succeed = functools.partial(self._succeed, commands)
+                gpu.staging.read(results, self.cancellation, ending, succeed)
         except BaseException as error:
             self.done.set_exception(error)
-        else:
-            commands.ended()
 
-    def _succeed(self) -> None:
+    def _succeed(self, commands: RunCommands) -> None:
+        commands.ended()  # before the next run may look for what it gives back
         self.done.set_result(None)
 
     def results(self) -> list[Any]:

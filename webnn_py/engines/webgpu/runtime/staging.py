@@ -124,10 +124,16 @@ class Uploads:
                     copy(_view(native.read_mapped(source), array), array)
 
     def are_for(self, user: Any) -> bool:
-        """Let one user write large contents, as long as it lives; whether it is this one."""
-        if self._large is None or self._large() is None:
+        """Whether `user` may write large contents: one at a time, until it is there no more."""
+        user_before = self._large and self._large()
+        if user_before is None:
             self._large = weakref.ref(user)
-        return self._large() is user
+        return user_before is None or user_before is user
+
+    def leave(self, user: Any) -> None:
+        """Let another one write large contents."""
+        if self._large is not None and self._large() is user:
+            self._large = None
 
     def copy(self, encoder: Any, copies: Iterable[tuple[Any, tuple[Any, int]]]) -> None:
         """Record copies from what was taken into buffers, of so many bytes each."""
