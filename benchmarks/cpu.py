@@ -34,26 +34,10 @@ from benchmarks.report import (
     new_drawing,
     ratio,
     save_drawing,
+    turn,
 )
-from webnn_py.engines.profile import wait_for_threads
 
 Array = np.ndarray[Any, Any]
-SECONDS = 0.03
-"""Of one peer's turn, about; but at least two runs."""
-MOST_RUNS = 200
-
-
-def turn(run: Run) -> float:
-    """Seconds of a run, the median of a turn's."""
-    wait_for_threads()
-    run()
-    times: list[float] = []
-    end = time.perf_counter() + SECONDS
-    while len(times) < 2 or (time.perf_counter() < end and len(times) < MOST_RUNS):
-        begin = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
 
 
 def measure(name: str, rounds: int, threads: int | None, reference: bool) -> Figures:
@@ -78,9 +62,10 @@ def measure(name: str, rounds: int, threads: int | None, reference: bool) -> Fig
         else:
             row["failed"][peer] = f"its result is {apart:.2g} apart"
     taken = interleaved({peer: functools.partial(turn, run) for peer, run in runs.items()}, rounds)
-    for peer, seconds in taken.items():
+    counted = {peer: [seconds for _, seconds in turns] for peer, turns in taken.items()}
+    for peer, seconds in counted.items():
         row["ms"][peer] = statistics.median(seconds) * 1e3
-        row["ratio"][peer] = ratio(seconds, taken[ORT])
+        row["ratio"][peer] = ratio(seconds, counted[ORT])
     return row
 
 

@@ -1,14 +1,15 @@
 """Models on a GPU: awaited, recorded, in float16; what else runs them beside.
 
-    python -m benchmarks gpu [--models squeezenet resnet50] [--runs 30] [--json FILE] [--plot FILE]
+    python -m benchmarks gpu [--models squeezenet resnet50] [--runs 9] [--json FILE] [--plot FILE]
     python -m benchmarks gpu --from-json FILE --markdown FILE --plot FILE
 
-Milliseconds, medians, interleaved. `await` uploads, runs and reads back, `call` does so with
-tensors on the thread that waits; `GPU` is one dispatch of many in a recording, by timestamps.
-`build` is from the model to the first result, in a process where the device is there already. ONNX
-Runtime is measured where the package onnxruntime-webgpu is installed in the place of onnxruntime,
-wonnx where it is installed, PyTorch where it has a CUDA device: as a CUDA graph that is replayed,
-without tf32. Results are compared with what peers compute, by the largest.
+Milliseconds, medians. All take turns of several runs; the first of a turn, behind other peers', is
+told apart. `await` uploads, runs and reads back, `call` does so with tensors on the thread that
+waits; `GPU` is one dispatch of many in a recording, by timestamps. `build` is from the model to the
+first result, in a process where the device is there already. ONNX Runtime is measured where the
+package onnxruntime-webgpu is installed in the place of onnxruntime, wonnx where it is installed,
+PyTorch where it has a CUDA device: as a CUDA graph that is replayed, without tf32. Results are
+compared with what peers compute, by the largest.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, missing_torch
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
 from benchmarks.models import ENCODER, LIGHT, half, inputs_of
 from benchmarks.report import (
+    Clock,
     Figures,
     Tables,
     add_figure_options,
@@ -41,6 +43,7 @@ from benchmarks.report import (
     measured_or_read,
     new_drawing,
     save_drawing,
+    turn,
 )
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, ml
 
@@ -52,7 +55,6 @@ ROUNDS = 5
 """Of recordings."""
 LARGE = 0.01
 """Differences of results, as a part of the largest value, that are no matter of rounding."""
-Clock = Callable[[], float]
 PRODUCT, SIDE = "matmul 4096", 4096
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
     PRODUCT: lambda: built(
@@ -64,6 +66,8 @@ COLUMNS = {
     "wonnx": "wonnx",
     "await": "await",
     "call": "call",
+    "ORT first": "first_ort",
+    "await first": "first_await",
     "GPU": "gpu",
     "CUDA graph": "cuda",
     "await f16": "await16",
@@ -118,30 +122,28 @@ def called(context: MLContext, graph: MLGraph, inputs: Arrays) -> Callable[[], A
 def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
     """Milliseconds of GPU time by case."""
 
-    def turn(case: Recorded | CudaGraph) -> float:
+    def one(case: Recorded | CudaGraph) -> float:
         once = case.seconds(1)  # which also wakes the device
         return case.seconds(max(1, min(MOST_RECORDED, int(SECONDS / max(once, 1e-6)))))
 
     for case in cases.values():
         case.seconds(1)
-    taken = interleaved({key: functools.partial(turn, case) for key, case in cases.items()}, ROUNDS)
+    taken = interleaved({key: functools.partial(one, case) for key, case in cases.items()}, ROUNDS)
     return {key: statistics.median(seconds) * 1e3 for key, seconds in taken.items()}
 
 
 def awaited_times(
-    cases: dict[str, Callable[[], Any]], runs: int, clock: Clock = time.perf_counter
+    cases: dict[str, Callable[[], Any]], turns: int, clock: Clock = time.perf_counter
 ) -> Figures:
-    """Milliseconds by case."""
-
-    def timed(case: Callable[[], Any]) -> float:
-        begin = clock()
-        case()
-        return (clock() - begin) * 1e3
-
+    """Milliseconds by case, and those of the first run of a turn."""
     for case in cases.values():
         case()
-    taken = interleaved({key: functools.partial(timed, case) for key, case in cases.items()}, runs)
-    return {key: statistics.median(times) for key, times in taken.items()}
+    works = {key: functools.partial(turn, case, clock) for key, case in cases.items()}
+    figures: Figures = {}
+    for key, taken in interleaved(works, turns).items():
+        first, later = (statistics.median(seconds) * 1e3 for seconds in zip(*taken, strict=True))
+        figures |= {key: later, f"first_{key}": first}
+    return figures
 
 
 def apart(got: Array, expected: Array) -> float:
@@ -262,7 +264,7 @@ def main(arguments: list[str] | None = None) -> Figures:
     default = [*LIGHT, ENCODER, PRODUCT]
     parser.add_argument("--models", nargs="+", default=default, metavar="MODEL", choices=MODELS)
     parser.add_argument("--operators", action="store_true", help="single operators, too")
-    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--runs", type=int, default=9, help="turns of each, of several runs")
     parser.add_argument(
         "--processor-time",
         action="store_true",

@@ -8,16 +8,24 @@ import os
 import platform
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
+from webnn_py.engines.profile import wait_for_threads
+
 K = TypeVar("K")
 T = TypeVar("T")
+Clock = Callable[[], float]
 Figures = dict[str, Any]
 Tables = tuple[list[tuple[str, list[str], list[list[object]]]], list[str]]
 """Tables, each with its title and its columns, and notes below them."""
+TURN_SECONDS = 0.03
+"""Of one peer's turn, about; but at least three runs."""
+MOST_RUNS = 200
+"""Of a turn."""
 
 
 def interleaved(cases: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
@@ -30,6 +38,22 @@ def interleaved(cases: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list
         for name in list(cases)[:: -1 if number % 2 else 1]:
             results[name].append(cases[name]())
     return results
+
+
+def turn(run: Callable[[], object], clock: Clock = time.perf_counter) -> tuple[float, float]:
+    """Seconds of a peer's runs in its turn: of the first, and the median of those that follow.
+
+    The first comes after a peer's that is another one: caches hold that one's data and code, and
+    a GPU changes between contexts. It begins when none of that one's threads spins any more.
+    """
+    wait_for_threads()
+    times: list[float] = []
+    end = time.perf_counter() + TURN_SECONDS
+    while len(times) < 3 or (time.perf_counter() < end and len(times) < MOST_RUNS):
+        begin = clock()
+        run()
+        times.append(clock() - begin)
+    return times[0], statistics.median(times[1:])
 
 
 def ratio(values: Sequence[float], base: Sequence[float]) -> float:

@@ -141,7 +141,7 @@ class RunCommands:
             record(encoder)
         inputs, self._inputs = self._inputs, ()
         self._sources += [gpu.uploads.take(size) for _, size in inputs]
-        gpu.uploads.copy(encoder, zip(self._sources, inputs))
+        gpu.uploads.copy(encoder, zip(self._sources, inputs, strict=False))
         self._pass = encoder.begin_compute_pass()
 
     def _finish(self) -> Any:

@@ -1,0 +1,130 @@
+"""Large inputs of awaited runs: written where commands copy them from, for one run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from tests.backend.tensors import adding, tensor
+from tests.graphs import ONES, TWOS, doubling
+from tests.internals import engine_of
+from tests.loops import cancel_after, pause, under_asyncio
+from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
+from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime.capabilities import WAITING
+
+pytestmark = pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers")
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
+    monkeypatch.setattr(awaited, "HUGE", ONES.nbytes)
+    with ml.create_context_sync(device_type="gpu") as made:
+        yield made
+
+
+@pytest.fixture
+def made(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Sizes of the buffers to upload from that are made."""
+    found: list[int] = []
+    device = engine_of(context).gpu.handle
+    create = device.create_buffer
+
+    def creating(**given: Any) -> Any:
+        if given["usage"] & wgpu.BufferUsage.MAP_WRITE:
+            found.append(given["size"])
+        return create(**given)
+
+    monkeypatch.setattr(device, "create_buffer", creating)
+    return found
+
+
+@pytest.fixture
+def written(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of what goes by way of the device's queue."""
+    found: list[int] = []
+    queue = engine_of(context).gpu.queue
+    write = queue.write_buffer
+
+    def writing(buffer: Any, offset: int, contents: Any) -> None:
+        found.append(contents.nbytes)
+        write(buffer, offset, contents)
+
+    monkeypatch.setattr(queue, "write_buffer", writing)
+    return found
+
+
+async def compute(context: MLContext, graph: MLGraph, number: float) -> None:
+    y = (await MLAwaitedExecution(context).compute(graph, {"x": ONES * number}))["y"]
+    np.testing.assert_array_equal(y, TWOS * number)
+
+
+def test_their_buffers_are_used_again(
+    context: MLContext, made: list[int], written: list[int]
+) -> None:
+    graph = doubling(context)
+
+    async def main() -> None:
+        for number in range(6):
+            await compute(context, graph, number)
+
+    under_asyncio(main)
+    assert len(made) == 1
+    assert not written
+
+
+def test_many_at_once(context: MLContext, made: list[int], written: list[int]) -> None:
+    graph = doubling(context)
+
+    async def main() -> None:
+        for _ in range(3):
+            await asyncio.gather(*(compute(context, graph, number) for number in range(8)))
+
+    under_asyncio(main)
+    assert made
+    assert written
+
+
+def test_those_that_are_never_awaited(
+    context: MLContext, made: list[int], written: list[int]
+) -> None:
+    graph, execution = doubling(context), MLAwaitedExecution(context)
+    for _ in range(2):
+        execution.compute(graph, {"x": ONES}).close()
+        gc.collect()
+    under_asyncio(lambda: compute(context, graph, 3))
+    assert len(made) == 3
+    assert not written
+
+
+def test_one_that_is_cancelled(context: MLContext, made: list[int], written: list[int]) -> None:
+    graph = doubling(context)
+
+    async def main() -> None:
+        await cancel_after(lambda: compute(context, graph, 1), pause)
+        for number in range(3):
+            await compute(context, graph, number)
+
+    under_asyncio(main)
+    assert made
+
+
+def test_beside_tensors(context: MLContext, made: list[int], written: list[int]) -> None:
+    graph, k = adding(context), tensor(context, TWOS)
+    written.clear()
+
+    async def main() -> None:
+        for number in range(3):
+            given = {"x": ONES * number, "k": k}
+            y = (await MLAwaitedExecution(context).compute(graph, given))["y"]
+            np.testing.assert_array_equal(y, ONES * number + TWOS)
+
+    under_asyncio(main)
+    assert len(made) == 1
+    assert not written
