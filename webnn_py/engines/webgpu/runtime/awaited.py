@@ -69,13 +69,13 @@ class Run(AwaitedRun):
         self._under_way = under_way
         self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
-        results = sum(place.size for place in dispatch.downloads.values())
-        self._ahead = ahead if results <= MOST_BYTES_AHEAD and dispatch.only_on_host else None
-        targets = [(buffer, contents.nbytes) for buffer, contents in dispatch.uploads]
-        large = sum(size for _, size in targets) >= HUGE
-        there = self._gpu.uploads.there
-        self._targets: Targets = targets if there and not large else ()
-        self._large: Targets = targets if there and large else ()
+        traffic = dispatch.traffic
+        results = traffic.result_bytes
+        self._ahead = ahead if results <= MOST_BYTES_AHEAD and traffic.only else None
+        inputs = traffic.inputs if self._gpu.uploads.there else ()
+        large = traffic.input_bytes >= HUGE
+        self._targets: Targets = () if large else inputs
+        self._large: Targets = inputs if large else ()
         self._sources: list[Any] = []  # from which large inputs will be copied
         self._prepared: RunCommands | None = None  # its inputs are written
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn

@@ -39,6 +39,23 @@ Record = Callable[[Any], None]
 """Records commands into a GPUCommandEncoder."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What crosses between the host and a device in runs that have their places in common.
+
+    Attributes:
+        only: Such runs differ in contents alone: nothing of the user's lies on the device.
+        inputs: Buffers to be written before the commands run, and bytes of each.
+        input_bytes: Of all of them.
+        result_bytes: Of all that is read back.
+    """
+
+    only: bool
+    inputs: Sequence[tuple[Any, int]]
+    input_bytes: int
+    result_bytes: int
+
+
 @dataclass(slots=True)
 class Dispatch:
     """One run, placed: what to record before and after the graph's own kernels.
@@ -52,6 +69,7 @@ class Dispatch:
         given: The user's buffers and textures, and what they are for.
         read: Where the user's inputs lie on the device.
         written: Where the user's outputs go on the device, by name.
+        known: The `traffic`, once it was asked for.
     """
 
     places: dict[Value, Binding] = field(default_factory=dict)
@@ -62,6 +80,7 @@ class Dispatch:
     given: list[tuple[Any, str]] = field(default_factory=list)
     read: list[Span] = field(default_factory=list)
     written: dict[str, MemoryLocation] = field(default_factory=dict)
+    known: Traffic | None = None
 
     def take(self, resource: Any, what: str) -> None:
         """Use a resource of the user's."""
@@ -74,12 +93,20 @@ class Dispatch:
             check_usable(resource, what)
 
     @property
-    def only_on_host(self) -> bool:
-        """Whether such runs differ in contents alone: nothing of the user's lies on the device."""
-        ours = {buffer for buffer, _ in self.uploads}
-        ours |= {place.buffer for place in self.downloads.values()}
-        recorded = self.before or self.after
-        return not recorded and ours.issuperset(place.buffer for place in self.places.values())
+    def traffic(self) -> Traffic:
+        """What crosses between the host and the device."""
+        if self.known is None:
+            ours = {buffer for buffer, _ in self.uploads}
+            ours |= {place.buffer for place in self.downloads.values()}
+            recorded = self.before or self.after
+            inputs = [(buffer, contents.nbytes) for buffer, contents in self.uploads]
+            self.known = Traffic(
+                not recorded and ours.issuperset(place.buffer for place in self.places.values()),
+                inputs,
+                sum(size for _, size in inputs),
+                sum(place.size for place in self.downloads.values()),
+            )
+        return self.known
 
 
 class ArrayPlaces:
@@ -91,15 +118,17 @@ class ArrayPlaces:
 
     def __init__(self, run: Dispatch) -> None:
         self._places, self._downloads = run.places, run.downloads
-        self._targets = [(buffer, contents.nbytes) for buffer, contents in run.uploads]
+        self._traffic = run.traffic
 
     def run(self, inputs: Sequence[Array]) -> Dispatch:
         """Another one."""
         uploads = [
             (buffer, padded_bytes(array, size))
-            for (buffer, size), array in zip(self._targets, inputs, strict=True)
+            for (buffer, size), array in zip(self._traffic.inputs, inputs, strict=True)
         ]
-        return Dispatch(self._places, uploads=uploads, downloads=self._downloads)
+        return Dispatch(
+            self._places, uploads=uploads, downloads=self._downloads, known=self._traffic
+        )
 
 
 def is_buffer(value: object) -> bool:
