@@ -53,6 +53,8 @@ SECONDS = 0.1
 """Of GPU time in a recording, about; but at least one dispatch."""
 ROUNDS = 5
 """Of recordings."""
+WAKE = 0.1
+"""Seconds of awaits in each turn that do not count, by which a GPU's clock is up."""
 LARGE = 0.01
 """Differences of results, as a part of the largest value, that are no matter of rounding."""
 PRODUCT, SIDE = "matmul 4096", 4096
@@ -138,7 +140,7 @@ def awaited_times(
     """Milliseconds by case, and those of the first run of a turn."""
     for case in cases.values():
         case()
-    works = {key: functools.partial(turn, case, clock) for key, case in cases.items()}
+    works = {key: functools.partial(turn, case, clock, WAKE) for key, case in cases.items()}
     figures: Figures = {}
     for key, taken in interleaved(works, turns).items():
         first, later = (statistics.median(seconds) * 1e3 for seconds in zip(*taken, strict=True))

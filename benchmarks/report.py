@@ -23,7 +23,7 @@ Figures = dict[str, Any]
 Tables = tuple[list[tuple[str, list[str], list[list[object]]]], list[str]]
 """Tables, each with its title and its columns, and notes below them."""
 TURN_SECONDS = 0.03
-"""Of one peer's turn, about; but at least three runs."""
+"""Of the runs that count in one peer's turn, about; but at least two runs."""
 MOST_RUNS = 200
 """Of a turn."""
 
@@ -40,20 +40,34 @@ def interleaved(cases: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list
     return results
 
 
-def turn(run: Callable[[], object], clock: Clock = time.perf_counter) -> tuple[float, float]:
-    """Seconds of a peer's runs in its turn: of the first, and the median of those that follow.
+def turn(
+    run: Callable[[], object], clock: Clock = time.perf_counter, wake: float = 0.0
+) -> tuple[float, float]:
+    """Seconds of a peer's runs in its turn: of the first, and the median of those that count.
 
-    The first comes after a peer's that is another one: caches hold that one's data and code, and
-    a GPU changes between contexts. It begins when none of that one's threads spins any more.
+    The first comes behind another peer's: caches hold that one's data and code, and a GPU changes
+    between contexts. It begins when none of that one's threads spins any more.
+
+    Args:
+        run: One run.
+        clock: What tells seconds.
+        wake: For how many seconds runs do not count; but at least one run.
     """
     wait_for_threads()
-    times: list[float] = []
-    end = time.perf_counter() + TURN_SECONDS
-    while len(times) < 3 or (time.perf_counter() < end and len(times) < MOST_RUNS):
+
+    def timed() -> float:
         begin = clock()
         run()
-        times.append(clock() - begin)
-    return times[0], statistics.median(times[1:])
+        return clock() - begin
+
+    first, awake = timed(), time.perf_counter() + wake
+    while time.perf_counter() < awake:
+        run()
+    times: list[float] = []
+    end = time.perf_counter() + TURN_SECONDS
+    while len(times) < 2 or (time.perf_counter() < end and len(times) < MOST_RUNS):
+        times.append(timed())
+    return first, statistics.median(times)
 
 
 def ratio(values: Sequence[float], base: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ models take the device.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -121,9 +122,9 @@ class RunCommands:
         """
         gpu = self._gpu
         gpu.uploads.end_writing(sources)
-        encoder = gpu.encoder("large inputs")
+        encoder = gpu.plain_encoder("large inputs")
         gpu.uploads.copy(encoder, zip(sources, inputs, strict=True))
-        gpu.queue.submit([encoder.finish()])
+        gpu.submit(encoder.finish())
         self._spent += sources
 
     def ended(self) -> None:
@@ -185,21 +186,36 @@ class Ahead:
         except IndexError:
             return None
 
-    def record(self, make: Callable[[], RunCommands], while_: Callable[[float], bool]) -> None:
+    def record(
+        self,
+        make: Callable[[], RunCommands],
+        while_: Callable[[float], bool],
+        most: int = sys.maxsize,
+    ) -> bool:
         """Record the next run.
 
         Args:
             make: Gives the commands of a run, none of which are recorded.
             while_: Whether there is time for what is likely to take so many seconds; 0 for what
                 takes but a moment.
+            most: Steps to record.
+
+        Returns:
+            Whether there is more to record, and was time for it.
         """
         if not while_(0):
-            return
+            return False
         commands = self.take() or make()
-        while not commands.recorded and while_(self._ending.seconds if commands.encoded else 0):
+        is_time = True
+        while most and not commands.recorded:
+            is_time = while_(self._ending.seconds if commands.encoded else 0)
+            if not is_time:
+                break
             ends = Wait(self._ending) if commands.encoded else None
             commands.record()
             if ends is not None:
                 ends.end()
+            most -= 1
         if commands.begun and not self._kept:
             self._kept.append(commands)
+        return is_time and not commands.recorded

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -33,8 +35,10 @@ from webnn_py.ordering import operation
 
 Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
-SHORT = 5e-4
-"""Seconds of runs that an event loop's thread sees through: waking another one takes as long."""
+SHORT = 2e-3
+"""Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
+OVER = 0.0
+"""Seconds that recording the next run may make this one's end be seen late."""
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -231,10 +235,11 @@ class Run(AwaitedRun):
         try:
             await due.settled()
             ending = due.wait(0)
-            if ending is not None and self._is_short:
-                left = ending  # for mypy
-                self._record_ahead(lambda seconds: left.left > seconds)
+            recording = self._is_short
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
+                if recording:
+                    is_time = functools.partial(operator.gt, ending.left + OVER)
+                    recording = self._record_ahead(is_time, 1)
                 seen = ending.look()
                 if not seen:
                     await next_turn()
@@ -265,12 +270,13 @@ class Run(AwaitedRun):
         if self._ahead is not None and self._repeated and self.done.done:
             self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
 
-    def _record_ahead(self, while_: Callable[[float], bool]) -> None:
+    def _record_ahead(self, while_: Callable[[float], bool], most: int = sys.maxsize) -> bool:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
         make = functools.partial(self._commands, self._targets)
         with contextlib.suppress(MLError), device_errors("recording a graph"):
-            self._ahead.record(make, while_)
+            return self._ahead.record(make, while_, most)
+        return False
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
