@@ -37,8 +37,6 @@ Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
 SHORT = 2e-3
 """Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
-OVER = 0.0
-"""Seconds that recording the next run may make this one's end be seen late."""
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -238,7 +236,7 @@ class Run(AwaitedRun):
             recording = self._is_short
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 if recording:
-                    is_time = functools.partial(operator.gt, ending.left + OVER)
+                    is_time = functools.partial(operator.gt, ending.left)
                     recording = self._record_ahead(is_time, 1)
                 seen = ending.look()
                 if not seen:
