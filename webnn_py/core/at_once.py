@@ -1,4 +1,4 @@
-"""Work on weights by several threads: NumPy and drivers let go of the interpreter meanwhile."""
+"""Work on much memory by several threads: NumPy and drivers let go of the interpreter meanwhile."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def at_once(works: Sequence[Callable[[], T]], size: int, threads: int = MOST_THR
     if threads <= 1 or size < WORTH_THREADS:
         return [work() for work in works]
     with ThreadPoolExecutor(
-        threads, thread_name_prefix="webnn-weights", initializer=cooperation.enable
+        threads, thread_name_prefix="webnn-memory", initializer=cooperation.enable
     ) as pool:
         return list(pool.map(lambda work: work(), works))

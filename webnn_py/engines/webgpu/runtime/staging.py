@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core.at_once import WORTH_THREADS
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding
@@ -20,6 +19,7 @@ from webnn_py.engines.webgpu.runtime.life import Life
 from webnn_py.engines.webgpu.runtime.pauses import NEAR, Wait
 from webnn_py.ir import Array
 from webnn_py.memory.copying import copy
+from webnn_py.memory.host import HUGE
 from webnn_py.ordering.operation import Run
 
 BufferMapping = native.BufferMapping | public.BufferMapping
@@ -118,7 +118,7 @@ class Uploads:
         """Write contiguous arrays into buffers that `take` gave."""
         with self._life:
             for source, array in contents:
-                if array.nbytes < WORTH_THREADS:
+                if array.nbytes < HUGE:
                     native.write_mapped(source, array)
                 else:
                     copy(_view(native.read_mapped(source), array), array)
