@@ -246,19 +246,19 @@ def test_only_one_of_many_threads_rents(gpu: MLContext) -> None:
 
 
 def test_what_cannot_be_exported(gpu: MLContext) -> None:
-    def export(what: Any) -> Callable[[], Any]:
-        return gpu.export_to_gpu(what).__enter__
-
     with pytest.raises(ValidationError, match="not created exportable"):
-        export(tensor(gpu))()
+        gpu.export_to_gpu(tensor(gpu))
     with pytest.raises(ValidationError, match="expected an MLTensor"):
-        export(5)()
+        gpu.export_to_gpu(5)  # type: ignore[arg-type]
     with pytest.raises(ValidationError, match="constant"):
-        export(gpu.create_constant_tensor_sync(ONES))()
+        gpu.export_to_gpu(gpu.create_constant_tensor_sync(ONES))
     gone = tensor(gpu, exportable=True)
+    loan = gpu.export_to_gpu(gone)
     gone.destroy()
     with pytest.raises(ValidationError, match="destroyed"):
-        export(gone)()
+        gpu.export_to_gpu(gone)
+    with pytest.raises(ValidationError, match="destroyed"), loan:
+        pass
 
 
 def test_a_tensor_that_parked_work_uses_is_not_exported(gpu: MLContext) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,7 @@ from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
-from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.api.tensor_memory import rented
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
@@ -354,8 +354,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         self._session.queue.flush()
         self._session.queue.raise_failed()
 
-    @contextlib.contextmanager
-    def export_to_gpu(self, tensor: MLTensor) -> Iterator[Any]:
+    def export_to_gpu(self, tensor: MLTensor) -> AbstractContextManager[Any]:
         """Rent a tensor as a wgpu.GPUBuffer; the tensor is unusable until the block ends.
 
         Submit what uses the buffer before the block ends; the queue keeps the order. Destroying the
@@ -381,18 +380,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         memory = own_memory(self._session, tensor, "export_to_gpu")
         if not tensor.exportable:
             raise ValidationError("export_to_gpu: the MLTensor was not created exportable")
-        queue: Any = self._session.queue
-        check_not_held(memory, "export_to_gpu: the MLTensor")
-        memory.check_written()
-        memory.rent()
-        storage = memory.storage
-        try:
-            with queue.rented_buffer(storage) as buffer:
-                yield buffer
-        finally:
-            memory.rented = False
-            if not queue.is_intact(storage):
-                memory.destroy()
+        return rented(memory)
 
     def from_dlpack(self, value: Any) -> MLTensor:
         """Make a tensor over the memory of a DLPack tensor; GPU contexts copy it.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,24 @@ def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> No
                 f"{what}: work on it waits for a timeline ({work.title} {work.standing()});"
                 " wait for that first"
             )
+
+
+@contextlib.contextmanager
+def rented(memory: TensorMemory) -> Iterator[Any]:
+    """The GPUBuffer that a tensor of a GPU context lies in; nothing else may use it meanwhile."""
+    memory.session.check_alive()
+    check_not_held(memory, "export_to_gpu: the MLTensor")
+    memory.check_written()
+    memory.rent()
+    queue: Any = memory.session.queue
+    storage = memory.storage
+    try:
+        with queue.rented_buffer(storage) as buffer:
+            yield buffer
+    finally:
+        memory.rented = False
+        if not queue.is_intact(storage):
+            memory.destroy()
 
 
 def on_tensors(
