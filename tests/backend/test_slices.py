@@ -232,7 +232,7 @@ def test_what_is_refused(gpu: MLContext, cpu: MLContext) -> None:
     with pytest.raises(DataError, match=r"lacks STORAGE \(or COPY_DST\)"):
         gpu.slice_dispatch(graph, {"x": X}, outputs | {"y": bare})
     with pytest.raises(ValidationError, match="job: got"):
-        MLCommandEncoder(gpu).dispatch_slice("job", budget_ms=1)  # type: ignore[arg-type]
+        MLCommandEncoder(gpu).dispatch_slice("job")  # type: ignore[arg-type]
     job = gpu.slice_dispatch(graph, {"x": X}, outputs)
     with ml.create_context_sync(device_type="gpu") as other, pytest.raises(DataError):
         MLCommandEncoder(other).dispatch_slice(job, budget_ms=1)

@@ -129,7 +129,7 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         executable.record(self._commands, given.inputs, given.outputs)
         self._commands.carry(compiled.bound)
 
-    def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float) -> bool:
+    def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float = 2.0) -> bool:
         """Record the next slice of a run: about as much of it as the budget of GPU time takes.
 
         The slices of a run are submitted in the order in which they are recorded, one a frame or
