@@ -61,6 +61,7 @@ def test_expressions_print_as_one_writes_them(made: MLDimension, text: str) -> N
         ((n + 1) // 2 - (n + 1) // 2, 0),
         (divmod(n * 4 + 3, 4)[1], 3),
         (0 * n, 0),
+        (n**0, 1),
     ],
 )
 def test_what_is_one_number_for_all_sizes_is_an_int(made: object, number: int) -> None:
@@ -83,12 +84,20 @@ def test_what_is_one_number_for_all_sizes_is_an_int(made: object, number: int) -
         (n // 1, n),
         (n // -2, -n // 2),
         (n % 3, n - n // 3 * 3),
+        ((n + m) ** 2, n * n + 2 * n * m + m * m),
+        (n ** np.int64(3), n * n * n),
     ],
 )
 def test_equal_expressions_have_one_form(a: MLDimension, b: MLDimension) -> None:
     assert a == b
     assert hash(a) == hash(b)
     assert str(a) == str(b)
+
+
+@pytest.mark.parametrize("exponent", [-1, 0.5, 1000, "2"])
+def test_powers_that_are_no_dimension(exponent: Any) -> None:
+    with pytest.raises(TypeError, match="unsupported operand"):
+        n**exponent
 
 
 def test_dimensions_are_found_in_lists_and_dictionaries() -> None:

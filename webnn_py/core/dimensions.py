@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
 
 MAX_DIMENSION = 2**31 - 1
+EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
 
 Question = tuple[str, "MLDimension"]
 """What is not known of something for all sizes: whether it is ">=" or "==" 0."""
@@ -23,8 +25,8 @@ _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 class MLDimension:
     """A dimension of a shape that is open: an expression of sizes that follow when a graph runs.
 
-    It calculates as an integer does (`+ - * // % divmod`) with integers and others of its graph; a
-    result that is one number for all sizes is an int. `<`, `<=`, `>`, `>=`, `min` and `max` are
+    It calculates as an integer does (`+ - * ** // % divmod`) with integers and others of its graph;
+    a result that is one number for all sizes is an int. `<`, `<=`, `>`, `>=`, `min` and `max` are
     decided by the bounds of the sizes. `==` tells whether two are the same expression, for all
     sizes; so dimensions are found in lists and dictionaries.
 
@@ -88,6 +90,11 @@ class MLDimension:
         return self._made(other, lambda a, b: a * b)
 
     __rmul__ = __mul__
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, numbers.Integral) or int(exponent) not in EXPONENTS:
+            return NotImplemented
+        return math.prod([self] * int(exponent))
 
     def __sub__(self, other: Any) -> Any:
         return self._made(other, lambda a, b: a + b.scaled(-1))
