@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from webnn_py import DataError, ValidationError
 from webnn_py.ir import Descriptor
@@ -120,6 +121,19 @@ def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros((3, 2), np.float32).T,
+        np.zeros((4, 9), np.float32)[::-2, ::3],
+        as_strided(np.zeros(6, np.float32), (2, 1, 3), (4, 0, 8)).reshape(2, 3),
+    ],
+)
+def test_outputs_may_be_strided(value: Any) -> None:
+    host.output_array(value, SIX, "output 'y'")[...] = VALUES
+    np.testing.assert_array_equal(value, VALUES)
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         (np.zeros(5, np.float32), "5 elements, expected at least 6"),
@@ -129,6 +143,9 @@ def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
         (np.zeros((4, 4), np.float32)[:, :3], "strided array of shape .4, 3."),
         ([0.0] * 6, "got list"),
         (memoryview(bytearray(48))[::2], "strided bytes"),
+        (as_strided(np.zeros(3, np.float32), (2, 3), (0, 4)), "share memory"),
+        (as_strided(np.zeros(4, np.float32), (2, 3), (4, 4)), "share memory"),
+        (as_strided(np.zeros(9, np.float32), (2, 3), (8, 8)), "share memory"),
     ],
 )
 def test_what_an_output_may_not_be(value: object, message: str) -> None:

@@ -15,6 +15,7 @@ from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory import copying
+from webnn_py.memory.overlap import overlaps_itself
 
 KDL_CPU = 1
 
@@ -233,7 +234,8 @@ def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     A larger contiguous array is accepted; its first elements are the output.
 
     Raises:
-        DataError: Too small, of another data type, read-only, or strided and of another shape.
+        DataError: Too small, of another data type, read-only, strided and of another shape, or
+            with elements that share memory.
     """
     try:
         array = array_of(value)
@@ -254,6 +256,8 @@ def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
             f"{what}: {array.size} elements, expected at least {descriptor.size}"
             f" for shape {list(descriptor.shape)}"
         )
+    if overlaps_itself(array):
+        raise DataError(f"{what}: elements of the array share memory; make it with np.empty")
     if array.shape == descriptor.shape:
         return array
     if not array.flags.c_contiguous:

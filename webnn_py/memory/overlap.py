@@ -60,6 +60,19 @@ def check_apart(
                 )
 
 
+def overlaps_itself(array: Array) -> bool:
+    """Whether elements of an array may share memory, as where a stride is 0."""
+    if array.flags.c_contiguous:
+        return False
+    steps = zip(map(abs, array.strides), array.shape, strict=True)
+    reach = array.itemsize
+    for step, size in sorted((step, size) for step, size in steps if size > 1):
+        if step < reach:
+            return True
+        reach += step * (size - 1)
+    return False
+
+
 def _overlap(a: MemoryLocation, b: MemoryLocation) -> bool:
     if isinstance(a, Span):
         if not isinstance(b, Span) or a.owner != b.owner:
