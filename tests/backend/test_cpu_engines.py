@@ -98,6 +98,7 @@ def test_ends_of_integers(
     if any(data_type not in op.operand_types(operand) for operand in op.limits):
         return  # another kind of operator
     ends = [0, 1, 2, 3, int(info.max), int(info.max) - 1, int(info.min), int(info.min) + 1]
+    ends.append((int(info.max) >> 32) + 1)  # no int32, if this has 64 bits
     values = np.array(ends + [-1] * (info.kind == "i"), info.numpy)
     one, other = np.meshgrid(values, np.tile(values, 4))
     operands = dict(zip(op.limits, (one, other), strict=False))
@@ -138,17 +139,30 @@ OF_FLOATS = sorted(
 )
 
 
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
 @pytest.mark.parametrize("name", OF_FLOATS)
-def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str) -> None:
+def test_ends_of_floats(engine: MLContext, reference: MLContext, name: str, data_type: str) -> None:
     numbers = FLOATS
     if engine.engine == "openvino":
         from webnn_py.engines.openvino.exact import OF_FINITE
 
         numbers = [x for x in FLOATS if abs(x) < 1e38 or name not in OF_FINITE]
-    pairs = np.meshgrid(*[np.array(numbers, np.float32)] * 2)
+    with np.errstate(over="ignore"):
+        pairs = np.meshgrid(*[np.array(numbers).astype(data_type)] * 2)
     operands = dict(zip(REGISTRY[name].limits, pairs, strict=False))
     options = {"min_value": -1, "max_value": 2} if name == "clamp" else {}
     assert_like_reference(engine, reference, applied(name, operands, **options))
+
+
+@pytest.mark.parametrize("wanted", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_infinities_are_quantized_to_the_ends(
+    engine: MLContext, reference: MLContext, data_type: str, wanted: str
+) -> None:
+    values = np.array([np.inf, -np.inf, 60000, -60000, 2], data_type)
+    scale, zero = np.array([0.5], data_type), np.array([3], wanted)
+    operands = {"input": values, "scale": scale, "zero_point": zero}
+    assert_like_reference(engine, reference, applied("quantize_linear", operands))
 
 
 ROWS = [

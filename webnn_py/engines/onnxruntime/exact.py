@@ -8,7 +8,8 @@ among numbers may be passed over where the greatest or least of them is looked f
 from __future__ import annotations
 
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
-from webnn_py.engines.onnx_lowering import Emitter, Tensor
+from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.engines.onnx_lowering.linalg import quantize_linear
 from webnn_py.ir import Node
 
 INEXACT = {
@@ -36,5 +37,24 @@ def _sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
     return e.op("Reciprocal", e.op("Add", e.op("Exp", e.op("Neg", x)), e.like(1, x)))
 
 
-INSTEAD = {"sigmoid": _sigmoid}
+def _sign(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """ONNX Runtime's looks at half the bits of int64, and takes NaN of float16 for 0."""
+    if x.data_type == "int64":
+        return e.greater(e.smaller(x, e.like(1, x)), e.like(-1, x))
+    wide = e.cast(x, "float32") if x.data_type == "float16" else x
+    return e.cast(e.op("Sign", wide), x.data_type)
+
+
+def _quantize_linear(
+    e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor
+) -> Tensor | list[Tensor]:
+    """ONNX Runtime's takes infinities of float16 for the least integer."""
+    return quantize_linear(e, node, e.cast(x, "float32"), e.cast(scale, "float32"), zero)
+
+
+INSTEAD: dict[str, Lowering] = {
+    "quantize_linear": _quantize_linear,
+    "sigmoid": _sigmoid,
+    "sign": _sign,
+}
 """What is composed, though ONNX has an operator for it."""
