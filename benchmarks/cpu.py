@@ -5,8 +5,9 @@
 
 Milliseconds of a run, medians; ratios to ONNX Runtime are medians of the rounds' ratios. All peers
 run the same ONNX model, in turn. A turn begins when no thread of the one before spins any more,
-with a run that is not counted, and then has several. Results are compared. `build` is from the
-model in memory to what can run, `fastest` with its measurements.
+with a run that is not counted, and then has several. Results are compared. `build` is from a
+model's bytes to what can run, by ONNX Runtime and by the engine that `auto` stands for, each time
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import argparse
 import functools
 import os
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.cases import CASES
-from benchmarks.cpu_peers import ORT, Run, peers
+from benchmarks.cpu_builds import builds
+from benchmarks.cpu_peers import ORT, Run, case, peers
 from benchmarks.report import (
     Figures,
     Tables,
@@ -36,21 +37,23 @@ from benchmarks.report import (
     save_drawing,
     turn,
 )
+from webnn_py.engines.registry import default_engine
 
 Array = np.ndarray[Any, Any]
+MOST_BUILDS = 5
 
 
 def measure(name: str, rounds: int, threads: int | None, reference: bool) -> Figures:
     """One row: milliseconds, ratios and build times by peer; None where a peer fails."""
-    given = CASES[name]()
+    given = case(name)
     runs: dict[str, Run] = {}
     row: Figures = {"case": name, "ms": {}, "ratio": {}, "build": {}, "failed": {}}
     wanted: Array | None = None
+    built = [ORT, default_engine()]
+    row["build"] = builds(given, built, threads, min(rounds, MOST_BUILDS))
     for peer, load in peers(reference)[0].items():
-        begin = time.perf_counter()
         try:
             run = load(given, threads)
-            row["build"][peer] = (time.perf_counter() - begin) * 1e3
             got = run()
             wanted = got if wanted is None else wanted
             apart = float(np.abs(got - wanted).max() / np.abs(wanted).max())
@@ -71,22 +74,25 @@ def measure(name: str, rounds: int, threads: int | None, reference: bool) -> Fig
 
 def tables(figures: Figures) -> Tables:
     """Milliseconds, ratios, and what builds take."""
-    names = list(dict.fromkeys(peer for row in figures["rows"] for peer in row["build"]))
-    made = [
+    rows = figures["rows"]
+    names = list(dict.fromkeys(peer for row in rows for peer in row["ms"]))
+    made: list[tuple[str, list[str], list[list[object]]]] = [
         (title, ["case", *names], [[r["case"], *(r[key].get(n) for n in names)] for r in rows])
-        for rows in [figures["rows"]]
-        for title, key in (
-            ("milliseconds", "ms"),
-            (f"ratio to {ORT}", "ratio"),
-            ("milliseconds to build", "build"),
-        )
+        for title, key in (("milliseconds", "ms"), (f"ratio to {ORT}", "ratio"))
     ]
+    built = list(dict.fromkeys(peer for row in rows for peer in row["build"]))
+    title = "milliseconds to build: the median, least and most, and its ratio"
+    made.append((title, ["case", *built, "ratio"], [_builds_of(row, built) for row in rows]))
     failed = [
-        f"{row['case']}, {peer}: {why}"
-        for row in figures["rows"]
-        for peer, why in row["failed"].items()
+        f"{row['case']}, {peer}: {why}" for row in rows for peer, why in row["failed"].items()
     ]
     return made, failed + figures["notes"]
+
+
+def _builds_of(row: Figures, names: list[str]) -> list[object]:
+    taken = [row["build"][name] for name in names]
+    texts = [f"{statistics.median(ms):,.0f} ({min(ms):,.0f} to {max(ms):,.0f})" for ms in taken]
+    return [row["case"], *texts, ratio(taken[-1], taken[0])]
 
 
 def plot(figures: Figures, path: Path) -> None:

@@ -5,20 +5,42 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 
 import webnn_py.onnx
+from benchmarks.cases import CASES
 from benchmarks.models import inputs_of
 from webnn_py import MLExecution, ml
 from webnn_py.engines.registry import FALLBACK, FAST, default_engine
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[], Array]
-Load = Callable[[onnx.ModelProto, int | None], Run]
+
+
+class Given(NamedTuple):
+    """A model.
+
+    Attributes:
+        data: As it stands in a file.
+        inputs: What it is run on, by name.
+    """
+
+    data: bytes
+    inputs: Mapping[str, Array]
+
+
+Load = Callable[[Given, int | None], Run]
 """Makes a model ready for so many threads; what it gives runs it and returns the first result."""
+
+
+def case(name: str) -> Given:
+    """A case by its name."""
+    model = CASES[name]()
+    return Given(model.SerializeToString(), inputs_of(model))
+
 
 ORT = "onnxruntime, directly"
 OPENVINO = "openvino, directly"
@@ -28,32 +50,28 @@ PYWEBNN = "pywebnn"
 def ours(engine: str) -> Load:
     """One of our engines."""
 
-    def load(model: onnx.ModelProto, threads: int | None) -> Run:
+    def load(given: Given, threads: int | None) -> Run:
         told = {} if threads is None or engine == FALLBACK else {"threads": threads}
         context = ml.create_context_sync(engine=engine, engine_options=told)
-        graph, execution = webnn_py.onnx.load(model, context), MLExecution(context)
-        inputs = inputs_of(model)
+        graph, execution = webnn_py.onnx.load(given.data, context), MLExecution(context)
         first = next(iter(graph.outputs))
-        return lambda: execution.compute(graph, inputs)[first]
+        return lambda: execution.compute(graph, given.inputs)[first]
 
     return load
 
 
-def load_onnxruntime(model: onnx.ModelProto, threads: int | None) -> Run:
+def load_onnxruntime(given: Given, threads: int | None) -> Run:
     """As its documentation has it."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    inputs = inputs_of(model)
-    return lambda: np.asarray(session.run(None, inputs)[0])
+    session = onnxruntime.InferenceSession(given.data, options, providers=["CPUExecutionProvider"])
+    return lambda: np.asarray(session.run(None, given.inputs)[0])
 
 
-def load_openvino(model: onnx.ModelProto, threads: int | None) -> Run:
+def load_openvino(given: Given, threads: int | None) -> Run:
     """A request of its own, inferred in place."""
     from webnn_py.engines.openvino.library import openvino
 
@@ -61,17 +79,16 @@ def load_openvino(model: onnx.ModelProto, threads: int | None) -> Run:
     settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = str(threads)
-    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", settings)
-    request, inputs = compiled.create_infer_request(), inputs_of(model)
-    first = compiled.outputs[0]
-    return lambda: np.asarray(request.infer(inputs)[first])
+    compiled = core.compile_model(core.read_model(given.data), "CPU", settings)
+    request, first = compiled.create_infer_request(), compiled.outputs[0]
+    return lambda: np.asarray(request.infer(dict(given.inputs))[first])
 
 
-def load_pywebnn(model: onnx.ModelProto, threads: int | None) -> Run:
+def load_pywebnn(given: Given, threads: int | None) -> Run:
     """By `MLContext.compute`, the fastest of its ways; it has as many threads as it likes."""
     from benchmarks.pywebnn_model import PywebnnModel
 
-    return functools.partial(PywebnnModel(model), inputs_of(model))
+    return functools.partial(PywebnnModel(onnx.load_from_string(given.data)), given.inputs)
 
 
 def peers(reference: bool = False) -> tuple[Mapping[str, Load], list[str]]:

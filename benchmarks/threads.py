@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.cases import CASES
-from benchmarks.cpu_peers import ORT, Load, Run, installed, load_onnxruntime, ours
+from benchmarks.cpu_peers import ORT, Load, Run, case, installed, load_onnxruntime, ours
 from benchmarks.report import Figures, interleaved, machine, show, write_json
 from webnn_py.engines.profile import wait_for_threads
 
@@ -62,7 +62,7 @@ def peers() -> dict[str, Load]:
 
 def measure(name: str, threads: int, rounds: int) -> Figures:
     """One row: by peer, runs a second by one thread, and the gain by several."""
-    given = CASES[name]()
+    given = case(name)
     turns: dict[str, Callable[[], tuple[float, float]]] = {
         peer: functools.partial(turn, load(given, 1), threads) for peer, load in peers().items()
     }
