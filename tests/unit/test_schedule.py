@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.scheduling import LONG, Log, Worker, hosted, inline, log, threads, worker
-from webnn_py import ContextLostError, OperationError, Timeline
+from webnn_py import ContextLostError, OperationError, Timeline, TimelinePoint
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation
@@ -27,6 +27,25 @@ def test_work_runs_in_order_on_the_calling_thread(inline: Schedule, log: Log) ->
         inline.submit(log.operation(name))
         assert log.lines[-1] == name
     assert log.lines == ["a", "b", "c"]
+
+
+def test_what_others_may_change_is_kept_unless_it_was_read(
+    inline: Schedule, hosted: Schedule, log: Log
+) -> None:
+    kept: list[str] = []
+
+    def operation(name: str, *sync: TimelinePoint, **more: Any) -> Operation:
+        return log.operation(name, *sync, keep=functools.partial(kept.append, name), **more)
+
+    assert inline.is_free
+    inline.submit(operation("at once"))
+    assert kept == []
+    inline.submit(operation("parked", Timeline()(wait=1)))
+    inline.submit(operation("slow", slow=True, writes=()))
+    assert not inline.is_free
+    inline.submit(operation("behind it", writes=()))
+    hosted.submit(operation("on the worker"))
+    assert kept == ["parked", "slow", "behind it", "on the worker"]
 
 
 def test_work_runs_in_order_on_the_worker(hosted: Schedule, worker: Worker, log: Log) -> None:

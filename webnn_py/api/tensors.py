@@ -58,7 +58,7 @@ def create_constant(session: Session, value: Any, data_type: Any, shape: Any) ->
 
 @telling_of_memory
 def write(session: Session, tensor: MLTensor, value: Any) -> None:
-    """Submit the writing of host memory, copied now; see `MLContext.write_tensor`."""
+    """Submit the writing of host memory, read or copied now; see `MLContext.write_tensor`."""
     memory = own_memory(session, tensor, "write_tensor")
     if not tensor.writable:
         raise ValidationError("write_tensor: the MLTensor was not created writable")
@@ -66,9 +66,12 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
         array = host.input_array(value, memory.descriptor, "write_tensor")
     except DataError as error:
         raise ValidationError(str(error)) from None
-    session.queue.wait_for_room(MOMENT if runs_event_loop() else None)
-    run = session.queue.write(memory.storage, array.copy())
-    submit(session, "write_tensor", run, [], [memory], kept_bytes=array.nbytes)
+    queue, lent = session.queue, host.Lent(array)
+    queue.wait_for_room(MOMENT if runs_event_loop() else None)
+    if not queue.is_free:
+        lent.keep()
+    run = queue.write(memory.storage, lent)
+    submit(session, "write_tensor", run, [], [memory], lent=lent)
 
 
 @telling_of_memory
@@ -95,14 +98,15 @@ def submit(
     reads: Sequence[TensorMemory],
     writes: Sequence[TensorMemory],
     sync: tuple[TimelinePoint, ...] = (),
-    kept_bytes: int = 0,
+    lent: host.Lent | None = None,
 ) -> None:
     """Put work on tensors into the context's order."""
     work = on_tensors(reads, writes, run)
     fail = mark_failed(writes)
-    session.queue.submit(
-        Operation(work, fail, sync, reads=reads, writes=writes, title=title, kept_bytes=kept_bytes)
-    )
+    operation = Operation(work, fail, sync, reads=reads, writes=writes, title=title)
+    if lent is not None:
+        operation.kept_bytes, operation.keep = lent.array.nbytes, lent.keep
+    session.queue.submit(operation)
 
 
 def from_dlpack(session: Session, value: Any) -> MLTensor:

@@ -309,7 +309,7 @@ def _set(ended: Iterable[tuple[Waiter, Any]]) -> None:
 
 def runs_event_loop() -> bool:
     """Whether this thread is running an event loop, which is not to be blocked."""
-    return _in_trio() or _in_asyncio()
+    return _in_asyncio() or ("trio" in sys.modules and _in_trio())
 
 
 def check_may_block(what: str, instead: str) -> None:

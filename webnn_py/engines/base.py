@@ -16,6 +16,7 @@ from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.arrays import Ends, new_array
+from webnn_py.memory.host import Lent
 from webnn_py.memory.overlap import MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
@@ -195,8 +196,8 @@ class Queue(ABC):
         """The memory of a tensor that is written."""
 
     @abstractmethod
-    def write(self, storage: Any, array: Array) -> Run:
-        """Write host memory, which nobody else may change, into a tensor."""
+    def write(self, storage: Any, lent: Lent) -> Run:
+        """Write host memory into a tensor."""
 
     @abstractmethod
     def read(
@@ -225,6 +226,11 @@ class Queue(ABC):
             ContextLostError: The context is lost.
         """
         self._schedule.submit(operation)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether work that is submitted now is likely to run before that returns."""
+        return self._schedule.is_free
 
     def wait_for_room(self, seconds: float | None = None) -> None:
         """Block while work that can run keeps too much host memory, for so many seconds at most."""

@@ -17,6 +17,7 @@ from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
 from webnn_py.memory.arrays import aligned
+from webnn_py.memory.host import Lent
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Run
 
@@ -54,9 +55,9 @@ class HostQueue(Queue):
         array: Array = storage
         return array
 
-    def write(self, storage: Any, array: Array) -> Run:
+    def write(self, storage: Any, lent: Lent) -> Run:
         """Copy into the tensor's array."""
-        return lambda: np.copyto(storage, array)
+        return lambda: np.copyto(storage, lent.array)
 
     def read(
         self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation

@@ -228,6 +228,25 @@ def copied(array: Array) -> Array:
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 
+class Lent:
+    """An array of the user's, who may change it when the call has returned that was given it.
+
+    Args:
+        array: The array, until `keep` copies it.
+    """
+
+    __slots__ = ("_kept", "array")
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self._kept = False
+
+    def keep(self) -> None:
+        """Copy it, as it is not read before the call returns; harmless twice."""
+        if not self._kept:
+            self.array, self._kept = self.array.copy(), True
+
+
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     """A writable view of the output's shape over the user's memory.
 

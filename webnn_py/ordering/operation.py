@@ -39,6 +39,8 @@ class Operation:
         writes: The memory that it writes.
         title: What messages call it.
         kept_bytes: Bytes of host memory that it keeps until it is done.
+        keep: Copies what others may change once its submission has returned; called unless it has
+            run by then.
         number: Its place in the order of submission.
         held: What holds it back, while something does or it is followed by what it holds back.
     """
@@ -52,6 +54,7 @@ class Operation:
     writes: Sequence[Memory] = ()
     title: str = "work"
     kept_bytes: int = 0
+    keep: Run | None = None
     number: int = -1
     held: Held | None = None
 

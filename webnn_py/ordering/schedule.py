@@ -98,23 +98,26 @@ class Schedule:
             operation.number = self._last = next(self._numbers)
             if operation.kept_bytes:
                 self._backlog.add(operation)
-            if self._threads >= self._executor.width:
-                self._line.append(operation)
-                return
-            self._threads += 1
-            at_once = self._can_run_at_once(operation)
+            busy = self._threads >= self._executor.width
+            at_once = not (busy or operation.sync or operation.slow) and self.is_free
             if at_once:
                 self._running[operation] = None
             else:
+                if operation.keep is not None:
+                    operation.keep()
                 self._line.append(operation)
+            if busy:
+                return
+            self._threads += 1
         if at_once:
             self._drain(operation.number, operation)
         else:
             self._begin()
 
-    def _can_run_at_once(self, operation: Operation) -> bool:
-        """Whether nothing comes before an operation that the submitting thread may run."""
-        return self._executor.inline and not (operation.sync or operation.slow or self._held)
+    @property
+    def is_free(self) -> bool:
+        """Whether an operation without timelines runs on the thread that submits it now."""
+        return self._executor.inline and not (self._threads or self._held)
 
     def withdraw(self, operation: Operation) -> None:
         """Take an operation out if it has not begun; it fails, and what it was to signal."""

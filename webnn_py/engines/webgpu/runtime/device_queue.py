@@ -25,6 +25,7 @@ from webnn_py.engines.webgpu.runtime.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.memory.host import Lent
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run, complete
@@ -97,6 +98,7 @@ class DeviceQueue(Queue):
         self._batch = Batch(gpu)
         self._in_batch: list[Callable[[BaseException], None]] = []
         self._lock = threading.RLock()
+        self._recording = self._locked("recording a graph")
         self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
@@ -109,12 +111,12 @@ class DeviceQueue(Queue):
         binding: Binding = storage
         return binding.span
 
-    def write(self, storage: Any, array: Array) -> Run:
+    def write(self, storage: Any, lent: Lent) -> Run:
         """Through the queue where nothing is recorded before it, else through a copy."""
-        data = padded_bytes(array, storage.size)
 
         def run() -> None:  # `_record` has taken the lock
             with device_errors("writing a tensor"):
+                data = padded_bytes(lent.array, storage.size)
                 if self._batch.empty:
                     native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                     return
@@ -312,7 +314,7 @@ class DeviceQueue(Queue):
         super().submit(operation)
 
     def _record(self, record: Run, fail: Callable[[BaseException], None]) -> None:
-        with self._locked("recording a graph"):
+        with self._recording:
             record()
             if not self._batch.empty:
                 self._in_batch.append(fail)
