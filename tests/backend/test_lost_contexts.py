@@ -40,7 +40,8 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import native, profiling
+from webnn_py.engines.webgpu.runtime import profiling
+from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.staging import Staging
 
@@ -192,6 +193,10 @@ async def ended(work: Work) -> BaseException | None:
     return None
 
 
+def read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any) -> None:
+    queue.gpu.reader.submit(read, done.set_exception)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("where", "begin"), SITUATIONS, ids=NAMES)
 @pytest.mark.parametrize("round_", range(ROUNDS))
@@ -207,7 +212,7 @@ def test_all_that_is_awaited_fails_at_once(
     async def main() -> None:
         works = begin(own_gpu, tmp_path / "saved")
         gate = Gate(monkeypatch, *GATES[where])
-        monkeypatch.setattr(native, "becomes_idle", lambda device, seconds: False)
+        monkeypatch.setattr(DeviceQueue, "_read_soon", read_later)
         try:
             tasks = [asyncio.ensure_future(ended(work)) for work in works]
             while not gate.reached.is_set():

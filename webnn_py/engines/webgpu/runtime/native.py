@@ -150,14 +150,17 @@ def c_interface() -> tuple[Any, Any, Any]:
 # Waiting
 
 
+SMALL = 1 << 14
+"""Bytes from which copies let other threads run meanwhile."""
+
+
 def mapping(
     device: Any, buffer: Any, writing: bool = False
 ) -> BufferMapping | public.BufferMapping:
     """Begin to let the host read a buffer, or only where waiting is there write it."""
     if not WAITING.there:
         return public.BufferMapping(device, buffer)
-    mode = "Write" if writing else "Read"
-    return BufferMapping(device, buffer, getattr(_wgpu.lib, f"WGPUMapMode_{mode}"))
+    return BufferMapping(device, buffer, writing)
 
 
 def read_mapped(buffer: Any) -> Any:
@@ -166,6 +169,15 @@ def read_mapped(buffer: Any) -> Any:
         return buffer.read_mapped(copy=False)
     begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
     return _wgpu.ffi.buffer(begin, buffer.size)
+
+
+def read_small(buffer: Any, target: Any) -> bool:
+    """Copy the beginning of a mapped buffer into an array, if that is little and simple."""
+    if target.nbytes > SMALL or not (target.flags.c_contiguous and WAITING.there):
+        return False
+    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
+    _wgpu.ffi.memmove(target.data, begin, target.nbytes)
+    return True
 
 
 def write_mapped(buffer: Any, contents: Any) -> None:
@@ -202,12 +214,17 @@ _numbers = itertools.count(1)
 def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
     if _wgpu is None:  # Python has ended, and nobody waits any more
         return
-    key = int(_wgpu.ffi.cast("uintptr_t", number))
+    key = int(_wgpu.ffi.cast(_NUMBER, number))
     if key in _statuses:  # somebody waits for it
         _statuses[key] = int(status)
 
 
 if WAITING.there:
+    _NUMBER, _POINTER, _INFO = map(
+        _wgpu.ffi.typeof, ("uintptr_t", "void *", "WGPUBufferMapCallbackInfo *")
+    )
+    _READ, _WRITE = _wgpu.lib.WGPUMapMode_Read, _wgpu.lib.WGPUMapMode_Write
+    _WHEN_LOOKED = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
     # A buffer may be released after this module, and its mapping ends then if it is under way.
     public.keep(_CALLBACK)
@@ -222,12 +239,13 @@ class BufferMapping:
 
     __slots__ = ("_buffer", "_device", "_number")
 
-    def __init__(self, device: Any, buffer: Any, mode: int) -> None:
+    def __init__(self, device: Any, buffer: Any, writing: bool) -> None:
         self._device, self._buffer = device, buffer
         number = self._number = next(_numbers)
-        null, told = _wgpu.ffi.NULL, _wgpu.ffi.cast("void *", number)
-        how = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
-        info = _wgpu.ffi.new("WGPUBufferMapCallbackInfo *", [null, how, _CALLBACK, told, null])
+        ffi = _wgpu.ffi
+        told = ffi.cast(_POINTER, number)
+        info = ffi.new(_INFO, [ffi.NULL, _WHEN_LOOKED, _CALLBACK, told, ffi.NULL])
+        mode = _WRITE if writing else _READ
         _statuses[number] = None
         _wgpu.api.libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
 

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Cancellation
@@ -259,7 +258,8 @@ class Staging:
         self.mapping(buffer).wait()
 
     def _write_out(self, buffer: Any, target: Array) -> None:
-        copy(target, _view(native.read_mapped(buffer), target))
+        if not native.read_small(buffer, target):
+            copy(target, _view(native.read_mapped(buffer), target))
 
     def release(self, buffer: Any) -> None:
         """Give a mapped buffer back."""
