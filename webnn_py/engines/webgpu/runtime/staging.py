@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Cancellation
