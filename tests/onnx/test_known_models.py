@@ -279,7 +279,7 @@ def _lines(change: Callable[[Any], Any]) -> Callable[[bytes], bytes]:
         _lines(lambda found: found["computations"][0].__setitem__(1, "open('x')")),
         _lines(lambda found: found["computations"][0].__setitem__(1, "(")),
         _lines(lambda found: found.update(texts="")),
-        _lines(lambda found: found["parts"].pop()),
+        _lines(lambda found: found["digests"].pop()),
     ],
 )
 def test_damaged_files_are_written_anew(

@@ -42,7 +42,16 @@ def cache_folder() -> Path | None:
 
 def recall(kind: str, key: str) -> str | None:
     """What was remembered under a key, if anything was."""
-    path = _path(kind, key)
+    return _recall(kind, name_of(key))
+
+
+def name_of(key: str) -> str:
+    """A short name of a key, which is told by nothing else."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _recall(kind: str, name: str) -> str | None:
+    path = _path(kind, name)
     if path is None:
         return None
     try:
@@ -63,7 +72,7 @@ def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> N
         text: What to remember.
         most_bytes: Of all files of the kind: those that were not used for longest go.
     """
-    path = _path(kind, key)
+    path = _path(kind, name_of(key))
     if path is None:
         return
     with contextlib.suppress(OSError):
@@ -86,7 +95,12 @@ def recall_data(kind: str, key: str) -> Any:
     Raises:
         ValueError: That is nothing, or damaged.
     """
-    text = recall(kind, key) or ""
+    return recall_named(kind, name_of(key))
+
+
+def recall_named(kind: str, name: str) -> Any:
+    """As `recall_data`, by the short name of a key."""
+    text = _recall(kind, name) or ""
     if text != _with_checksum(text[8:]):
         raise ValueError("the checksum is wrong")
     return json.loads(text[8:])
@@ -131,7 +145,6 @@ def _forget_oldest(folder: Path, most_bytes: int) -> None:
         total -= size
 
 
-def _path(kind: str, key: str) -> Path | None:
+def _path(kind: str, name: str) -> Path | None:
     folder = cache_folder()
-    name = hashlib.sha256(key.encode()).hexdigest()
     return None if folder is None else folder / kind / f"{name}.json"

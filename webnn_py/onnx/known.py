@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -18,8 +20,9 @@ import numpy as np
 import onnx
 
 from webnn_py.api.session import Session
-from webnn_py.core import cache
-from webnn_py.core.at_once import at_once
+from webnn_py.core import cache, cooperation
+from webnn_py.core.at_once import MOST_THREADS, at_once
+from webnn_py.engines.base import Executable
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph
 from webnn_py.onnx.inputs import InputShapes
@@ -36,6 +39,8 @@ LEAST_NODES = 16
 """Smaller models are imported in the time that a look at the disk takes."""
 SMALL = 1 << 14
 """Bytes up to which contents are kept themselves, whatever they are."""
+PIECE = 8 << 20
+"""Bytes that one thread reads at once."""
 
 
 class KnownModel:
@@ -49,6 +54,7 @@ class KnownModel:
 
     def __init__(self, model: Model, shapes: InputShapes, session: Session) -> None:
         self._model = model
+        self._expect = session.engine.expect
         rewrites = session.engine.rewrites_by
         self._key = ""
         if (
@@ -68,17 +74,20 @@ class KnownModel:
             return None
         try:
             found = cache.recall_data(KIND, self._key)
-            return _read(found, self._model)
+            return _read(found, self._model, self._expect)
         except (ValueError, TypeError, LookupError, SyntaxError, OSError):
             return None  # damaged, of a file with other weights, or written by somebody else
 
-    def remember(self, recipe: Graph, optimized: Graph, recorder: Recorder) -> None:
+    def remember(
+        self, recipe: Graph, optimized: Graph, recorder: Recorder, executable: Executable
+    ) -> None:
         """Keep what `recall` gives for later.
 
         Args:
             recipe: The model as it was imported.
             optimized: The graph after the engine's passes.
             recorder: What these had derive weights.
+            executable: What the engine has compiled.
         """
         if not self._key or self._model.reads_elsewhere:
             return
@@ -86,27 +95,54 @@ class KnownModel:
             found = _written(self._model, recipe, optimized, recorder)
         except PlainGraphError:
             return
+        found["known_as"] = executable.known_as
         cache.remember_data(KIND, self._key, found, MOST_BYTES)
 
 
-def _digests(model: Model) -> list[Callable[[], str]]:
-    """What work out those of the contents of all large weights."""
-    return [
-        lambda place=place: hashlib.sha256(model.part(place)).hexdigest()  # type: ignore[misc]
-        for place in model.places
-    ]
+def _digest(contents: Any) -> str:
+    return hashlib.sha256(contents).hexdigest()
 
 
-def _size(model: Model) -> int:
-    """Bytes of all large weights."""
-    return sum(count for _, count in model.places)
+def _digests(model: Model) -> list[str]:
+    """Those of each large weight, piece by piece."""
+    views = [memoryview(model.part(place)) for place in model.places]
+    pieces = [view[at : at + PIECE] for view in views for at in range(0, len(view), PIECE)]
+    return at_once([partial(_digest, piece) for piece in pieces], sum(map(len, pieces)))
+
+
+class _Reading:
+    """The large weights of a model's file, which threads begin to read."""
+
+    def __init__(self, model: Model, pool: ThreadPoolExecutor) -> None:
+        self._model = model
+        self._memory = {place: np.empty(place[1], np.uint8) for place in model.places}
+        self._pieces = {
+            place: [pool.submit(self._read, place, at) for at in range(0, place[1], PIECE)]
+            for place in model.places
+        }
+
+    def _read(self, place: Place, at: int) -> str:
+        """Read a piece, and give the digest of what was read."""
+        memory = self._memory[place][at : at + PIECE]
+        self._model.read_into(memory, place[0] + at)
+        return _digest(memory)
+
+    def contents(self, place: Place) -> Array:
+        """The bytes of a weight, once all of them are there."""
+        for piece in self._pieces[place]:
+            piece.result()
+        return self._memory[place]
+
+    def digests(self) -> list[str]:
+        """As `_digests`."""
+        return [piece.result() for pieces in self._pieces.values() for piece in pieces]
 
 
 def _written(model: Model, recipe: Graph, optimized: Graph, recorder: Recorder) -> dict[str, Any]:
     contents = _Contents(model, recorder)
     graphs = to_plain([recipe, optimized], contents.number_of)
     return {
-        "parts": at_once(_digests(model), _size(model)),
+        "digests": _digests(model),
         "texts": base64.b64encode(contents.texts).decode(),
         "computations": contents.computations,
         "arrays": contents.arrays,
@@ -177,17 +213,22 @@ class _Contents:
         return len(self.arrays) - 1
 
 
-def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
+def _read(
+    found: Mapping[str, Any], model: Model, expect: Callable[[str], None]
+) -> tuple[Graph, Graph] | None:
     texts = memoryview(base64.b64decode(found["texts"]))
     rows, computations = found["arrays"], found["computations"]
 
     def array_of(number: int) -> Array:
         kind, first, count, *form = rows[number]
         if kind == "made":
-            return results_of(first)[int(count)]
-        contents = model.part((first, count)) if kind == "part" else texts[first : first + count]
-        dtype, shape = form
-        made: Array = np.frombuffer(contents, dtype).reshape(shape)
+            made: Array = results_of(first)[int(count)]
+        else:
+            part = kind == "part"
+            contents = reading.contents((first, count)) if part else texts[first : first + count]
+            dtype, shape = form
+            made = np.frombuffer(contents, dtype).reshape(shape)
+        made.flags.writeable = False
         return made
 
     def results_of(number: int) -> Results:
@@ -197,15 +238,18 @@ def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
         return compute(kind, text, each, arrays, evaluate)
 
     wanted = sorted({number for graph in found["graphs"] for _, number in graph["constants"]})
-    computed = [number for number in wanted if rows[number][0] == "made"]
-    digests = _digests(model)
-    works: list[Callable[[], Any]] = [*digests, *(partial(array_of, each) for each in computed)]
-    made = at_once(works, _size(model))
-    if made[: len(digests)] != found["parts"]:
-        return None
-    arrays = dict(zip(computed, made[len(digests) :], strict=True))
-    for array in arrays.values():
-        array.flags.writeable = False
-    arrays |= {number: array_of(number) for number in wanted if number not in arrays}
+    threads = min(MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, "webnn-weights", cooperation.enable) as pool:
+        reading = _Reading(model, pool)
+        computed = {
+            number: pool.submit(array_of, number) for number in wanted if rows[number][0] == "made"
+        }
+        expect(found["known_as"])
+        arrays = {
+            number: computed[number].result() if number in computed else array_of(number)
+            for number in wanted
+        }
+        if reading.digests() != found["digests"]:
+            return None
     recipe, optimized = from_plain(found, arrays.__getitem__)
     return recipe, optimized

@@ -141,6 +141,19 @@ class Model:
             return self._read_part(*place)
         return kept.get(place) or kept.setdefault(place, self._read_part(*place))
 
+    def read_into(self, memory: Array, first: int) -> None:
+        """Fill memory from some byte of the model's file on.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It ends before.
+        """
+        assert isinstance(self._source, (str, os.PathLike))
+        with open(self._source, "rb", buffering=0) as file:
+            file.seek(first)
+            if file.readinto(memory.data) != len(memory):
+                raise ValueError("the file ends before")
+
     def _read_part(self, first: int, count: int) -> Any:
         if isinstance(self._source, (bytes, bytearray, memoryview)):
             return memoryview(self._source).cast("B")[first : first + count]

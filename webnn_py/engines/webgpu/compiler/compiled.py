@@ -24,6 +24,7 @@ class Compiled:
         kernels: In the order in which they run.
         constants: The constants that kernels read.
         plan: Which buffer each intermediate value lies in.
+        known_as: Under what the kernels are on disk; "" if they are not.
     """
 
     graph: Graph
@@ -31,6 +32,7 @@ class Compiled:
     kernels: Sequence[Kernel]
     constants: Sequence[Value]
     plan: Plan[Value]
+    known_as: str = ""
 
     def code(self) -> str:
         """The WGSL of every kernel, each once."""
@@ -107,7 +109,8 @@ def compile_graph(
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    kernels = _known_kernels(legal, features, tell) if cached else _write(legal, features, tell)
+    known = KnownKernels(legal, features) if cached else None
+    kernels = _known_kernels(known, legal, features, tell)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
@@ -116,18 +119,19 @@ def compile_graph(
         (tuple(part.value for part in kernel.reads), (kernel.writes.value,)) for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
-    return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
+    plan = plan_buffers(steps, sizes)
+    return Compiled(legal, features, kernels, constants, plan, known.name if known else "")
 
 
 def _known_kernels(
-    graph: Graph, features: Features, tell: Callable[[Kernel], None]
+    known: KnownKernels | None, graph: Graph, features: Features, tell: Callable[[Kernel], None]
 ) -> Sequence[Kernel]:
     """The kernels of a graph, from disk if they are there."""
-    known = KnownKernels(graph, features)
-    found: Sequence[Kernel] | None = known.recall()
+    found: Sequence[Kernel] | None = known.recall() if known else None
     if found is None:
         found = _write(graph, features, tell)
-        known.remember(found)
+        if known:
+            known.remember(found)
     return found
 
 

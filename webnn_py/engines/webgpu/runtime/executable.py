@@ -47,6 +47,7 @@ class WebGPUExecutable(DeviceExecutable):
         under_way: UnderWay,
     ) -> None:
         self.compiled = compiled
+        self.known_as = compiled.known_as
         self.loaded = LoadedGraph(gpu, compiled)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
