@@ -32,7 +32,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.core.priority import LONG
 from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.base import Executable
+from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ir import Array
 from webnn_py.memory.rows import joined, parted
 from webnn_py.ops.batch_axes import Axis, BatchAxes
@@ -139,8 +139,8 @@ class Line:
         self._timer: threading.Timer | None = None
         self._preparing: set[int] = set()  # sizes that are being compiled
         self._stalled = 0  # runs that wait for one of them
+        self._computed = self._handed = 0  # rows that are under way, and those of the last run
         self._beside = False  # whether runs are computed beside those that are under way
-        self._is_short = False  # whether the last run was
 
     def add(self, request: Request) -> None:
         """Have a compute wait; the lock is held."""
@@ -165,6 +165,7 @@ class Line:
                 self._forget(self)
             return
         if self._under_way >= self._most:
+            self._begin_beside()
             return
         patience = self._patience()
         if patience <= 0:
@@ -195,6 +196,7 @@ class Line:
     def _take(self) -> tuple[list[Request], int]:
         """What the next run computes, and its size; nothing while that is being compiled."""
         first = self._waiting[0]
+        self._pace.sees(self._rows + self._computed + self._handed)
         size = self._size(first.rows, first.rows if first.apart else self._rows)
         taken: list[Request] = []
         left = size
@@ -204,12 +206,13 @@ class Line:
             taken.append(self._waiting.popleft())
             left -= taken[-1].rows
         self._rows -= size - left
+        self._computed += size - left
         return taken, size
 
     def _size(self, least: int, rows: int) -> int:
         """The size of a run for so many rows, or the first of them; 0 if none is compiled."""
         sizes = self._pace.sizes
-        rows = max(least, min(rows, self._pace.best))
+        rows = max(least, min(rows, self._pace.most))
         larger = next(size for size in sizes if size >= rows)
         smaller = max((size for size in sizes if size <= rows), default=0)
         # Rows that nobody asked for are worth it if they are few.
@@ -295,18 +298,16 @@ class Line:
 
         One computes while another waits for the interpreter, for a good part of a short run.
         """
-        short = self._is_short and self._session.leaves_interpreter
-        if short and not self._beside and self._can_be_full():
+        pays = self._pace.is_short and not self._beside and self._session.leaves_interpreter
+        if pays and self._can_be_full():
             self._beside = True
             self._session.begin_beside_worker(self._run_beside, self._end_beside)
 
     def _can_be_full(self) -> bool:
         """Whether a run can that needs no order: nothing is written that others see."""
-        largest = self._pace.sizes[-1]
-        return (
-            self._rows >= largest
-            and self._is_compiled(self._pace.best)
-            and all(each.cancellation is None for each in itertools.islice(self._waiting, largest))
+        most = min(self._pace.most, self._pace.sizes[-1])
+        return self._rows >= most and all(
+            each.cancellation is None for each in itertools.islice(self._waiting, most)
         )
 
     def _run_beside(self) -> None:
@@ -344,7 +345,7 @@ class Line:
             np.empty(descriptor.shape, DTYPES[descriptor.data_type].numpy)
             for descriptor in signature.outputs.values()
         ]
-        run = self._executable(sizes).start(inputs, outputs)
+        run = self._chosen(sizes).start(inputs, outputs)
         begun = time.perf_counter()
         finish = functools.partial(self._finish, run, requests, counts, size, begun, beside)
         run.done.on_done(finish)
@@ -360,6 +361,16 @@ class Line:
                 run.done.set_exception(error)
 
         run.when_there_is_room(begin)
+
+    def _chosen(self, sizes: Sizes) -> Executable:
+        """What runs: on one thread, where there is such a thing and others run meanwhile."""
+        executable = self._executable(sizes)
+        if not (self._pace.crowded and self._session.leaves_interpreter):
+            return executable
+        assert isinstance(executable, HostExecutable)
+        alone = self._session.alone.of(executable)
+        self._pace.has_alone = alone is not None
+        return alone or executable
 
     def _finish(
         self,
@@ -383,8 +394,10 @@ class Line:
             run.release()
         end_all(requests, results)
         with self._lock:
-            self._is_short = seconds < LONG
-            if sum(counts) == size:
+            self._pace.is_short = seconds < LONG
+            rows = self._handed = sum(counts)
+            self._computed -= rows
+            if rows == size:
                 self._pace.ran(size, seconds)
             self._end(beside)
 
@@ -397,6 +410,7 @@ class Line:
         if not again:
             _fail(requests, error)
         with self._lock:
+            self._computed -= sum(request.rows for request in requests)
             for request in reversed(again):
                 request.apart = True
                 self._waiting.appendleft(request)

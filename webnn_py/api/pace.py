@@ -1,4 +1,9 @@
-"""The sizes of joined runs: few, so that few are compiled; and which of them pays most."""
+"""The sizes of joined runs: few, so that few are compiled; and which of them pays most.
+
+Where all that there is would be one run, an event loop would wait for it, and the next one for the
+loop. So short runs are parts of that, each on one thread, of which some are computed while the loop
+takes the results of another.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,12 @@ interpreter to the event loop, and two measured runs are not exact."""
 LEAST_TRIED = 8
 """Smaller runs than this are not tried where larger ones can be filled."""
 
+PARTS = 3
+"""Into which all that there is divides, where that is short: two runs at once, each on a thread,
+and what the event loop takes meanwhile."""
+LEAST_PART = 8
+"""Rows of one; to begin a run and to wake a loop takes as long as to compute some."""
+
 
 def run_sizes(low: int, high: int) -> list[int]:
     """The sizes that joined runs have: powers of two, and both ends."""
@@ -26,24 +37,35 @@ class Pace:
 
     Args:
         sizes: Those that runs may have, in ascending order.
+
+    Attributes:
+        sizes: As given, but for those that cannot be.
+        is_short: Whether the last run was.
+        has_alone: Whether there is an executable for one thread.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = list(sizes)
         self._seconds: dict[int, list[float]] = {}  # a row, of each run, by size
         self._runs = 0
+        self.is_short = self.has_alone = False
+        self._there = 0  # rows, lately
+        self._best = self._find_best()
+
+    def sees(self, rows: int) -> None:
+        """So many rows wait, are computed, or were just handed out."""
+        self._there = max(rows, self._there - self._there // 16)
 
     @property
-    def best(self) -> int:
-        """The size that pays most, or one to be tried."""
-        largest = self.sizes[-1]
-        tried = [size for size in self.sizes if size >= min(LEAST_TRIED, largest)]
-        for size in reversed(tried):
-            if len(self._seconds.get(size, ())) < TRIES:
-                return size
-        seconds = {size: min(self._seconds[size]) for size in tried}
-        enough = WORTH_IT * min(seconds.values())
-        return max(size for size in tried if seconds[size] <= enough)
+    def crowded(self) -> bool:
+        """Whether there are enough rows for parts, and runs are short."""
+        return self.is_short and self._there >= PARTS * LEAST_PART
+
+    @property
+    def most(self) -> int:
+        """Rows of a run at most: the size that pays most, or a part of what is there."""
+        divided = self.crowded and self.has_alone
+        return min(self._best, -(-self._there // PARTS)) if divided else self._best
 
     def ran(self, size: int, seconds: float) -> None:
         """A full run took so long."""
@@ -53,8 +75,21 @@ class Pace:
         kept = self._seconds.setdefault(size, [])
         if len(kept) < TRIES:
             kept.append(seconds / size)
+            self._best = self._find_best()
 
     def drop(self, size: int) -> None:
         """Runs cannot have this size."""
         if size in self.sizes:
             self.sizes.remove(size)
+            self._best = self._find_best()
+
+    def _find_best(self) -> int:
+        """The size that pays most, or one to be tried."""
+        largest = self.sizes[-1]
+        tried = [size for size in self.sizes if size >= min(LEAST_TRIED, largest)]
+        for size in reversed(tried):
+            if len(self._seconds.get(size, ())) < TRIES:
+                return size
+        seconds = {size: min(self._seconds[size]) for size in tried}
+        enough = WORTH_IT * min(seconds.values())
+        return max(size for size in tried if seconds[size] <= enough)
