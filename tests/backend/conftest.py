@@ -10,7 +10,8 @@ import pytest
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from webnn_py import MLContext, ml
-from webnn_py.api.line import Line, Request
+from webnn_py.api.line import Line
+from webnn_py.api.request import Request
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]

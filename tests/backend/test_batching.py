@@ -33,7 +33,8 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.api.line import Line, Request
+from webnn_py.api.line import Line
+from webnn_py.api.request import Request
 from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
-from webnn_py.api.line import Joining, Line, Request
+from webnn_py.api.line import Joining, Line
 from webnn_py.api.pace import Pace, run_sizes
+from webnn_py.api.request import Request
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
@@ -114,7 +115,7 @@ class Batching:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = self._line(key, known, others)
-            request = Request(line, given, rows)
+            request = Request(line.withdraw, given, rows)
             line.add(request)
         return request
 

@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -34,6 +35,8 @@ TURN = 2e-3
 """Seconds after which other work of the context has its turn."""
 MOST_HELPERS = min(4, os.cpu_count() or 1) - 1
 """Threads beside the context's own: more would wait for the interpreter."""
+WORTH_IT = 0.8
+"""How much of the time of one thread several may take: they keep the event loop from its core."""
 WORTH_HELP = 2
 """Computes that wait for each thread when another one helps."""
 MANY = 16
@@ -59,6 +62,13 @@ class Alone:
             with contextlib.suppress(ContextLostError):
                 self._builder.submit(executable.make_alone, _ignore)
         return found
+
+    def quicker(self, executable: HostExecutable) -> HostExecutable:
+        """What of both runs by itself: for a brief run to call other threads may take longer."""
+        alone = self.of(executable) if executable.took <= BRIEF else None
+        if alone is None or (alone.took < math.inf and executable.took < WORTH_IT * alone.took):
+            return executable
+        return alone
 
 
 def _ignore(error: BaseException) -> None:
@@ -176,12 +186,11 @@ class IndependentRuns:
                 request = waiting.popleft()
             except IndexError:  # another thread was quicker
                 break
-            executable = request.executable
-            alone = self._alone_for(executable, turn)
+            executable = self._chosen(request.executable, turn)
             turn += 1
             requests.append(request)
             try:
-                results.append(request.compute(alone or executable))
+                results.append(request.compute(executable))
             except BaseException as error:
                 results.append(error)
             begun, now = now, time.perf_counter()
@@ -192,20 +201,20 @@ class IndependentRuns:
         end_all(requests, results)
         return now >= until
 
-    def _alone_for(self, executable: HostExecutable, turn: int) -> HostExecutable | None:
-        """What computes alone, where others do meanwhile; one more begins if that is worth it.
+    def _chosen(self, executable: HostExecutable, turn: int) -> HostExecutable:
+        """What runs; one thread more begins to help if that is worth it.
 
         Args:
-            executable: What does not.
-            turn: How many it is behind in its thread's turn.
+            executable: What was asked for.
+            turn: How many its thread computed before, in its turn.
         """
+        took, waiting = executable.took, len(self._waiting)
         helping = self._most_helpers - self._free_helpers
-        waiting, took = len(self._waiting), executable.took
-        if took >= LONG or not (helping or waiting or turn):
-            return None
-        alone = self._alone.of(executable)
+        if not (helping or waiting or turn):
+            return self._alone.quicker(executable)
+        alone = None if took >= LONG else self._alone.of(executable)
         if alone is None:
-            return None
+            return executable
         if waiting > (1 + helping) * (MANY if took <= BRIEF else WORTH_HELP):
             with self._lock:
                 begins = self._free_helpers > 0
@@ -213,7 +222,7 @@ class IndependentRuns:
             if begins:
                 self._begin_to_help()
             return alone
-        return alone if helping or took <= BRIEF else None
+        return alone if helping or took <= BRIEF else executable
 
     def _fail(self, error: BaseException) -> None:
         """The context's threads take no more work."""

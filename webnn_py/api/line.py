@@ -13,86 +13,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
-import numpy as np
-
-from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.pace import Pace
+from webnn_py.api.request import Request, handed_out
 from webnn_py.api.session import Session
-from webnn_py.core.completion import (
-    Cancellation,
-    Completion,
-    Waiter,
-    end_all,
-    settled_before,
-)
-from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.completion import Completion, end_all
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.core.priority import LONG
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ir import Array
-from webnn_py.memory.rows import joined, parted
-from webnn_py.ops.batch_axes import Axis, BatchAxes
+from webnn_py.memory.rows import joined
+from webnn_py.ops.batch_axes import BatchAxes
 
 RUNS_ON_A_DEVICE = 2
 """Of one line: while one is computed and read back, the next is joined and uploaded."""
-
-
-class Request(Waiter):
-    """One compute that waits to be joined, to be awaited by the task that makes it.
-
-    Args:
-        line: Where it waits.
-        given: What it is given.
-        rows: Its own size of the dimension.
-
-    Attributes:
-        inputs: In the graph's order.
-        outputs: What to write into; None where a new array is to be made.
-        rows: As given.
-        cancellation: Whether its await was cancelled; None where nobody sees what is written.
-        arrived: When it began to wait, in seconds.
-        apart: It is not to be joined: a run failed that it was part of.
-    """
-
-    __slots__ = ("_line", "apart", "arrived", "cancellation", "inputs", "outputs", "rows")
-
-    def __init__(self, line: Line, given: Arguments, rows: int) -> None:
-        super().__init__()
-        self.inputs: Sequence[Array] = given.hand_over()
-        self.rows = rows
-        self.arrived = time.monotonic()
-        self.apart = False
-        self._line = line
-        self.outputs = given.outputs
-        self.cancellation = Cancellation() if given.writes_given else None
-
-    def write(self, rows: Sequence[Array]) -> Sequence[Any]:
-        """Write its rows of what a run gave, into the outputs that were given."""
-        if self.cancellation is None:
-            return [*map(np.ndarray.copy, rows)]
-        with self.cancellation.section() as wanted:
-            return [*map(_copied, self.outputs, rows)] if wanted else ()
-
-    def written(self) -> Sequence[Any]:
-        """What it ended with: what was written, or an error."""
-        result, self.result = self.result, None
-        try:
-            if isinstance(result, BaseException):
-                raise result
-            return cast(Sequence[Any], result)
-        finally:
-            del self, result  # its traceback has this frame, which is not to keep it alive
-
-    async def withdraw(self, error: BaseException) -> None:
-        """Have it wait no more, as its await ends by an error; what it was given stays whole."""
-        ended = None if self.cancellation is None else self.cancellation.cancel()
-        self._line.withdraw(self)
-        if ended is not None:
-            await settled_before(error, ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +101,8 @@ class Line:
                 self._forget(self)
             return
         if self._under_way >= self._most:
-            self._begin_beside()
+            if self._computed:
+                self._begin_beside()
             return
         patience = self._patience()
         if patience <= 0:
@@ -341,14 +278,16 @@ class Line:
             arrays[0] if axis is None else joined(arrays, axis, shape, size, counts)
             for arrays, axis, shape in zip(parts, self._how.axes.inputs, shapes, strict=True)
         ]
-        outputs = [
-            np.empty(descriptor.shape, DTYPES[descriptor.data_type].numpy)
-            for descriptor in signature.outputs.values()
-        ]
-        run = self._chosen(sizes).start(inputs, outputs)
+        executable = self._chosen(sizes)
         begun = time.perf_counter()
-        finish = functools.partial(self._finish, run, requests, counts, size, begun, beside)
-        run.done.on_done(finish)
+        if isinstance(executable, HostExecutable):
+            results = executable.new_results(inputs, signature.made.values())
+            seconds = time.perf_counter() - begun
+            executable.ran(seconds)
+            self._hand_out(requests, results, size, seconds, beside)
+            return
+        run = executable.start(inputs, signature.with_outputs([None] * len(signature.outputs)))
+        run.done.on_done(functools.partial(self._finish, run, requests, size, begun))
         here = threading.get_ident()
 
         def begin() -> None:
@@ -365,34 +304,38 @@ class Line:
     def _chosen(self, sizes: Sizes) -> Executable:
         """What runs: on one thread, where there is such a thing and others run meanwhile."""
         executable = self._executable(sizes)
-        if not (self._pace.crowded and self._session.leaves_interpreter):
+        if not (isinstance(executable, HostExecutable) and self._session.leaves_interpreter):
             return executable
-        assert isinstance(executable, HostExecutable)
+        if not self._pace.crowded:
+            return self._session.alone.quicker(executable)
         alone = self._session.alone.of(executable)
         self._pace.has_alone = alone is not None
         return alone or executable
 
     def _finish(
-        self,
-        run: AwaitedRun,
-        requests: Sequence[Request],
-        counts: list[int],
-        size: int,
-        begun: float,
-        beside: bool,
+        self, run: AwaitedRun, requests: Sequence[Request], size: int, begun: float
     ) -> None:
-        """Give each compute its rows, or its error."""
+        """A device's run has ended."""
         seconds = time.perf_counter() - begun
         try:
             run.done.wait(0)
-            axes = self._how.axes.outputs
-            results = _handed_out(requests, counts, run.results(), axes, size)
+            self._hand_out(requests, run.results(), size, seconds)
         except BaseException as error:
-            self._failed(requests, error, beside)
-            return
+            self._failed(requests, error)
         finally:
             run.release()
-        end_all(requests, results)
+
+    def _hand_out(
+        self,
+        requests: Sequence[Request],
+        arrays: Sequence[Array],
+        size: int,
+        seconds: float,
+        beside: bool = False,
+    ) -> None:
+        """Give each compute its rows of what a run gave."""
+        counts = [request.rows for request in requests]
+        end_all(requests, handed_out(requests, counts, arrays, self._how.axes.outputs, size))
         with self._lock:
             self._pace.is_short = seconds < LONG
             rows = self._handed = sum(counts)
@@ -420,28 +363,3 @@ class Line:
 
 def _fail(requests: Sequence[Request], error: BaseException) -> None:
     end_all(requests, [error] * len(requests))
-
-
-def _handed_out(
-    requests: Sequence[Request],
-    counts: list[int],
-    arrays: Sequence[Array],
-    axes: Sequence[Axis],
-    size: int,
-) -> list[Sequence[Any]]:
-    """What each compute gets of what a run gave: copies, as views would keep all of it."""
-    parts = [
-        itertools.repeat(array, len(counts)) if axis is None else parted(array, axis, size, counts)
-        for array, axis in zip(arrays, axes, strict=True)
-    ]
-    if all(request.cancellation is None for request in requests):
-        return [*zip(*(map(np.ndarray.copy, part) for part in parts), strict=True)]
-    return [*map(Request.write, requests, zip(*parts, strict=True))]
-
-
-def _copied(target: Array | None, array: Array) -> Array:
-    """A copy, or the target, which it is written into."""
-    if target is None:
-        return array.copy()
-    np.copyto(target, array)
-    return target
