@@ -5,8 +5,9 @@
 - The loop's longest stall while one inference of at least 200 ms is awaited, with building and the
   first run, and in later runs. Batch and depth are chosen for each so that a run takes that long.
 - Throughput and latency of 1, 8, 64 and 512 concurrent awaits of the same network on one picture
-  each, twice as many in all, interleaved, with ratios to the best way of ONNX Runtime in the same
-  round; and, where they are joined into runs of up to 64 pictures, to the same context without.
+  each, as many in all as take a fifth of a second, twice as many as at once at least; interleaved,
+  with ratios to the best way of ONNX Runtime in the same round; and, where they are joined into
+  runs of up to 64 pictures, to the same context without.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import functools
 import gc
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,14 @@ MAX_DEPTH = 1000
 NOTHING = dict.fromkeys(Size._fields)
 TICK = 0.001
 CONCURRENT = (1, 8, 64, 512)
+ROUND = 0.2
+"""Seconds that one round takes, about: shorter ones differ by a half and more."""
+REST = 0.05
+"""Seconds before a round, in which threads of the one before come to rest: ONNX Runtime's spin."""
+WARM = 2
+"""Rounds before those that count."""
+DIFFERENT = 64
+"""Pictures, each asked for again and again."""
 
 
 async def stall(work: Awaitable[T]) -> tuple[T, float, float]:
@@ -106,7 +115,7 @@ class Load(NamedTuple):
     latencies: list[float]
 
 
-async def load(peer: Peer, graph: Any, inputs: list[Array], concurrent: int) -> Load:
+async def load(peer: Peer, graph: Any, inputs: Collection[Array], concurrent: int) -> Load:
     """Have all inputs computed, so many at once; the next one begins when one is done."""
     waiting, latencies = iter(inputs), []
 
@@ -164,14 +173,23 @@ def _median(rounds: list[dict[str, float]], key: str) -> float | None:
 
 def measure_loads(found: list[Peer], concurrent: int, requests: int, rounds: int) -> list[Figures]:
     """Requests a second, latencies, and ratios to the best ONNX Runtime of the same round."""
-    inputs = pictures(max(2 * concurrent, requests))
+    inputs = pictures(DIFFERENT)
+    least = max(2 * concurrent, requests)
     graphs = {peer.name: asyncio.run(peer.build(peer.describe(Size()))) for peer in found}
 
-    def one(peer: Peer) -> Load:
-        return asyncio.run(load(peer, graphs[peer.name], inputs, concurrent))
+    def asked(peer: Peer, count: int) -> Load:
+        time.sleep(REST)
+        given = [inputs[number % DIFFERENT] for number in range(count)]
+        return asyncio.run(load(peer, graphs[peer.name], given, concurrent))
 
-    for peer in found:
-        one(peer)  # warm
+    # What comes first is slower, as much is compiled and learnt.
+    rates = {peer.name: max(asked(peer, least).rate for _ in range(WARM)) for peer in found}
+    gc.collect()
+    gc.freeze()
+
+    def one(peer: Peer) -> Load:
+        return asked(peer, max(least, int(ROUND * rates[peer.name])))
+
     seen = interleaved({peer.name: functools.partial(one, peer) for peer in found}, rounds)
     rivals = [results for name, results in seen.items() if name.startswith("onnxruntime")]
     best = [max(loads, key=lambda load: load.rate) for loads in zip(*rivals, strict=True)]
@@ -214,7 +232,7 @@ def main(arguments: list[str] | None = None) -> Figures:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=64, help="at least, in each round")
+    parser.add_argument("--requests", type=int, default=0, help="at least, in each round")
     parser.add_argument("--concurrent", type=int, nargs="*", default=CONCURRENT, metavar="N")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose names contain one")
     parser.add_argument("--no-stalls", action="store_true", help="measure loads alone")

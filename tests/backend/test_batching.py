@@ -286,6 +286,29 @@ def test_short_runs_are_computed_beside_each_other(
     assert any(seen) == expected
 
 
+def test_short_runs_are_parts_of_what_waits(
+    run: Run, runs: Sizes, hold: Callable[[MLContext], Held], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    monkeypatch.setattr("webnn_py.api.line.LONG", LONG)
+    given = [inputs(seed) for seed in range(48)]
+    wanted = [alone(each)["y"] for each in given]
+
+    async def main() -> None:
+        for _ in range(4):  # that runs are short is learnt, and executables made for one thread
+            runs.clear()
+            found = await computed(execution, graph, given, hold(context))
+            for results, right in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(results["y"], right, rtol=1e-4, atol=1e-6)
+            session_of(context).run_on_builder(lambda: None).wait(LONG)
+
+    with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as context:
+        graph = prepared(context, 1, 2, 4, 8, 16, 32, 64)
+        execution = MLAwaitedExecution(context, batch="batch", max_batch=64)
+        run(main)
+    assert runs[0] == (16, 16)
+
+
 def test_random_loads_lose_and_mix_up_nothing(own: MLContext, run: Run) -> None:
     load_at_random(own, run)
 

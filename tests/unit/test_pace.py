@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webnn_py.api.pace import LOOK_AGAIN, Pace, run_sizes
+from webnn_py.api.pace import LEAST_PART, LOOK_AGAIN, PARTS, Pace, run_sizes
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,33 @@ def test_a_size_that_cannot_be_compiled_is_left_out() -> None:
     pace.drop(16)
     pace.drop(16)
     assert pace.best == 8
+
+
+def divided(rows: int, is_short: bool = True, has_alone: bool = True) -> int:
+    """Rows of a run at most, where so many are there."""
+    pace = Pace(run_sizes(1, 64))
+    pace.is_short, pace.has_alone = is_short, has_alone
+    pace.sees(rows)
+    return pace.most
+
+
+@pytest.mark.parametrize(
+    ("rows", "most"), [(8, 64), (PARTS * LEAST_PART - 1, 64), (24, 8), (48, 16), (512, 64)]
+)
+def test_short_runs_are_parts_of_what_is_there(rows: int, most: int) -> None:
+    assert divided(rows) == most
+
+
+def test_runs_are_whole_that_are_long_or_need_all_threads() -> None:
+    assert divided(48, is_short=False) == divided(48, has_alone=False) == 64
+
+
+def test_what_was_there_is_forgotten_slowly() -> None:
+    pace = Pace([1, 64])
+    pace.is_short = True
+    pace.sees(64)
+    pace.sees(0)
+    assert pace.crowded
+    for _ in range(32):
+        pace.sees(1)
+    assert not pace.crowded

@@ -36,7 +36,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             without. Not joined are computes on tensors and resources of a GPU, those with `sync`,
             and those that differ in other open sizes or in the contents of inputs without it.
         max_batch: Largest size of the dimension in a joined run, at least 1. What is larger alone
-            is not joined.
+            is not joined. Of no meaning without `batch`, as `max_delay`.
         max_delay: How many seconds a compute waits for others, at least 0. What waits when a run
             begins is joined in any case, and under load that is enough.
 

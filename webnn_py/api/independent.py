@@ -9,7 +9,6 @@ alone.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
 import time
@@ -35,8 +34,6 @@ TURN = 2e-3
 """Seconds after which other work of the context has its turn."""
 MOST_HELPERS = min(4, os.cpu_count() or 1) - 1
 """Threads beside the context's own: more would wait for the interpreter."""
-WORTH_IT = 0.8
-"""How much of the time of one thread several may take: they keep the event loop from its core."""
 WORTH_HELP = 2
 """Computes that wait for each thread when another one helps."""
 MANY = 16
@@ -62,13 +59,6 @@ class Alone:
             with contextlib.suppress(ContextLostError):
                 self._builder.submit(executable.make_alone, _ignore)
         return found
-
-    def quicker(self, executable: HostExecutable) -> HostExecutable:
-        """What of both runs by itself: for a brief run to call other threads may take longer."""
-        alone = self.of(executable) if executable.took <= BRIEF else None
-        if alone is None or (alone.took < math.inf and executable.took < WORTH_IT * alone.took):
-            return executable
-        return alone
 
 
 def _ignore(error: BaseException) -> None:
@@ -210,9 +200,9 @@ class IndependentRuns:
         """
         took, waiting = executable.took, len(self._waiting)
         helping = self._most_helpers - self._free_helpers
-        if not (helping or waiting or turn):
-            return self._alone.quicker(executable)
-        alone = None if took >= LONG else self._alone.of(executable)
+        if took >= LONG or not (helping or waiting or turn):
+            return executable
+        alone = self._alone.of(executable)
         if alone is None:
             return executable
         if waiting > (1 + helping) * (MANY if took <= BRIEF else WORTH_HELP):

@@ -283,7 +283,6 @@ class Line:
         if isinstance(executable, HostExecutable):
             results = executable.new_results(inputs, signature.made.values())
             seconds = time.perf_counter() - begun
-            executable.ran(seconds)
             self._hand_out(requests, results, size, seconds, beside)
             return
         run = executable.start(inputs, signature.with_outputs([None] * len(signature.outputs)))
@@ -304,10 +303,9 @@ class Line:
     def _chosen(self, sizes: Sizes) -> Executable:
         """What runs: on one thread, where there is such a thing and others run meanwhile."""
         executable = self._executable(sizes)
-        if not (isinstance(executable, HostExecutable) and self._session.leaves_interpreter):
+        if not (self._pace.crowded and self._session.leaves_interpreter):
             return executable
-        if not self._pace.crowded:
-            return self._session.alone.quicker(executable)
+        assert isinstance(executable, HostExecutable)
         alone = self._session.alone.of(executable)
         self._pace.has_alone = alone is not None
         return alone or executable

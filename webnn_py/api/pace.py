@@ -40,6 +40,7 @@ class Pace:
 
     Attributes:
         sizes: As given, but for those that cannot be.
+        best: The size that pays most, or one to be tried.
         is_short: Whether the last run was.
         has_alone: Whether there is an executable for one thread.
     """
@@ -50,7 +51,7 @@ class Pace:
         self._runs = 0
         self.is_short = self.has_alone = False
         self._there = 0  # rows, lately
-        self._best = self._find_best()
+        self.best = self._find_best()
 
     def sees(self, rows: int) -> None:
         """So many rows wait, are computed, or were just handed out."""
@@ -65,7 +66,7 @@ class Pace:
     def most(self) -> int:
         """Rows of a run at most: the size that pays most, or a part of what is there."""
         divided = self.crowded and self.has_alone
-        return min(self._best, -(-self._there // PARTS)) if divided else self._best
+        return min(self.best, -(-self._there // PARTS)) if divided else self.best
 
     def ran(self, size: int, seconds: float) -> None:
         """A full run took so long."""
@@ -75,13 +76,13 @@ class Pace:
         kept = self._seconds.setdefault(size, [])
         if len(kept) < TRIES:
             kept.append(seconds / size)
-            self._best = self._find_best()
+            self.best = self._find_best()
 
     def drop(self, size: int) -> None:
         """Runs cannot have this size."""
         if size in self.sizes:
             self.sizes.remove(size)
-            self._best = self._find_best()
+            self.best = self._find_best()
 
     def _find_best(self) -> int:
         """The size that pays most, or one to be tried."""
