@@ -97,12 +97,42 @@ def connected(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.gemm(b.relu(b.gemm(row, weights(b, 1024, 512))), weights(b, 512, 1000))
 
 
+def channels_last(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """What lies otherwise is no image in blocks, though its second dimension would fill some."""
+    before = b.transpose(b.exp(x), permutation=[0, 3, 1, 2])
+    behind = b.transpose(b.relu(normalized(b, before)), permutation=[0, 2, 3, 1])
+    return b.softmax(b.sqrt(behind), 3)
+
+
+def turned(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """The same values, their second dimension as channels and their last one."""
+    first = b.relu(convolved(b, x, 64, 1))
+    other = normalized(b, b.transpose(first, permutation=[0, 3, 1, 2]))
+    return b.add(normalized(b, first), b.transpose(other, permutation=[0, 2, 3, 1]))
+
+
+def windows(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """With other options than most."""
+    window = {"padding": [1, 0, 2, 1], "dilations": [2, 1], "strides": [1, 2]}
+    first = convolved(b, convolved(b, x, 64, 3, **window), 64, 3, **window)
+    pool = {"window_dimensions": [3, 2], "padding": [1, 1, 0, 1], "dilations": [1, 2]}
+    pooled = b.average_pool2d(b.max_pool2d(first, **pool), **{**pool, "dilations": [1, 1]})
+    return normalized(b, pooled)
+
+
 SHAPE = (2, 3, 17, 14)
 ONE = {"ReorderInput": 1, "Conv": 1, "ReorderOutput": 1}
 CASES: dict[str, tuple[Body, tuple[int, ...], dict[str, int]]] = {
     "stem": (stem, SHAPE, {"Conv": 4, "MaxPool": 2, "ReorderOutput": 1}),
     "groups": (grouped, SHAPE, {"Conv": 4, "AveragePool": 1, "ReorderOutput": 1}),
     "read elsewhere": (read_elsewhere, SHAPE, {"Conv": 2, "ReorderOutput": 2}),
+    "channels last": (channels_last, (2, 16, 16, 96), ONE),
+    "turned": (turned, (1, 3, 32, 64), {"ReorderInput": 2, "Conv": 3, "ReorderOutput": 3}),
+    "windows": (
+        windows,
+        (2, 16, 17, 14),
+        {"ReorderInput": 1, "Conv": 3, "MaxPool": 1, "AveragePool": 1, "ReorderOutput": 1},
+    ),
     "alone": (normalized, (1, 128, 3, 5), ONE),
     "few channels": (normalized, (2, 32, 3, 5), ONE),
     "far behind": (lambda b, x: normalized(b, x, 0, block_size() - 1), (1, 96, 2, 2), ONE),

@@ -40,6 +40,8 @@ from webnn_py.ops.declare import REGISTRY
 
 DOMAIN = "com.microsoft.nchwc"
 """Of the operators on blocks."""
+IMAGE = 4
+"""Dimensions of an image."""
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 """Permutations that put channels before images, and behind."""
 MANY = 1 << 17
@@ -86,11 +88,12 @@ def in_blocks(graph: Graph) -> Mapping[Node, Lowering]:
         return {}
 
     def before(node: Node) -> Iterator[Node]:
-        makers = (graph.producers.get(value) for value in node.operands)
+        read = () if _puts_first(node) else node.operands
+        makers = (graph.producers.get(value) for value in read)
         return (m for m in makers if m is not None and _may_be_in_blocks(graph, m))
 
     def behind(node: Node) -> Iterator[Node]:
-        readers = graph.readers.get(node.outputs[0], ())
+        readers = () if _puts_last(node) else graph.readers.get(node.outputs[0], ())
         return (reader for reader in readers if _follows(graph, reader))
 
     begun = (node for node in (*sums, *products) if _may_be_in_blocks(graph, node))
@@ -131,21 +134,20 @@ class _Lowering:
             made = self._convolved(e, node, *operands)
         elif node.op == "relu" and self._takes_along(e, node):
             made = self._laid[next(node.operands)]
-        elif node.op == "transpose":
-            ((source, given),) = zip(node.operands, operands, strict=True)
-            if not _puts_first(node):
-                laid = self._in_blocks(e, source, given)
-                return _on_blocks(
-                    e, "ReorderOutput", laid, channels=source.shape[1], channels_last=1
-                )
-            made = _on_blocks(e, "ReorderInput", given, channels_last=1)
+        elif _puts_first(node):
+            made = _on_blocks(e, "ReorderInput", *operands, channels_last=1)
         else:
             pairs = zip(node.inputs, operands, strict=True)
-            made = self._written(e, node, [self._in_blocks(e, *pair) for pair in pairs])
+            given = [self._in_blocks(e, *pair) for pair in pairs]
+            if _puts_last(node):
+                how = {"channels": node.output.shape[3], "channels_last": 1}
+                return _on_blocks(e, "ReorderOutput", *given, **how)
+            made = self._written(e, node, given)
         value = node.output
         self._laid[value] = made
         readers = self.graph.readers.get(value, ())
-        if value not in self.graph.results and self.nodes.issuperset(readers):
+        is_inside = all(reader in self.nodes and not _puts_first(reader) for reader in readers)
+        if is_inside and value not in self.graph.results:
             return made
         return _on_blocks(e, "ReorderOutput", made, channels=value.shape[1])
 
@@ -163,7 +165,7 @@ class _Lowering:
         return True
 
     def _in_blocks(self, e: Emitter, value: Value | None, given: Tensor | None) -> Tensor | None:
-        if value is None or given is None or value in self.graph.constants:
+        if value is None or given is None or _is_number(self.graph, value):
             return given
         if value not in self._laid:
             self._laid[value] = _on_blocks(e, "ReorderInput", given)
@@ -231,8 +233,8 @@ def _filters(weights: Array, whole: bool) -> Array:
 def _follows(graph: Graph, node: Node) -> bool:
     """Whether a node stays in the blocks of what it reads, or lays these out with channels last."""
     (source, *_) = node.operands
-    if node.op == "transpose":
-        return bool(node.attrs["permutation"] == LAST) and _has_blocks(source)
+    if _puts_last(node):
+        return _has_blocks(source)
     if not _may_be_in_blocks(graph, node):
         return False
     if node.op in POOLINGS:
@@ -248,20 +250,24 @@ def _may_be_in_blocks(graph: Graph, node: Node) -> bool:
         return _convolves_blocks(graph, node)
     if node.op in POOLINGS:
         return _has_blocks(next(node.operands)) and _is_one_operator(node)
-    if node.op == "transpose":
-        return _puts_first(node)
+    if _puts_first(node):
+        return True
     return REGISTRY[node.op].elementwise and all(
         (operand.data_type, operand.shape) == (value.data_type, value.shape)
-        if operand not in graph.constants
-        else operand.size == 1 and operand.rank <= value.rank
+        or _is_number(graph, operand)
         for operand in node.operands
     )
+
+
+def _is_number(graph: Graph, value: Value) -> bool:
+    """Whether a value is a constant of one element, which has no layout."""
+    return value in graph.constants and value.size == 1 and value.rank <= IMAGE
 
 
 def _has_blocks(value: Value) -> bool:
     return (
         value.data_type == "float32"
-        and value.rank == 4
+        and value.rank == IMAGE
         and not is_open(value.shape[1:])
         and value.shape[1] % block_size() == 0
     )
@@ -290,8 +296,11 @@ def _convolves_blocks(graph: Graph, node: Node) -> bool:
 
 
 def _puts_first(node: Node) -> bool:
-    """Whether a transpose puts the last dimension before images."""
-    return bool(node.attrs["permutation"] == FIRST)
+    return node.op == "transpose" and node.attrs["permutation"] == FIRST
+
+
+def _puts_last(node: Node) -> bool:
+    return node.op == "transpose" and node.attrs["permutation"] == LAST
 
 
 def _multiplies_rows(graph: Graph, node: Node) -> bool:
