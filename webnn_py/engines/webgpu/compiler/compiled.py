@@ -44,10 +44,9 @@ class Compiled:
         Kernels of one root compute the same. A concat that has no kernel is with its readers.
         """
         producers = self.graph.producers
-        roots = {kernel.root for kernel in self.kernels}
-        made: dict[Value | None, tuple[Node, ...]] = {}
+        roots = {root for kernel in self.kernels for root in kernel.roots}
+        made: dict[Value, tuple[Node, ...]] = {}
         for root in roots:
-            assert root is not None
             found: dict[Node, None] = {}
             todo = [root]
             while todo:
@@ -59,7 +58,7 @@ class Compiled:
                     if value in producers and value not in roots and producers[value] not in found
                 ]
             made[root] = tuple(reversed(found))
-        return [made[kernel.root] for kernel in self.kernels]
+        return [tuple(dict.fromkeys(n for root in kernel.roots for n in made[root])) for kernel in self.kernels]
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the plan's sizes.
@@ -67,7 +66,7 @@ class Compiled:
         "%3 in %7" is a value that lies in another one's buffer.
         """
         known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers}
-        targets = dict.fromkeys(kernel.writes.value for kernel in self.kernels)
+        targets = dict.fromkeys(p.value for kernel in self.kernels for p in kernel.writes)
         scratch = [value for value in targets if value not in known]
         numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
 
@@ -80,10 +79,7 @@ class Compiled:
             x, y, z = kernel.workgroups
             notes = f", {kernel.times} times" if kernel.times > 1 else ""
             notes += f", tuned: {kernel.tile}" if kernel.tile else ""
-            written, root = kernel.writes.value, kernel.root
-            target = name(written)
-            if written in known and root is not None and root is not written:
-                target = f"{name(root)} in {target}"
+            target = ', '.join(name(p.value) for p in kernel.writes)
             lines.append(f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {target}{notes}")
         sizes = ", ".join(map(str, self.plan.sizes))
         total, bound = self.plan.total, self.plan.bound
@@ -114,9 +110,9 @@ def compile_graph(
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
-    own = {kernel.writes.value for kernel in kernels} - outputs
+    own = {part.value for kernel in kernels for part in kernel.writes} - outputs
     steps = [
-        (tuple(part.value for part in kernel.reads), (kernel.writes.value,)) for kernel in kernels
+        (tuple(part.value for part in kernel.reads), tuple(p.value for p in kernel.writes)) for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
     plan = plan_buffers(steps, sizes)
@@ -140,7 +136,8 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    kernels = share(kernels_of(graph, features, tell))
+    from webnn_py.engines.webgpu.compiler.joined import join
+    kernels = share(join(kernels_of(graph, features, tell), features))
     _check_bindings(kernels, features)
     return kernels
 
@@ -148,7 +145,7 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
 def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:
     limit = features.max_bindings
     for kernel in kernels:
-        if len(kernel.reads) + 1 > limit:
+        if len(kernel.reads) + len(kernel.writes) > limit:
             raise NotSupportedError(
                 f"{kernel.name} needs {len(kernel.reads) + 1} storage buffers; this device's"
                 f" max-storage-buffers-per-shader-stage is {limit}"

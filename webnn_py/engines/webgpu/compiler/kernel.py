@@ -32,22 +32,22 @@ class Kernel:
         name: For labels and listings.
         code: WGSL, with the entry point `main`.
         reads: The parts of values bound, in the order of their bindings from 0.
-        writes: The part of the value bound after them.
+        writes: Those bound after them.
         workgroups: The dispatch.
         times: How often it is dispatched in a row. It may count in what it writes.
         numbers: Words of a uniform buffer bound behind the rest, if there are any.
-        root: The value of the graph that it computes, perhaps with other kernels.
+        roots: The values of the graph that it computes, perhaps with other kernels.
         tile: The name of its tile, where that was measured on the adapter.
     """
 
     name: str
     code: str
     reads: tuple[Part, ...]
-    writes: Part
+    writes: tuple[Part, ...]
     workgroups: tuple[int, int, int]
     times: int = 1
     numbers: tuple[int, ...] = ()
-    root: Value | None = None
+    roots: tuple[Value, ...] = ()
     tile: str = ""
 
 

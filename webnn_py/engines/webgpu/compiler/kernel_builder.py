@@ -196,7 +196,7 @@ class KernelBuilder:
             )
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
-        return Kernel(name, code, tuple(part for part, _ in reads), target, (x, y, z))
+        return Kernel(name, code, tuple(part for part, _ in reads), (target,), (x, y, z))
 
     def _written_element(self) -> str:
         element = self._array_element(self.root, self.vector_out)

@@ -87,11 +87,11 @@ class KnownKernels:
                 "name": kernel.name,
                 "code": codes[kernel.code],
                 "reads": [part_of(part) for part in kernel.reads],
-                "writes": part_of(kernel.writes),
+                "writes": [part_of(part) for part in kernel.writes],
                 "workgroups": kernel.workgroups,
                 "times": kernel.times,
                 "numbers": kernel.numbers,
-                "root": None if kernel.root is None else numbers[kernel.root],
+                "roots": [numbers[root] for root in kernel.roots],
                 "tile": kernel.tile,
             }
             for kernel in kernels
@@ -111,11 +111,11 @@ class KnownKernels:
                 line["name"],
                 codes[line["code"]],
                 tuple(part_of(*part) for part in line["reads"]),
-                part_of(*line["writes"]),
+                tuple(part_of(*part) for part in line["writes"]),
                 tuple(line["workgroups"]),
                 line["times"],
                 tuple(line["numbers"]),
-                None if line["root"] is None else values[line["root"]],
+                tuple(values[root] for root in line["roots"]),
                 line["tile"],
             )
             for line in found["kernels"]

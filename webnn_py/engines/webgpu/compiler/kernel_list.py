@@ -57,7 +57,7 @@ def kernels_of(
             written[structure.key] = made, structure.values
             for kernel in made:
                 tell(kernel)
-        kernels += [dataclasses.replace(kernel, root=root, tile=tile) for kernel in made]
+        kernels += [dataclasses.replace(kernel, roots=(root,), tile=tile) for kernel in made]
     return kernels
 
 
@@ -75,7 +75,9 @@ def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[
             reads=tuple(
                 dataclasses.replace(part, value=other(part.value)) for part in kernel.reads
             ),
-            writes=dataclasses.replace(kernel.writes, value=other(kernel.writes.value)),
+            writes=tuple(
+                dataclasses.replace(part, value=other(part.value)) for part in kernel.writes
+            ),
         )
         for kernel in kernels
     ]

@@ -308,7 +308,7 @@ class _Lowering:
             places[value] = self._constant(value, compiled.graph.constants[value])
         for value in compiled.graph.inputs:
             places[value] = _whole(step.inputs[value.name])
-        written = {kernel.writes.value for kernel in compiled.kernels}
+        written = {part.value for kernel in compiled.kernels for part in kernel.writes}
         spare = len(compiled.plan.sizes)
         copies: list[tuple[_Bound, _Bound]] = []
         for name, value in compiled.graph.outputs:
@@ -356,10 +356,10 @@ class _Lowering:
         return self._weights[name]
 
     def _dispatch(self, kernel: Kernel, places: Mapping[Value, _Bound]) -> None:
-        parts = (*kernel.reads, kernel.writes)
+        parts = (*kernel.reads, *kernel.writes)
         bound = [places[part.value].part(part) for part in parts]
         types: list[BindingType] = ["read-only-storage"] * len(kernel.reads)
-        types.append("storage")
+        types += ["storage"] * len(kernel.writes)
         if kernel.numbers:
             types.append("uniform")
             bound.append(self._numbers_of(kernel))

@@ -130,7 +130,7 @@ def _reading(kernel: Kernel, spans: list[Span], columns: list[Column], read: lis
     code = _replaced(kernel.code, spans, texts)
     head = code.index("@group(")  # behind directives
     body = code.index("{\n", code.index("fn main(")) + 2
-    place, size = len(kernel.reads) + 1, -(-len(read) // 4)
+    place, size = len(kernel.reads) + len(kernel.writes), -(-len(read) // 4)
     binding = f"@group(0) @binding({place}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
     lets = "".join(f"  let {name} = {value};\n" for name, value in named.items())
     return code[:head] + binding + code[head:body] + lets + code[body:]

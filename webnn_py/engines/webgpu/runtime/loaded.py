@@ -150,7 +150,7 @@ class LoadedGraph:
         return [place and Binding(buffer, place.offset, place.size) for place in places]
 
     def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:
-        parts = (*kernel.reads, kernel.writes)
+        parts = (*kernel.reads, *kernel.writes)
         with device_errors(f"binding {kernel.name}"):
             layout = pipeline.get_bind_group_layout(0)
         return self._fixed(Step(kernel, pipeline, layout, parts, numbers, None))
