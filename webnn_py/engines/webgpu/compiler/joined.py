@@ -147,7 +147,7 @@ def _joined(group: Sequence[Kernel]) -> Kernel:
             for name in _NAMES.findall(code)
             if not name.startswith("wn_") and name != "main"
         }
-        pattern = re.compile(r"(?<![\w.])(?:" + "|".join(names) + r")\b(?!:)")
+        pattern = re.compile(r"(?<![\w.])(?:" + "|".join(names) + r")\b")
         code = pattern.sub(lambda m: names[m[0]], code)
         # declarations
         place = code.index("@compute")
