@@ -136,8 +136,8 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    from webnn_py.engines.webgpu.compiler.joined import join
-    kernels = share(join(kernels_of(graph, features, tell), features))
+    from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
+    kernels = share(fuse_abreast(kernels_of(graph, features, tell), features))
     _check_bindings(kernels, features)
     return kernels
 
