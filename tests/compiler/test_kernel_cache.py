@@ -68,7 +68,7 @@ def compiled(graph: Graph, features: Features = GPU) -> Compiled:
 def shown(made: Compiled) -> tuple[Any, ...]:
     """All of it, with names for values."""
     rest = [(k.name, k.workgroups, k.times, k.numbers, k.tile) for k in made.kernels]
-    sizes = [[(p.offset, p.size) for p in (*k.reads, k.writes)] for k in made.kernels]
+    sizes = [[(p.offset, p.size) for p in (*k.reads, *k.writes)] for k in made.kernels]
     constants = [made.graph.names[value] for value in made.constants]
     return made.describe(), made.code(), made.nodes(), rest, sizes, constants, made.plan.sizes
 

@@ -8,10 +8,17 @@ from tests.compiler.compiled import legal
 from tests.compiler.test_fusion import KERNELS
 from tests.graphs import Build
 from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.engines.webgpu.compiler import abreast
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.program.storage import Features
 
 Outputs = dict[str, MLOperand]
+
+
+@pytest.fixture(autouse=True)
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that could run side by side stay apart."""
+    monkeypatch.setattr(abreast, "MOST_INVOCATIONS", 0)
 
 
 def scattered(b: MLGraphBuilder) -> Outputs:
@@ -39,8 +46,8 @@ def test_every_node_is_computed_by_the_kernels_after_what_it_reads(name: str) ->
     for kernel, nodes in zip(compiled.kernels, computed, strict=True):
         read = {part.value for kernel in compiled.kernels for part in kernel.reads}
         made = {value for node in nodes for value in node.outputs}
-        if kernel.writes.value in producers:
-            assert kernel.writes.value in nodes[-1].outputs
+        if kernel.writes[0].value in producers:
+            assert kernel.writes[0].value in nodes[-1].outputs
         for node in nodes:
             assert all(v in made or v in read or v.size == 1 for v in node.operands)
 
@@ -60,5 +67,5 @@ def test_scratch_kernels_compute_what_they_are_made_for() -> None:
         for place, nodes in enumerate(compiled.nodes())
         if "scatter_elements" in [node.op for node in nodes]
     ][-2:]
-    assert compiled.kernels[before].writes.value not in compiled.graph.producers
+    assert compiled.kernels[before].writes[0].value not in compiled.graph.producers
     assert compiled.nodes()[before] == compiled.nodes()[last]

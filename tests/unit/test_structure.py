@@ -56,7 +56,7 @@ def test_layers_of_one_shape_have_one_code(cpu: MLContext) -> None:
     assert first.code is second.code
     x, *weights = {part.value for part in (*first.reads, *second.reads)}
     assert len({x, *weights}) == 3
-    assert [kernel.writes.value for kernel in (first, second)] == [v for _, v in graph.outputs]
+    assert [kernel.writes[0].value for kernel in (first, second)] == [v for _, v in graph.outputs]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_what_differs_has_code_of_its_own(cpu: MLContext, one: Apply, other: App
 def test_kernels_hand_on_values_of_their_own(cpu: MLContext) -> None:
     kernels = kernel_list.kernels_of(graph_of(cpu, scattered(1), scattered(2)), Features())
     assert len(codes(kernels)) == len(kernels) / 2
-    written = {kernel.writes.value for kernel in kernels}
+    written = {kernel.writes[0].value for kernel in kernels}
     assert len(written) == 4  # the outputs, and who won in each
     for clear, find, follow in (kernels[:3], kernels[3:]):
         assert clear.writes == find.writes
-        assert find.writes.value in {part.value for part in follow.reads}
+        assert find.writes[0].value in {part.value for part in follow.reads}
 
 
 def test_shared_code_is_what_would_have_been_written(
@@ -94,7 +94,7 @@ def test_shared_code_is_what_would_have_been_written(
     anew = kernel_list.kernels_of(graph, Features())
 
     def facts(kernel: Kernel, known: set[Value]) -> Any:
-        parts = (*kernel.reads, kernel.writes)
+        parts = (*kernel.reads, *kernel.writes)
         places = [(p.value if p.value in known else "scratch", p.offset, p.size) for p in parts]
         return kernel.name, kernel.code, kernel.workgroups, kernel.times, places
 

@@ -232,7 +232,7 @@ class _Description:
             name=step.name,
             nodes=tuple(self._places[node] for node in step.nodes),
             reads=sum(value.byte_length for value in step.reads),
-            writes=step.writes.byte_length,
+            writes=sum(value.byte_length for value in step.writes),
         )
 
     def _plan(self) -> Plan[Value] | None:
@@ -241,7 +241,7 @@ class _Description:
         if graph.open_sizes:
             return None
         order: list[tuple[Sequence[Value], Sequence[Value]]] = [
-            (step.reads, (step.writes,)) for step in self._steps
+            (step.reads, step.writes) for step in self._steps
         ] or [(tuple(node.operands), node.outputs) for node in graph.nodes]
         own = {v for _, writes in order for v in writes if v not in graph.results}
         return plan_buffers(order, {value: value.byte_length for value in own})

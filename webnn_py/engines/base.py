@@ -35,13 +35,13 @@ class Step:
         name: What it is called in listings.
         nodes: The nodes that it computes. One that is cheap may be computed by several steps.
         reads: The values that it reads from memory.
-        writes: The value that it writes there.
+        writes: The values that it writes there.
     """
 
     name: str
     nodes: tuple[Node, ...]
     reads: tuple[Value, ...]
-    writes: Value
+    writes: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,17 @@ class Compiled:
         return "\n".join(dict.fromkeys(f"// {k.name}\n{k.code}" for k in self.kernels))
 
     def nodes(self) -> list[tuple[Node, ...]]:
-        """What each kernel computes: its root's node, after those on the way to it.
+        """What each kernel computes: the nodes of its roots."""
+        made = self.nodes_of_roots()
+        return [
+            tuple(dict.fromkeys(node for root in kernel.roots for node in made[root]))
+            for kernel in self.kernels
+        ]
 
-        Kernels of one root compute the same. A concat that has no kernel is with its readers.
+    def nodes_of_roots(self) -> dict[Value, tuple[Node, ...]]:
+        """The node of each root, after those on the way to it.
+
+        A concat that has no kernel is with its readers.
         """
         producers = self.graph.producers
         roots = {root for kernel in self.kernels for root in kernel.roots}
@@ -58,7 +66,7 @@ class Compiled:
                     if value in producers and value not in roots and producers[value] not in found
                 ]
             made[root] = tuple(reversed(found))
-        return [tuple(dict.fromkeys(n for root in kernel.roots for n in made[root])) for kernel in self.kernels]
+        return made
 
     def describe(self) -> str:
         """Every kernel with its workgroups and buffers, and the plan's sizes.
@@ -66,7 +74,7 @@ class Compiled:
         "%3 in %7" is a value that lies in another one's buffer.
         """
         known = {*self.graph.inputs, *self.graph.constants, *self.graph.producers}
-        targets = dict.fromkeys(p.value for kernel in self.kernels for p in kernel.writes)
+        targets = dict.fromkeys(part.value for kernel in self.kernels for part in kernel.writes)
         scratch = [value for value in targets if value not in known]
         numbered = {value: f"%scratch{number}" for number, value in enumerate(scratch)}
 
@@ -79,7 +87,10 @@ class Compiled:
             x, y, z = kernel.workgroups
             notes = f", {kernel.times} times" if kernel.times > 1 else ""
             notes += f", tuned: {kernel.tile}" if kernel.tile else ""
-            target = ', '.join(name(p.value) for p in kernel.writes)
+            written = [part.value for part in kernel.writes]
+            target = ", ".join(map(name, written))
+            if len(kernel.roots) == 1 and written[0] in known and kernel.roots[0] not in written:
+                target = f"{name(kernel.roots[0])} in {target}"
             lines.append(f"{number}: {kernel.name}<{x},{y},{z}>({reads}) -> {target}{notes}")
         sizes = ", ".join(map(str, self.plan.sizes))
         total, bound = self.plan.total, self.plan.bound
@@ -112,7 +123,8 @@ def compile_graph(
     outputs = {value for _, value in legal.outputs}
     own = {part.value for kernel in kernels for part in kernel.writes} - outputs
     steps = [
-        (tuple(part.value for part in kernel.reads), tuple(p.value for p in kernel.writes)) for kernel in kernels
+        ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
+        for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
     plan = plan_buffers(steps, sizes)
@@ -133,10 +145,10 @@ def _known_kernels(
 
 def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> Sequence[Kernel]:
     """The kernels of a graph."""
+    from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
     kernels = share(fuse_abreast(kernels_of(graph, features, tell), features))
     _check_bindings(kernels, features)
     return kernels
@@ -145,9 +157,10 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
 def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:
     limit = features.max_bindings
     for kernel in kernels:
-        if len(kernel.reads) + len(kernel.writes) > limit:
+        count = len(kernel.reads) + len(kernel.writes)
+        if count > limit:
             raise NotSupportedError(
-                f"{kernel.name} needs {len(kernel.reads) + 1} storage buffers; this device's"
+                f"{kernel.name} needs {count} storage buffers; this device's"
                 f" max-storage-buffers-per-shader-stage is {limit}"
                 f" (its max-storage-buffer-binding-size {features.binding_bytes})"
             )

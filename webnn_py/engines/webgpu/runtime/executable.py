@@ -117,7 +117,8 @@ class WebGPUExecutable(DeviceExecutable):
         for kernel, nodes in zip(self.compiled.kernels, self.compiled.nodes(), strict=True):
             reads = tuple(dict.fromkeys(part.value for part in kernel.reads))
             name = f"{kernel.name}, tuned: {kernel.tile}" if kernel.tile else kernel.name
-            made.append(Step(name, nodes, reads, kernel.writes.value))
+            writes = tuple(part.value for part in kernel.writes)
+            made.append(Step(name, nodes, reads, writes))
         return Steps(self.compiled.graph, tuple(made))
 
     def code(self) -> str:

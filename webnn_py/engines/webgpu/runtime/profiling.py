@@ -6,6 +6,7 @@ import functools
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from webnn_py.engines.webgpu.runtime.native import timestamp_period
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
-from webnn_py.ir import Node
+from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 
 if TYPE_CHECKING:
@@ -118,20 +119,27 @@ def _measured(
 
 
 def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTime, int]]:
-    """A step for the kernels of each root, and how many these are.
+    """A step for the kernels of the same roots, and how many these are.
+
+    Arithmetic is told with the first kernel of a root: that of a product that is divided along k.
 
     Args:
         compiled: The graph.
         seconds: What each kernel took.
     """
+    made = compiled.nodes_of_roots()
+    told: set[Value] = set()
     parts = itertools.groupby(
-        zip(compiled.kernels, compiled.nodes(), seconds, strict=True), key=lambda part: part[0].root
+        zip(compiled.kernels, compiled.nodes(), seconds, strict=True), key=lambda part: part[0].roots
     )
     steps = []
-    for _, part in parts:
+    for roots, part in parts:
         kernels, (nodes, *_), times = zip(*part, strict=True)
         names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
-        steps.append((step_of(names, nodes, sum(times), flops_of), len(kernels)))
+        found = step_of(names, nodes, sum(times), lambda node: 0)
+        own = {node for root in roots if root not in told for node in made[root]}
+        told.update(roots)
+        steps.append((replace(found, flop=sum(map(flops_of, own))), len(kernels)))
     return steps
 
 
