@@ -24,6 +24,7 @@ from tests.backend.kernel_cases import SETTINGS, Case
 from tests.graphs import awaited, build, expected
 from tests.internals import engine_of, executable_of
 from webnn_py import MLContext, ml
+from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
@@ -79,8 +80,9 @@ class Forms:
         assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
         executable = executable_of(graph)
         features = executable.compiled.features
-        made = self.records[setting].trace(lambda: kernels_of(executable.compiled.graph, features))
-        assert [kernel.code for kernel in share(made)] == [
+        graph = executable.compiled.graph
+        made = self.records[setting].trace(lambda: list(kernels_of(graph, features)))
+        assert [kernel.code for kernel in share([*fuse_abreast(made, features)])] == [
             kernel.code for kernel in executable.compiled.kernels
         ]
         for kernel in made:

@@ -30,4 +30,4 @@ def legalized(recipe: Graph, features: Features) -> Graph:
 
 def kernels(what: Build, features: Features) -> list[Kernel]:
     """The kernels of a graph."""
-    return kernels_of(legal(what, features), features)
+    return list(kernels_of(legal(what, features), features))

@@ -160,7 +160,7 @@ def chain(step: Step, length: int) -> Graph:
 
 
 def compiled(graph: Graph) -> int:
-    return len(share(kernels_of(legalize(graph, Features()), Features())))
+    return len(share(list(kernels_of(legalize(graph, Features()), Features()))))
 
 
 class _Calls:

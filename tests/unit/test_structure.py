@@ -52,7 +52,7 @@ def codes(kernels: list[Kernel]) -> set[str]:
 
 def test_layers_of_one_shape_have_one_code(cpu: MLContext) -> None:
     graph = graph_of(cpu, convolution(1), convolution(2))
-    first, second = kernel_list.kernels_of(graph, Features())
+    first, second = list(kernel_list.kernels_of(graph, Features()))
     assert first.code is second.code
     x, *weights = {part.value for part in (*first.reads, *second.reads)}
     assert len({x, *weights}) == 3
@@ -75,7 +75,7 @@ def test_what_differs_has_code_of_its_own(cpu: MLContext, one: Apply, other: App
 
 
 def test_kernels_hand_on_values_of_their_own(cpu: MLContext) -> None:
-    kernels = kernel_list.kernels_of(graph_of(cpu, scattered(1), scattered(2)), Features())
+    kernels = list(kernel_list.kernels_of(graph_of(cpu, scattered(1), scattered(2)), Features()))
     assert len(codes(kernels)) == len(kernels) / 2
     written = {kernel.writes[0].value for kernel in kernels}
     assert len(written) == 4  # the outputs, and who won in each
@@ -89,9 +89,9 @@ def test_shared_code_is_what_would_have_been_written(
 ) -> None:
     applied = [convolution(1), scaled(2.0), scattered(1), scaled(-1.5)] * 2
     graph = graph_of(cpu, *applied)
-    shared = kernel_list.kernels_of(graph, Features())
+    shared = list(kernel_list.kernels_of(graph, Features()))
     monkeypatch.setattr(Structures, "of", lambda self, root: Structure((root,), (root,)))
-    anew = kernel_list.kernels_of(graph, Features())
+    anew = list(kernel_list.kernels_of(graph, Features()))
 
     def facts(kernel: Kernel, known: set[Value]) -> Any:
         parts = (*kernel.reads, *kernel.writes)

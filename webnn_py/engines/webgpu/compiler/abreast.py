@@ -1,17 +1,19 @@
-"""Kernels that do not depend on each other, as one dispatch: horizontal fusion.
+"""Kernels that do not depend on each other as one dispatch: horizontal fusion.
 
-WebGPU runs one dispatch after the other where a buffer is written, and a small kernel leaves most of
-a large GPU idle.
+Dispatches run one after the other where one writes a buffer that another one uses, and a small
+kernel leaves most of a large GPU idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.abreast_code import (
     Code,
     bindings_of,
     bytes_of,
+    common_invocations,
     joined,
     read_code,
     shared_of,
@@ -25,10 +27,25 @@ MOST_INVOCATIONS = 3000 * 64
 """Of a kernel that leaves processors idle."""
 
 WINDOW = 24
-"""Kernels among which one looks for others: those from far behind would keep their results long."""
+"""Kernels among which others are looked for: results of those far behind would wait for long."""
 
 
-def fuse_abreast(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
+@dataclass(slots=True)
+class _Step:
+    """A kernel that waits for its turn.
+
+    Attributes:
+        kernel: The kernel.
+        code: Its code taken apart; None if it has to run alone.
+        needs: The kernels before it that have to be done, as long as they are not.
+    """
+
+    kernel: Kernel
+    code: Code | None
+    needs: set[int]
+
+
+def fuse_abreast(kernels: Iterable[Kernel], features: Features) -> Iterator[Kernel]:
     """The kernels, those that can run side by side as one.
 
     Args:
@@ -36,53 +53,61 @@ def fuse_abreast(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
         features: What the device has. Software adapters gain nothing.
     """
     if features.kind == "cpu":
-        return list(kernels)
-    waits = _dependencies(kernels)
-    codes = [_joinable(kernel) for kernel in kernels]
-    done = [False] * len(kernels)
-    made: list[Kernel] = []
-    for number in range(len(kernels)):
-        if done[number]:
-            continue
-        chosen = [number]
-        others = range(number + 1, min(number + WINDOW, len(kernels)) if codes[number] else 0)
-        for other in others:
-            if done[other] or codes[other] is None or not all(done[n] for n in waits[other]):
-                continue
-            if _fits(kernels, codes, [*chosen, other], features):
-                chosen.append(other)
-        for each in chosen:
-            done[each] = True
-        if len(chosen) == 1:
-            made.append(kernels[number])
-        else:
-            found = [codes[n] for n in chosen]
-            made.append(joined([kernels[n] for n in chosen], [code for code in found if code]))
-    return made
-
-
-def _dependencies(kernels: Sequence[Kernel]) -> list[set[int]]:
-    """By kernel, those before it that have to be done first.
-
-    Kernels of several values that write one buffer, as concats have it, write apart from each other.
-    """
-    writers: dict[Value, list[int]] = {}
-    readers: dict[Value, list[int]] = {}
-    found: list[set[int]] = []
+        yield from kernels
+        return
+    waiting: dict[int, _Step] = {}
+    order = _Order()
     for number, kernel in enumerate(kernels):
-        before: set[int] = set()
+        needs = {other for other in order.before(number, kernel) if other in waiting}
+        waiting[number] = _Step(kernel, _joinable(kernel), needs)
+        while waiting and number - next(iter(waiting)) >= WINDOW - 1:
+            yield _next(waiting, features)
+    while waiting:
+        yield _next(waiting, features)
+
+
+def _next(waiting: dict[int, _Step], features: Features) -> Kernel:
+    """Take the first kernel that waits, and those that can run beside it."""
+    first, *others = waiting
+    chosen = [first]
+    if waiting[first].code is not None:
+        for number in others:
+            group = [waiting[other] for other in (*chosen, number)]
+            if not waiting[number].needs and _fits(group, features):
+                chosen.append(number)
+    steps = [waiting.pop(number) for number in chosen]
+    for step in waiting.values():
+        step.needs.difference_update(chosen)
+    if len(steps) == 1:
+        return steps[0].kernel
+    return joined([(step.kernel, step.code) for step in steps if step.code is not None])
+
+
+class _Order:
+    """Which kernels have to be done before others.
+
+    Kernels of several values that write one buffer, as those of a concat's operands do, write
+    different places of it, so that they have no order.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[tuple[Value, ...]] = []
+        self._writers: dict[Value, list[int]] = {}
+        self._readers: dict[Value, list[int]] = {}
+
+    def before(self, number: int, kernel: Kernel) -> set[int]:
+        """Those before a kernel, the next one."""
+        self._roots.append(kernel.roots)
+        found: set[int] = set()
         for part in kernel.reads:
-            before.update(writers.get(part.value, ()))
+            found.update(self._writers.get(part.value, ()))
+            self._readers.setdefault(part.value, []).append(number)
         for part in kernel.writes:
-            before.update(readers.get(part.value, ()))
-            written = writers.get(part.value, ())
-            before.update(n for n in written if kernels[n].roots == kernel.roots)
-        found.append(before)
-        for part in kernel.reads:
-            readers.setdefault(part.value, []).append(number)
-        for part in kernel.writes:
-            writers.setdefault(part.value, []).append(number)
-    return found
+            found.update(self._readers.get(part.value, ()))
+            writers = self._writers.setdefault(part.value, [])
+            found.update(other for other in writers if self._roots[other] == kernel.roots)
+            writers.append(number)
+        return found - {number}
 
 
 def _joinable(kernel: Kernel) -> Code | None:
@@ -91,31 +116,27 @@ def _joinable(kernel: Kernel) -> Code | None:
     if code is None:
         return None
     x, y, z = kernel.workgroups
-    if x * y * z * code.invocations > MOST_INVOCATIONS:
-        return None
-    return None if code.is_independent and y * z > 1 else code
+    is_large = x * y * z * code.invocations > MOST_INVOCATIONS
+    return None if is_large or (code.is_independent and y * z > 1) else code
 
 
-def _fits(
-    kernels: Sequence[Kernel],
-    codes: Sequence[Code | None],
-    numbers: Sequence[int],
-    features: Features,
-) -> bool:
-    """Whether kernels are of one size of workgroups, and within the device's limits as one."""
-    pairs = [(kernels[n], code) for n in numbers if (code := codes[n])]
-    sizes = {code.invocations for _, code in pairs if not code.is_independent}
-    if len(sizes) > 1:
+def _fits(steps: Sequence[_Step], features: Features) -> bool:
+    """Whether kernels have workgroups of one size, and are within the device's limits as one."""
+    pairs = [(step.kernel, step.code) for step in steps if step.code is not None]
+    if len(pairs) < len(steps):
         return False
-    found = {binding for pair in pairs for binding in bindings_of(*pair)}
-    written = [binding.part for binding in found if binding.access != "read"]
-    read = {binding.part.value for binding in found if binding.access == "read"}
-    if len(found) > features.max_bindings or len(set(written)) < len(written):
+    codes = [code for _, code in pairs]
+    if len({code.invocations for code in codes if not code.is_independent}) > 1:
         return False
-    if any(part.value in read for part in written):
+    bindings = {binding for pair in pairs for binding in bindings_of(*pair)}
+    written = [binding.part for binding in bindings if binding.is_written]
+    read = {binding.part.value for binding in bindings if not binding.is_written}
+    # WebGPU binds a buffer that is written once, and to nothing that is read.
+    if len(set(written)) < len(written) or any(part.value in read for part in written):
         return False
-    shared = shared_of([code for _, code in pairs])
-    if sum(bytes_of(kind) for _, kind in shared) > features.workgroup_bytes:
-        return False
-    invocations = next(iter(sizes), 64)
-    return sum(workgroups_of(*pair, invocations) for pair in pairs) <= features.grid
+    invocations = common_invocations(codes)
+    return (
+        len(bindings) <= features.max_bindings
+        and sum(bytes_of(kind) for _, kind in shared_of(codes)) <= features.workgroup_bytes
+        and sum(workgroups_of(*pair, invocations) for pair in pairs) <= features.grid
+    )

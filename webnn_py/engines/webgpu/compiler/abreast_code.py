@@ -16,7 +16,9 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 _F16 = "enable f16;\n"
 _BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): (.*);\n")
 _SHARED = re.compile(r"^var<workgroup> (\w+): (.*);\n", re.MULTILINE)
-_ENTRY = re.compile(r"@compute @workgroup_size\((\d+)\)\nfn main\(([^{]*)\) \{\n(.*)\n\}\n", re.DOTALL)
+_ENTRY = re.compile(
+    r"@compute @workgroup_size\((\d+)\)\nfn main\(([^{]*)\) \{\n(.*)\n\}\n", re.DOTALL
+)
 _BUILTIN = re.compile(r"@builtin\((\w+)\) (\w+):")
 _DECLARED = re.compile(r"^(?:fn|struct|const) (\w+)", re.MULTILINE)
 _PRELUDE = "wn_"
@@ -68,7 +70,7 @@ def read_code(code: str) -> Code | None:
         shared,
         declarations,
         int(size),
-        {builtin: name for builtin, name in _BUILTIN.findall(parameters)},
+        dict(_BUILTIN.findall(parameters)),
         body,
     )
 
@@ -86,6 +88,11 @@ class Binding:
     part: Part
     access: str
     type: str
+
+    @property
+    def is_written(self) -> bool:
+        """Whether it is not only read."""
+        return self.access != "read"
 
 
 def bindings_of(kernel: Kernel, code: Code) -> list[Binding]:
@@ -119,22 +126,28 @@ def _numbered(code: Code) -> Iterator[tuple[int, str]]:
         yield types[:number].count(kind), kind
 
 
-def joined(kernels: Sequence[Kernel], codes: Sequence[Code]) -> Kernel:
+def common_invocations(codes: Sequence[Code]) -> int:
+    """Invocations of a workgroup of kernels as one."""
+    own = [code.invocations for code in codes if not code.is_independent]
+    return own[0] if own else max(code.invocations for code in codes)
+
+
+def joined(pairs: Sequence[tuple[Kernel, Code]]) -> Kernel:
     """Kernels as one.
 
     Args:
-        kernels: None of which needs what another one writes.
-        codes: Theirs. Workgroups are of one size, but for those that are independent.
+        pairs: Kernels and their code. None needs what another one writes; workgroups are of one
+            size, but for those of independent invocations.
     """
-    found = dict.fromkeys(b for pair in zip(kernels, codes, strict=True) for b in bindings_of(*pair))
-    bindings = sorted(found, key=lambda binding: binding.access != "read")
+    kernels, codes = zip(*pairs, strict=True)
+    found = dict.fromkeys(binding for pair in pairs for binding in bindings_of(*pair))
+    bindings = sorted(found, key=lambda binding: binding.is_written)
     shared = shared_of(codes)
-    own = [code.invocations for code in codes if not code.is_independent]
-    invocations = own[0] if own else max(code.invocations for code in codes)
+    invocations = common_invocations(codes)
     declared: dict[str, None] = {}
     main: list[str] = []
     end = 0
-    for number, (kernel, code) in enumerate(zip(kernels, codes, strict=True)):
+    for number, (kernel, code) in enumerate(pairs):
         names = {
             name: f"data{bindings.index(binding)}"
             for (*_, name, _), binding in zip(code.bindings, bindings_of(kernel, code), strict=True)
@@ -145,8 +158,8 @@ def joined(kernels: Sequence[Kernel], codes: Sequence[Code]) -> Kernel:
         names |= {name: f"{name}_{number}" for name in own_names}
         declared |= dict.fromkeys(_parted(_renamed(code.declarations, names)))
         begin, end = end, end + workgroups_of(kernel, code, invocations)
-        last = number == len(kernels) - 1
-        main.append(f"  {'} else ' if number else ''}{'{' if last else f'if (wn_group.x < {end}u) {{'}")
+        head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {end}u) {{"
+        main.append(f"  }} else {head}" if number else f"  {head}")
         main += _place(kernel, code, begin, invocations)
         main.append(_renamed(code.body, names))
     lines = [
@@ -166,8 +179,8 @@ def joined(kernels: Sequence[Kernel], codes: Sequence[Code]) -> Kernel:
     return Kernel(
         " | ".join(kernel.name for kernel in kernels),
         (_F16 if any(code.halves for code in codes) else "") + "\n".join(lines),
-        tuple(b.part for b in bindings if b.access == "read"),
-        tuple(b.part for b in bindings if b.access != "read"),
+        tuple(binding.part for binding in bindings if not binding.is_written),
+        tuple(binding.part for binding in bindings if binding.is_written),
         (end, 1, 1),
         roots=tuple(root for kernel in kernels for root in kernel.roots),
         tile=", ".join(dict.fromkeys(kernel.tile for kernel in kernels if kernel.tile)),

@@ -149,7 +149,11 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    kernels = share(fuse_abreast(kernels_of(graph, features, tell), features))
+    written = []
+    for kernel in fuse_abreast(kernels_of(graph, features), features):
+        tell(kernel)
+        written.append(kernel)
+    kernels = share(written)
     _check_bindings(kernels, features)
     return kernels
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
@@ -17,23 +17,14 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
 
-def kernels_of(
-    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
-) -> list[Kernel]:
-    """The kernels of a graph for a device with these features, in order.
-
-    Args:
-        graph: The graph.
-        features: What the device has.
-        tell: Told of each kernel as it is written.
-    """
+def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
+    """The kernels of a graph for a device with these features, in order, as they are written."""
     fusion = Fusion(graph, features)
     producers = graph.producers
     places = fusion.places
     structures = Structures(graph, producers, fusion.is_stored, places)
     shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
-    kernels: list[Kernel] = []
     for root in checkpoints(fusion.roots):
         left = places.left.get(root)
         if left == ():  # the kernels of its operands write all of it
@@ -55,10 +46,8 @@ def kernels_of(
             else:
                 made = emit(make, fusion.anchor_of(root))
             written[structure.key] = made, structure.values
-            for kernel in made:
-                tell(kernel)
-        kernels += [dataclasses.replace(kernel, roots=(root,), tile=tile) for kernel in made]
-    return kernels
+        for kernel in made:
+            yield dataclasses.replace(kernel, roots=(root,), tile=tile)
 
 
 def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[Kernel]:

@@ -130,7 +130,8 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
     made = compiled.nodes_of_roots()
     told: set[Value] = set()
     parts = itertools.groupby(
-        zip(compiled.kernels, compiled.nodes(), seconds, strict=True), key=lambda part: part[0].roots
+        zip(compiled.kernels, compiled.nodes(), seconds, strict=True),
+        key=lambda part: part[0].roots,
     )
     steps = []
     for roots, part in parts:

@@ -1,0 +1,93 @@
+"""Kernels that run side by side as one dispatch: results in every mode, and what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.backend.compared import assert_close
+from tests.backend.kernel_cases import Case, numbers
+from tests.backend.test_kernel_forms import taken_for
+from tests.graphs import awaited, build, expected
+from tests.internals import engine_of, executable_of
+from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
+from webnn_py.passes import TILES
+
+
+@pytest.fixture(scope="module")
+def context(gpu: MLContext) -> Iterator[MLContext]:
+    with taken_for(gpu.device, kind="gpu") as made:
+        engine_of(made).passes = TILES
+        yield made
+
+
+def _weights(b: MLGraphBuilder, x: MLOperand, name: str, *shape: int) -> MLOperand:
+    array = np.asarray(numbers(name, shape, x.data_type)) / np.prod(shape[-3:-1]) ** 0.5
+    return b.constant(array.astype(x.data_type))
+
+
+def _attention(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Three products of one input, and reductions and an elementwise kernel beside each other."""
+    q, k, v = (b.matmul(x, _weights(b, x, name, 64, 32), label=name) for name in "qkv")
+    mixed = b.matmul(b.softmax(b.matmul(q, b.transpose(k)), 1), v)
+    sums = b.concat([b.reduce_sum(mixed, axes=[0]), b.reduce_max(q, axes=[0])], 0)
+    return b.concat([sums, b.reshape(b.erf(b.add(mixed, q)), [mixed.size])], 0)
+
+
+def _branches(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """As Inception has them: products of one and more pixels, divided ones, poolings, concats."""
+
+    def layer(x: MLOperand, name: str, channels: int, window: int = 1) -> MLOperand:
+        filters = _weights(b, x, name, channels, x.shape[1], window, window)
+        return b.relu(b.conv2d(x, filters, padding=[window // 2] * 4))
+
+    pooled = b.max_pool2d(x, window_dimensions=[3, 3], padding=[1, 1, 1, 1])
+    wide = layer(layer(x, "r", 16), "w", 24, 3)
+    wider = layer(layer(x, "s", 8), "v", 12, 3)
+    return b.concat([layer(x, "o", 20), wide, wider, layer(pooled, "p", 8)], 1)
+
+
+NETWORKS = {"attention": (_attention, (24, 64)), "branches": (_branches, (1, 64, 9, 8))}
+
+
+def _case(context: MLContext, name: str, data_type: str) -> Case:
+    if name == "branches" and "SwiftShader" in context.device.adapter.summary:
+        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    if data_type == "float16" and "shader-f16" not in context.device.features:
+        pytest.skip("the adapter has no shader-f16")
+    what, shape = NETWORKS[name]
+    return Case(name, what, {"x": numbers("x", shape, data_type)})
+
+
+def _joined(graph: MLGraph) -> int:
+    """The kernels that run in a dispatch with others."""
+    kernels = executable_of(graph).compiled.kernels
+    return sum(len(kernel.roots) for kernel in kernels if len(kernel.roots) > 1)
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_results(context: MLContext, name: str, data_type: str, tmp_path: Path) -> None:
+    case = _case(context, name, data_type)
+    graph = build(context, case)
+    assert _joined(graph) >= 5
+    got = awaited(graph, case.inputs)["y"]
+    assert_close(got, expected(case, case.inputs)["y"])
+    path = tmp_path / "program"
+    graph.compile_to(path)
+    saved: Any = context.load_program_sync(path).run_sync(case.inputs)["y"]
+    assert_close(saved, got)
+
+
+def test_profiles_tell_of_all_that_a_dispatch_computes(context: MLContext) -> None:
+    case = _case(context, "attention", "float32")
+    graph = build(context, case)
+    rows = {row.kernel: row for row in graph.profile(case.inputs, runs=1)}
+    products = rows["matmul | matmul | matmul"]
+    assert all(name in products.operator for name in "qkv")
+    assert products.flop == 3 * 2 * 24 * 64 * 32
+    assert "matmul | matmul | matmul" in executable_of(graph).describe()
