@@ -1,4 +1,4 @@
-"""Kernels that run side by side as one dispatch: results in every mode, and what is told of them."""
+"""Kernels side by side in one dispatch: results in every mode, and what is told of them."""
 
 from __future__ import annotations
 

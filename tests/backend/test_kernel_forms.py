@@ -78,12 +78,11 @@ class Forms:
             pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
         graph = build(context, case)
         assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
-        executable = executable_of(graph)
-        features = executable.compiled.features
-        graph = executable.compiled.graph
-        made = self.records[setting].trace(lambda: list(kernels_of(graph, features)))
+        compiled = executable_of(graph).compiled
+        features = compiled.features
+        made = self.records[setting].trace(lambda: list(kernels_of(compiled.graph, features)))
         assert [kernel.code for kernel in share([*fuse_abreast(made, features)])] == [
-            kernel.code for kernel in executable.compiled.kernels
+            kernel.code for kernel in compiled.kernels
         ]
         for kernel in made:
             assert max(kernel.workgroups) <= features.grid
