@@ -14,9 +14,10 @@ import pytest
 
 from tests.backend.tensors import LONG
 from tests.graphs import awaited, build, normal
-from tests.internals import engine_of
+from tests.internals import engine_of, executable_of
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py.engines.webgpu.runtime.loaded import SMALL_WEIGHT
 from webnn_py.engines.webgpu.runtime.weights import Weights
 
 SIDE = 512
@@ -154,4 +155,44 @@ def test_weights_are_uploaded_by_several_threads() -> None:
         barrier.wait()
         return set()  # as buffers, it can be referred to weakly
 
-    in_threads(*[functools.partial(weights.get, array, "float32", upload) for array in arrays])
+    contents = [[(array, "float32")] for array in arrays]
+    in_threads(*[functools.partial(weights.get, each, upload) for each in contents])
+
+
+def test_small_constants_of_a_graph_lie_in_one_buffer(gpu: MLContext) -> None:
+    """Each at a place of its own, whatever they take; a graph over the same ones has it, too."""
+    arrays = [
+        np.arange(7, dtype=np.int8),
+        np.full((3, 1), 2, np.float32),
+        np.arange(1 << 12, dtype=np.float32),
+        normal(SIDE, SIDE, seed=2),
+        np.arange(5, dtype=np.float16),
+        np.arange(9, dtype=np.int32),
+    ]
+    tensors = [gpu.create_constant_tensor_sync(array) for array in arrays]
+
+    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        zero = builder.input("zero", "float32", [])
+        return {
+            f"y{i}": builder.add(builder.constant(tensor), builder.cast(zero, tensor.data_type))
+            for i, tensor in enumerate(tensors)
+        }
+
+    graphs = [build(gpu, what) for _ in range(2)]
+    for graph in graphs:
+        results = awaited(graph, {"zero": np.zeros((), np.float32)})
+        for i, array in enumerate(arrays):
+            np.testing.assert_array_equal(results[f"y{i}"], array)
+    small, large = zip(*map(_buffers, graphs), strict=True)
+    assert [len(buffers) for buffers in small] == [1, 1]
+    assert [len(buffers) for buffers in large] == [1, 1]
+    assert len(set().union(*small, *large)) == 2
+
+
+def _buffers(graph: MLGraph) -> tuple[set[int], set[int]]:
+    """Those of small constants, and of large ones."""
+    loaded = executable_of(graph).loaded
+    found: tuple[set[int], set[int]] = set(), set()
+    for value in loaded.compiled.constants:
+        found[value.byte_length > SMALL_WEIGHT].add(id(loaded._own[value].buffer))
+    return found

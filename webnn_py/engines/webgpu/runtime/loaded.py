@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
+from webnn_py.engines.webgpu.runtime.weights import Contents
 from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SMALL_WEIGHT = 1 << 14
+"""Bytes up to which the constants of a graph lie in one buffer: each takes a tenth of a
+millisecond to make, whatever it holds."""
 LARGE_WEIGHT = 1 << 19
 """Bytes, on average, of weights that several threads upload: drivers have locks, which small ones
 wait for longer than they take."""
@@ -99,27 +104,41 @@ class LoadedGraph:
         self._place_intermediates()
 
     def _place_constants(self) -> None:
-        values = self.compiled.constants
+        small = [v for v in self.compiled.constants if buffer_bytes(v) <= SMALL_WEIGHT]
+        values = [v for v in self.compiled.constants if buffer_bytes(v) > SMALL_WEIGHT]
         size = sum(map(buffer_bytes, values))
         threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
-        works = [functools.partial(self._weight, value) for value in values]
-        buffers = at_once(works, size, threads)
-        for value, buffer in zip(values, buffers, strict=True):
-            self._own[value] = Binding(buffer, 0, buffer_bytes(value))
+        groups = [[value] for value in values] + ([small] if small else [])
+        places = at_once([functools.partial(self._weights, g) for g in groups], size, threads)
+        for group in places:
+            self._own |= group
 
-    def _weight(self, value: Value) -> Any:
-        """The buffer of a constant."""
+    def _weights(self, values: Sequence[Value]) -> dict[Value, Binding]:
+        """Where constants lie in a buffer of theirs."""
         checkpoint()
-        array = self.graph.constants[value]
-        upload = functools.partial(self._upload, value, array)
-        return self.gpu.weights.get(array, value.data_type, upload)
+        sizes = [buffer_bytes(value) for value in values]
+        starts = list(itertools.accumulate(map(_aligned, sizes[:-1]), initial=0))
+        contents = [(self.graph.constants[value], value.data_type) for value in values]
+        total = starts[-1] + sizes[-1]
+        upload = functools.partial(self._upload, contents, starts, sizes, total)
+        buffer = self.gpu.weights.get(contents, upload)
+        return {
+            value: Binding(buffer, start, size)
+            for value, start, size in zip(values, starts, sizes, strict=True)
+        }
 
-    def _upload(self, value: Value, array: np.ndarray[Any, Any]) -> Any:
-        size = buffer_bytes(value)
-        data = array.astype(DTYPES[host_dtype(value.data_type)].numpy, copy=False)
-        with device_errors(f"uploading a constant of {size} bytes"), self.gpu.life:
-            buffer = self.gpu.buffer(size, STORAGE | COPIES, "a constant", mapped=True)
-            buffer.write_mapped(padded_bytes(data, size))
+    def _upload(
+        self,
+        contents: Sequence[Contents],
+        starts: Sequence[int],
+        sizes: Sequence[int],
+        total: int,
+    ) -> Any:
+        with device_errors(f"uploading constants of {total} bytes"), self.gpu.life:
+            buffer = self.gpu.buffer(total, STORAGE | COPIES, "constants", mapped=True)
+            for (array, data_type), start, size in zip(contents, starts, sizes, strict=True):
+                data = array.astype(DTYPES[host_dtype(data_type)].numpy, copy=False)
+                buffer.write_mapped(padded_bytes(data, size), start)
             buffer.unmap()
         return buffer
 
@@ -140,7 +159,7 @@ class LoadedGraph:
         for row in rows:
             size = -(-len(row) // 16) * 16
             places.append(Binding(None, len(data), size) if row else None)
-            data += row.ljust(-(-len(row) // PART_ALIGNMENT) * PART_ALIGNMENT, b"\0")
+            data += row.ljust(_aligned(len(row)), b"\0")
         if not data:
             return places
         with device_errors(f"uploading {len(data)} bytes of numbers"), self.gpu.life:
@@ -261,6 +280,11 @@ class LoadedGraph:
                 size = buffer_bytes(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
+
+
+def _aligned(size: int) -> int:
+    """The next place for a binding behind so many bytes."""
+    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 def record_pass(encoder: Any, commands: Encodable) -> None:
