@@ -42,16 +42,7 @@ def cache_folder() -> Path | None:
 
 def recall(kind: str, key: str) -> str | None:
     """What was remembered under a key, if anything was."""
-    return _recall(kind, name_of(key))
-
-
-def name_of(key: str) -> str:
-    """A short name of a key, which is told by nothing else."""
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _recall(kind: str, name: str) -> str | None:
-    path = _path(kind, name)
+    path = _path(kind, key)
     if path is None:
         return None
     try:
@@ -72,7 +63,7 @@ def remember(kind: str, key: str, text: str, most_bytes: int | None = None) -> N
         text: What to remember.
         most_bytes: Of all files of the kind: those that were not used for longest go.
     """
-    path = _path(kind, name_of(key))
+    path = _path(kind, key)
     if path is None:
         return
     with contextlib.suppress(OSError):
@@ -95,12 +86,7 @@ def recall_data(kind: str, key: str) -> Any:
     Raises:
         ValueError: That is nothing, or damaged.
     """
-    return recall_named(kind, name_of(key))
-
-
-def recall_named(kind: str, name: str) -> Any:
-    """As `recall_data`, by the short name of a key."""
-    text = _recall(kind, name) or ""
+    text = recall(kind, key) or ""
     if text != _with_checksum(text[8:]):
         raise ValueError("the checksum is wrong")
     return json.loads(text[8:])
@@ -145,6 +131,7 @@ def _forget_oldest(folder: Path, most_bytes: int) -> None:
         total -= size
 
 
-def _path(kind: str, name: str) -> Path | None:
+def _path(kind: str, key: str) -> Path | None:
     folder = cache_folder()
+    name = hashlib.sha256(key.encode()).hexdigest()
     return None if folder is None else folder / kind / f"{name}.json"

@@ -66,12 +66,7 @@ class Executable(ABC):
 
     Inputs and outputs are positional, in the graph's order. Its memory goes with the last run that
     uses it.
-
-    Attributes:
-        known_as: Under what its engine finds it on disk; "" if nowhere. See `Engine.expect`.
     """
-
-    known_as: str = ""
 
     def describe(self) -> str:
         """A readable listing of the steps that will run, where the engine has any of its own."""
@@ -338,10 +333,6 @@ class Engine(ABC):
         What is made of models is kept on disk for engines that tell it.
         """
         return ""
-
-    def expect(self, known_as: str) -> None:
-        """Told that a graph is about to be compiled to what is known so; it may begin with that."""
-        return None
 
     def supported_types(self, op: Operator) -> TypesByOperand:
         """The data types that the engine runs, for each operand and "output": all, unless told."""

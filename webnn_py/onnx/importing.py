@@ -55,7 +55,7 @@ def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
     def compile(recipe: Graph) -> Compiled:
         recorder = Recorder()
         listing, executable = session.compile(recipe, recorder)
-        known.remember(recipe, listing.graph, recorder, executable)
+        known.remember(recipe, listing.graph, recorder)
         return listing, executable
 
     builder, made = imported(ctx, model, shapes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ import onnx
 from webnn_py.api.session import Session
 from webnn_py.core import cache, cooperation
 from webnn_py.core.at_once import MOST_THREADS, at_once
-from webnn_py.engines.base import Executable
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph
 from webnn_py.onnx.inputs import InputShapes
@@ -54,7 +53,6 @@ class KnownModel:
 
     def __init__(self, model: Model, shapes: InputShapes, session: Session) -> None:
         self._model = model
-        self._expect = session.engine.expect
         rewrites = session.engine.rewrites_by
         self._key = ""
         if (
@@ -74,20 +72,17 @@ class KnownModel:
             return None
         try:
             found = cache.recall_data(KIND, self._key)
-            return _read(found, self._model, self._expect)
+            return _read(found, self._model)
         except (ValueError, TypeError, LookupError, SyntaxError, OSError):
             return None  # damaged, of a file with other weights, or written by somebody else
 
-    def remember(
-        self, recipe: Graph, optimized: Graph, recorder: Recorder, executable: Executable
-    ) -> None:
+    def remember(self, recipe: Graph, optimized: Graph, recorder: Recorder) -> None:
         """Keep what `recall` gives for later.
 
         Args:
             recipe: The model as it was imported.
             optimized: The graph after the engine's passes.
             recorder: What these had derive weights.
-            executable: What the engine has compiled.
         """
         if not self._key or self._model.reads_elsewhere:
             return
@@ -95,7 +90,6 @@ class KnownModel:
             found = _written(self._model, recipe, optimized, recorder)
         except PlainGraphError:
             return
-        found["known_as"] = executable.known_as
         cache.remember_data(KIND, self._key, found, MOST_BYTES)
 
 
@@ -213,9 +207,7 @@ class _Contents:
         return len(self.arrays) - 1
 
 
-def _read(
-    found: Mapping[str, Any], model: Model, expect: Callable[[str], None]
-) -> tuple[Graph, Graph] | None:
+def _read(found: Mapping[str, Any], model: Model) -> tuple[Graph, Graph] | None:
     texts = memoryview(base64.b64decode(found["texts"]))
     rows, computations = found["arrays"], found["computations"]
 
@@ -244,7 +236,6 @@ def _read(
         computed = {
             number: pool.submit(array_of, number) for number in wanted if rows[number][0] == "made"
         }
-        expect(found["known_as"])
         arrays = {
             number: computed[number].result() if number in computed else array_of(number)
             for number in wanted

@@ -24,7 +24,6 @@ class Compiled:
         kernels: In the order in which they run.
         constants: The constants that kernels read.
         plan: Which buffer each intermediate value lies in.
-        known_as: Under what the kernels are on disk; "" if they are not.
     """
 
     graph: Graph
@@ -32,7 +31,6 @@ class Compiled:
     kernels: Sequence[Kernel]
     constants: Sequence[Value]
     plan: Plan[Value]
-    known_as: str = ""
 
     def code(self) -> str:
         """The WGSL of every kernel, each once."""
@@ -116,8 +114,7 @@ def compile_graph(
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    known = KnownKernels(legal, features) if cached else None
-    kernels = _known_kernels(known, legal, features, tell)
+    kernels = _known_kernels(legal, features, tell) if cached else _write(legal, features, tell)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
@@ -127,19 +124,18 @@ def compile_graph(
         for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
-    plan = plan_buffers(steps, sizes)
-    return Compiled(legal, features, kernels, constants, plan, known.name if known else "")
+    return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
 
 
 def _known_kernels(
-    known: KnownKernels | None, graph: Graph, features: Features, tell: Callable[[Kernel], None]
+    graph: Graph, features: Features, tell: Callable[[Kernel], None]
 ) -> Sequence[Kernel]:
     """The kernels of a graph, from disk if they are there."""
-    found: Sequence[Kernel] | None = known.recall() if known else None
+    known = KnownKernels(graph, features)
+    found: Sequence[Kernel] | None = known.recall()
     if found is None:
         found = _write(graph, features, tell)
-        if known:
-            known.remember(found)
+        known.remember(found)
     return found
 
 

@@ -39,11 +39,6 @@ class KnownKernels:
         self._numbers = {value: number for number, value in enumerate(self._values)}
         self._key = "\n".join(self._describe(graph, features)) if _is_large(graph) else ""
 
-    @property
-    def name(self) -> str:
-        """What `names_and_codes` takes; "" if nothing is remembered."""
-        return cache.name_of(self._key) if self._key else ""
-
     def recall(self) -> list[Kernel] | None:
         """The kernels for the values of this graph; None if they are not known."""
         try:
@@ -120,16 +115,6 @@ class KnownKernels:
             )
             for line in found["kernels"]
         ]
-
-
-def names_and_codes(name: str) -> dict[str, str]:
-    """The codes of remembered kernels, the longest first, and a name of each; none if unknown."""
-    try:
-        found = cache.recall_named(KIND, name)
-        names = {found["codes"][line["code"]]: line["name"] for line in found["kernels"]}
-        return {code: names[code] for code in sorted(names, key=len, reverse=True)}
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return {}
 
 
 def _is_large(graph: Graph) -> bool:

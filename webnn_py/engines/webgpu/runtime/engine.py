@@ -63,13 +63,6 @@ class WebGPUEngine(DeviceEngine):
         passes = [one.__name__ for one in self.passes]
         return f"{self.gpu.features} {self.limits()} {passes}"
 
-    def expect(self, known_as: str) -> None:
-        """Make the pipelines of kernels that are on disk."""
-        from webnn_py.engines.webgpu.compiler.kernel_cache import names_and_codes
-
-        for code, name in names_and_codes(known_as).items():
-            self.gpu.pipelines.begin(name, PipelineKey(code))
-
     def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
         from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators

@@ -47,7 +47,6 @@ class WebGPUExecutable(DeviceExecutable):
         under_way: UnderWay,
     ) -> None:
         self.compiled = compiled
-        self.known_as = compiled.known_as
         self.loaded = LoadedGraph(gpu, compiled)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
