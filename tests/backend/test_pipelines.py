@@ -10,8 +10,9 @@ import pytest
 
 from tests.graphs import normal
 from tests.internals import engine_of, executable_of
+from tests.processes import LONG
 from webnn_py import MLContext, MLGraphBuilder, OperationError
-from webnn_py.engines.webgpu.runtime import engine
+from webnn_py.engines.webgpu.runtime import engine, pipelines
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
@@ -98,14 +99,14 @@ def test_a_failure_of_what_was_begun_is_told_to_who_asks(device: Counting) -> No
 def begun(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[PipelineKey]:
     """The pipelines that are begun before all kernels are written."""
     keys = []
-    pipelines = engine_of(gpu).gpu.pipelines
-    begin = pipelines.begin
+    cache = engine_of(gpu).gpu.pipelines
+    begin = cache.begin
 
     def beginning(name: str, key: PipelineKey) -> None:
         keys.append(key)
         begin(name, key)
 
-    monkeypatch.setattr(pipelines, "begin", beginning)
+    monkeypatch.setattr(cache, "begin", beginning)
     for name in ("LONG_CODE", "LONG_CODE_ON_HARDWARE"):
         monkeypatch.setattr(engine, name, 1_000)
     return keys
@@ -153,3 +154,23 @@ def test_the_kernel_that_fails_is_named(device: Counting) -> None:
         cache.get_all(kernels)
     del kernels[6]
     assert len(cache.get_all(kernels)) == 8
+
+
+def test_what_was_begun_and_waits_is_taken_or_left(device: Counting) -> None:
+    """Who wants a pipeline does not wait for the threads that have it in their queue."""
+    cache = PipelineCache(device)
+    held = threading.Event()
+    for _ in range(pipelines.MOST_BEGUN):
+        cache._early.submit(lambda: bool(held.wait(LONG)), lambda error: None)
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(4)]
+    for kernel in kernels:
+        cache.begin(*kernel)
+    try:
+        made = cache.get_all(kernels[:3])
+    finally:
+        held.set()
+    assert len(set(map(id, made))) == 3
+    assert not cache._waiting
+    assert not cache._begun
+    assert cache.get_all(kernels[:3]) == made
+    assert device.made == 3

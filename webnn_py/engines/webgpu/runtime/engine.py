@@ -50,6 +50,7 @@ class WebGPUEngine(DeviceEngine):
         self.accelerated = gpu.hardware
         self.passes = TILES if gpu.hardware else PIPELINE
         self._submit_recorded: SubmitRecorded = lambda wait=True: True
+        self._worker: Callable[[Run], None] = lambda run: None
         self._under_way = UnderWay()
         self._roof: Roof | None = None
 
@@ -92,6 +93,7 @@ class WebGPUEngine(DeviceEngine):
 
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
+        self._worker = worker
         made = DeviceQueue(self.gpu, worker, self._under_way)
         self._submit_recorded = made.submit_recorded
         return made
@@ -104,6 +106,7 @@ class WebGPUEngine(DeviceEngine):
         """Generate kernels, make pipelines and buffers, upload constants."""
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
+        self._worker(self.gpu.staging.begin)
         compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), cached=True)
         return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
 

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +70,7 @@ class PipelineCache:
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
         self._begun: dict[PipelineKey, Completion[None]] = {}
+        self._waiting: set[PipelineKey] = set()  # of those, what no thread is at yet
         self._early = Workers("webnn-early-pipelines", MOST_BEGUN)
         weakref.finalize(self, self._early.finish).atexit = False
 
@@ -78,18 +79,41 @@ class PipelineCache:
         done: Completion[None] = Completion()
 
         def make() -> None:
-            try:
+            if self._take(key):
                 with contextlib.suppress(MLError):
-                    self._make(name, key)
-            finally:
-                with self._lock:
-                    del self._begun[key]
-                done.set_result(None)
+                    self._make_taken(name, key)
 
         with self._lock:
             if key not in self._pipelines and key not in self._begun:
-                self._early.submit(make, done.set_exception)
                 self._begun[key] = done
+                self._waiting.add(key)
+                self._early.submit(make, done.set_exception)
+
+    def _take(self, key: PipelineKey) -> bool:
+        """Whether nobody is at a pipeline that was begun; then the caller is."""
+        with self._lock:
+            waits = key in self._waiting
+            self._waiting.discard(key)
+            return waits
+
+    def _make_taken(self, name: str, key: PipelineKey) -> Any:
+        try:
+            return self._make(name, key)
+        finally:
+            self._end(key)
+
+    def _end(self, key: PipelineKey) -> None:
+        with self._lock:
+            done = self._begun.pop(key)
+        done.set_result(None)
+
+    def _drop_all_but(self, wanted: Collection[PipelineKey]) -> None:
+        """Leave what was begun for kernels that share their code by now."""
+        with self._lock:
+            needless = [key for key in self._waiting if key not in wanted]
+        for key in needless:
+            if self._take(key):
+                self._end(key)
 
     def get(self, name: str, code: str, target: str = "") -> Any:
         """The pipeline of a kernel.
@@ -121,6 +145,7 @@ class PipelineCache:
         wanted = list(kernels)
         with self._lock:
             found = {key: self._pipelines.get(key) for _, key in wanted}
+        self._drop_all_but(found)
         # The longest first, which would keep others waiting at the end; those begun need no thread.
         lacking = {key: name for name, key in wanted if found[key] is None}
         lacking = dict(sorted(lacking.items(), key=self._turn))
@@ -148,6 +173,8 @@ class PipelineCache:
         return key in self._begun, -len(key.code)
 
     def _made(self, name: str, key: PipelineKey) -> Any:
+        if self._take(key):
+            return self._make_taken(name, key)
         begun = self._begun.get(key)
         if begun is not None:
             begun.wait()

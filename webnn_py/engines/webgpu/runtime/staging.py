@@ -208,6 +208,13 @@ class Staging:
         self._life = life
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         self._pool = _Pool(device, usage, "read back")
+        self._begun = False
+
+    def begin(self) -> None:
+        """Have the driver make memory that the host reads: the first takes some of them 20 ms."""
+        if not self._begun:
+            self._begun = True
+            self._pool.give_back(self._pool.make(4))
 
     def copy(self, encoder: Any, source: Binding) -> Any:
         """Record the copy of a tensor into a buffer of the pool."""
