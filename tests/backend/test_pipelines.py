@@ -107,8 +107,7 @@ def begun(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[PipelineKey]:
         begin(name, key)
 
     monkeypatch.setattr(cache, "begin", beginning)
-    for name in ("LONG_CODE", "LONG_CODE_ON_HARDWARE"):
-        monkeypatch.setattr(engine, name, 1_000)
+    monkeypatch.setattr(engine, "LONG_CODE", 1_000)
     return keys
 
 

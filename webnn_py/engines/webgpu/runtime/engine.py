@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 LONG_CODE = 12_000
 """Characters of a kernel that takes drivers long, and seldom shares its code with another."""
-LONG_CODE_ON_HARDWARE = 6_500
-"""The same where compiling takes no core that others would be written on."""
 
 
 class WebGPUEngine(DeviceEngine):
@@ -129,12 +127,11 @@ class _Beginner:
 
     def __init__(self, gpu: Device) -> None:
         self._pipelines = gpu.pipelines
-        self._least = LONG_CODE_ON_HARDWARE if gpu.hardware else LONG_CODE
         self._forms: set[str] = set()
 
     def __call__(self, kernel: Kernel) -> None:
         """Told of a kernel that was written."""
-        if len(kernel.code) < self._least:
+        if len(kernel.code) < LONG_CODE:
             return
         from webnn_py.engines.webgpu.compiler.sharing import form_of
 
