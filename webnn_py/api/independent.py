@@ -75,27 +75,27 @@ class HostRequest(Waiter):
 
     Attributes:
         executable: As given.
+        cancelled: It need not begin any more; what is under way nobody sees.
     """
 
-    __slots__ = ("_cancelled", "_ends", "_inputs", "executable")
+    __slots__ = ("_ends", "_inputs", "cancelled", "executable")
 
     def __init__(self, executable: HostExecutable, inputs: Sequence[Array], ends: Ends) -> None:
         super().__init__()
         self.executable = executable
         self._inputs = inputs
         self._ends = ends
-        self._cancelled = False
+        self.cancelled = False
 
     def cancel(self) -> None:
-        """Have it not begin any more; what is under way nobody sees."""
-        self._cancelled = True
-        self._inputs = ()
+        """Have it not begin any more, nor keep its inputs."""
+        self.cancelled, self._inputs = True, ()
 
     @telling_of_memory
     def compute(self, executable: HostExecutable) -> Sequence[Array]:
         """Its outputs, by its own executable or one that computes the same."""
         inputs, self._inputs = self._inputs, ()
-        if self._cancelled:
+        if self.cancelled:  # just now
             return ()
         return executable.new_results(inputs, self._ends)
 
@@ -176,15 +176,20 @@ class IndependentRuns:
                 request = waiting.popleft()
             except IndexError:  # another thread was quicker
                 break
-            executable = self._chosen(request.executable, turn)
-            turn += 1
+            if request.cancelled:
+                continue
+            executable = request.executable
+            chosen = self._chosen(executable, turn)
             requests.append(request)
+            begun = now
             try:
-                results.append(request.compute(executable))
+                results.append(request.compute(chosen))
+                now = time.perf_counter()
+                executable.ran(now - begun)
             except BaseException as error:
                 results.append(error)
-            begun, now = now, time.perf_counter()
-            executable.ran(now - begun)
+                now = time.perf_counter()
+            turn += 1
             if now - woken > WAKE or executable.took > BRIEF:
                 end_all(requests, results)
                 requests, results, woken = [], [], now
@@ -200,7 +205,7 @@ class IndependentRuns:
         """
         took, waiting = executable.took, len(self._waiting)
         helping = self._most_helpers - self._free_helpers
-        if took >= LONG or not (helping or waiting or turn):
+        if took >= LONG or not (self._most_helpers and (helping or waiting or turn)):
             return executable
         alone = self._alone.of(executable)
         if alone is None:

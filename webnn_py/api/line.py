@@ -283,6 +283,7 @@ class Line:
         if isinstance(executable, HostExecutable):
             results = executable.new_results(inputs, signature.made.values())
             seconds = time.perf_counter() - begun
+            executable.ran(seconds)
             self._hand_out(requests, results, size, seconds, beside)
             return
         run = executable.start(inputs, signature.with_outputs([None] * len(signature.outputs)))

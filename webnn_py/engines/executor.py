@@ -314,6 +314,11 @@ class PlainMemoryExecutable(HostExecutable):
         if alone is not None:
             self._alone = PlainMemoryExecutable(alone, self._engine, self._nodes)
 
+    def ran(self, seconds: float) -> None:
+        """As the executable, which may tell its threads."""
+        super().ran(seconds)
+        self._executable.ran(seconds)
+
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run, by way of copies where that must be.
 

@@ -209,6 +209,11 @@ class OnnxRuntimeExecutable(HostExecutable):
         if self._model.alone is not None:
             self._alone = OnnxRuntimeExecutable(self._model.alone, self._graph, self._numbers)
 
+    def ran(self, seconds: float) -> None:
+        """The session's threads stand back where that is long."""
+        super().ran(seconds)
+        self._model.takes(seconds)
+
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run the session on the arrays; small ones are copied, which takes less than to bind.
 
