@@ -80,7 +80,8 @@ class ML(Suggesting):
             engine_options: What the engine is told, by name, such as {"threads": 4}; each engine
                 has options of its own, or none.
             workers: On how many threads of its own a CPU context may run work at once that shares
-                no memory, at least 1. `engine_options` say what an engine uses for one graph.
+                no memory, at least 1; others may help with short awaited runs. `engine_options`
+                say what an engine uses for one graph.
             max_prepared_sizes: For how many sets of sizes each graph with open dimensions stays
                 compiled, at least 1: those used last.
             max_prepared_bytes: How much memory of the device and the host that may take for each
