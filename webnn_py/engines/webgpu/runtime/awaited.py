@@ -234,7 +234,7 @@ class Run(AwaitedRun):
             await due.settled()
             ending = due.wait(0)
             recording = self._is_short
-            while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
+            while ending is not None and not seen and self._is_looked_for_here(ending.left):
                 if recording:
                     is_time = functools.partial(operator.gt, ending.left)
                     recording = self._record_ahead(is_time, 1)
@@ -247,6 +247,11 @@ class Run(AwaitedRun):
             if ending is not None:
                 self._read_left(ending, seen)
         await self.done
+
+    def _is_looked_for_here(self, left: float) -> bool:
+        """Whether its end, so many seconds away, is; if it is far and others wait, threads do."""
+        others = self._gpu.in_flight.under_way > 1
+        return not self.done.done and left > -2 * NEAR and (left < NEAR or not others)
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""
