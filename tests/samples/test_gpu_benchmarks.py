@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 pytest.importorskip("onnx")
-from benchmarks import gpu, gpu_peers
+from benchmarks import gpu, gpu_peers, report
 from benchmarks.cases import OPERATORS
 from benchmarks.models import ENCODER, LIGHT, inputs_of, model
 from webnn_py import MLExecution, ml
@@ -23,12 +23,14 @@ def test_it_writes_what_it_can_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    monkeypatch.setattr(gpu, "WAKE", 0.0)
+    monkeypatch.setattr(report, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(gpu, "missing_torch", lambda: "no PyTorch today")
     path, written = tmp_path / "gpu.json", tmp_path / "gpu.md"
     figures = gpu.main(["--models", CASE, "--runs", "1", "--json", str(path)])
     (row,) = figures["rows"]
     assert not row["failed"]
-    assert {"await", "await16", "call", "gpu", "gpu16", "build"} <= set(row)
+    assert {"await", "first_await", "await16", "call", "gpu", "gpu16", "build"} <= set(row)
     printed = capsys.readouterr().out
     assert gpu.main(["--from-json", str(path), "--markdown", str(written)]) == figures
     assert json.loads(path.read_text()) == figures
