@@ -18,7 +18,7 @@ import wgpu
 
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of, executable_of, session_of
+from tests.internals import engine_of, session_of
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.processes import run_alone
 from tests.threads import in_threads
@@ -316,28 +316,6 @@ def test_one_that_takes_longer_is_read_by_another_thread(
 
     run(lambda: together([functools.partial(compute, graph, context), late]))
     assert len(readers) == 1
-    assert threading.get_ident() not in readers
-
-
-def test_one_that_another_joins_is_read_by_another_thread(
-    context: MLContext, readers: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(awaited, "SHORT", 1e9)
-    graphs = [repeated(context) for _ in range(2)]
-    executable_of(graphs[0]).ahead.pace.seconds = 1e3
-    readers.clear()
-
-    async def main() -> None:
-        with Gate(monkeypatch):
-            first = asyncio.ensure_future(compute(graphs[0], context))
-            await pause()
-            second = asyncio.ensure_future(compute(graphs[1], context))
-            for _ in range(5):
-                await pause()
-        await asyncio.gather(first, second)
-
-    under_asyncio(main)
-    assert len(readers) == 2
     assert threading.get_ident() not in readers
 
 

@@ -37,6 +37,10 @@ Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
 SHORT = 2e-3
 """Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
+LATE = 2e-4
+"""Seconds that such a run may be seen to end later, for the next one to be recorded whole."""
+STEPS = 3
+"""Steps of recording between two turns of other tasks."""
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -234,10 +238,10 @@ class Run(AwaitedRun):
             await due.settled()
             ending = due.wait(0)
             recording = self._is_short
-            while ending is not None and not seen and self._is_looked_for_here(ending.left):
+            while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 if recording:
-                    is_time = functools.partial(operator.gt, ending.left)
-                    recording = self._record_ahead(is_time, 1)
+                    is_time = functools.partial(operator.gt, ending.left + LATE)
+                    recording = self._record_ahead(is_time, STEPS)
                 seen = ending.look()
                 if not seen:
                     await next_turn()
@@ -247,11 +251,6 @@ class Run(AwaitedRun):
             if ending is not None:
                 self._read_left(ending, seen)
         await self.done
-
-    def _is_looked_for_here(self, left: float) -> bool:
-        """Whether its end, so many seconds away, is; if it is far and others wait, threads do."""
-        others = self._gpu.in_flight.under_way > 1
-        return not self.done.done and left > -2 * NEAR and (left < NEAR or not others)
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""
