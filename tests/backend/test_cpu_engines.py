@@ -128,6 +128,18 @@ def test_ends_of_integers_along_axes(
             assert_like_reference(engine, reference, call)
 
 
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "arg_max", "arg_min"])
+def test_extremes_of_numbers_whose_upper_halves_differ(
+    engine: MLContext, reference: MLContext, name: str
+) -> None:
+    numbers = [0, 1, -1, -255, -8192, 2**31, 2**32 - 1, 2**33, -(2**31) - 1, -(2**32), -(2**33)]
+    values = np.random.default_rng(0).choice(np.array(numbers), (3, 50, 7))
+    for axis in range(3):
+        options = {"axis": axis} if name.startswith("arg") else {"axes": [axis]}
+        call = applied(name, {"input": values}, **options)
+        assert_like_reference(engine, reference, call)
+
+
 FLOATS = [0, -0.0, 1, -1, 0.5, -2.5, 3, 100, -100, 1e-30, 3e38, -3e38, np.inf, -np.inf, np.nan]
 OF_FLOATS = sorted(
     n

@@ -19,6 +19,8 @@ INEXACT = {
     **dict.fromkeys(
         ("reduce_l1", "reduce_product", "reduce_sum", "reduce_sum_square"), ("int32", "int64")
     ),
+    # Of two numbers whose upper halves differ it may take the wrong one.
+    **dict.fromkeys(("reduce_max", "reduce_min"), ("int64",)),
 }
 """By operator, for which data types of its first operand."""
 
