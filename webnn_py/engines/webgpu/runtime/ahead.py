@@ -49,6 +49,7 @@ class RunCommands:
         self._encoder: Any = None
         self._pass: Any = None
         self._recorded: Any = None
+        self._submission = 0
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
 
@@ -112,6 +113,7 @@ class RunCommands:
         if not self.recorded:
             self.record()
         submit(self._recorded)
+        self._submission = self._gpu.life.submissions
 
     def submit_upload(self, sources: Sequence[Any], inputs: Sequence[tuple[Any, int]]) -> None:
         """Submit, before the rest, copies of inputs that are large: from what was written.
@@ -129,6 +131,7 @@ class RunCommands:
 
     def ended(self) -> None:
         """It has run: others may have what it read its inputs from."""
+        self._gpu.life.end_submission(self._submission)
         self._gpu.uploads.give_back(self._sources)
         self._gpu.uploads.give_back(self._spent)
 
@@ -166,12 +169,14 @@ class Ahead:
 
     Attributes:
         pace: What they take, from their submission on.
+        whole: What they take with it, which software drivers may compute in.
     """
 
     def __init__(self) -> None:
         self._kept: list[RunCommands] = []
         self._ending = Pace()
         self.pace = Pace()
+        self.whole = Pace()
 
     @property
     def recorded(self) -> bool:

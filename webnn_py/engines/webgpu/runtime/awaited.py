@@ -2,6 +2,7 @@
 
 Handing over takes longer than small graphs take the device. So a run that is alone on it is read
 back by the worker; or who awaits it submits it, and reads it back, if either only takes a moment.
+Tiny graphs on software drivers, which compute on this machine's cores, are seen through at once.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.engines.awaited import AwaitedRun
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.pauses import NEAR, Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.staging import Ending
+from webnn_py.engines.webgpu.runtime.staging import BufferMapping, Ending
 from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host
@@ -41,6 +43,10 @@ LATE = 2e-4
 """Seconds that such a run may be seen to end later, for the next one to be recorded whole."""
 STEPS = 3
 """Steps of recording between two turns of other tasks."""
+TINY = 4e-4
+"""Seconds of runs by software that an event loop's thread computes itself."""
+TINY_WAIT = 8e-4
+"""Seconds after which such a run is left to another thread."""
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -85,6 +91,7 @@ class Run(AwaitedRun):
         self._sources: list[Any] = []  # from which large inputs will be copied
         self._prepared: RunCommands | None = None  # its inputs are written
         self._submitted: tuple[RunCommands, Wait] | None = None  # before it took its turn
+        self._whole: Wait | None = None  # until it is read back
         self._start: operation.Run = _nothing
         self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
         self._is_short = False  # who awaits sees it through
@@ -129,11 +136,47 @@ class Run(AwaitedRun):
             self._alone = in_flight.under_way == 1
             self.done.on_done(in_flight.release)
             if self._alone and is_next:
-                self._submit_at_once()
+                if self._is_tiny:
+                    self._compute_at_once()
+                else:
+                    self._submit_at_once()
             if not self._is_short:
                 start()
 
         in_flight.acquire(begin)
+
+    @property
+    def _is_tiny(self) -> bool:
+        """Whether all of it takes but a moment, on a driver that may compute on this thread."""
+        gpu, ahead = self._gpu, self._ahead
+        return (
+            ahead is not None
+            and not (gpu.hardware or gpu.owes_turn)
+            and 0 < ahead.whole.seconds < TINY
+            and self._seen_there
+            and bool(self._dispatch.downloads)
+            and gpu.life.idle
+            and not gpu.submit_lock.locked()
+            and self._submit_recorded(wait=False)
+        )
+
+    def _compute_at_once(self) -> None:
+        """Do all of it on this thread, which may be an event loop's."""
+        gpu, self._is_short = self._gpu, True
+        gpu.owes_turn = True
+        try:
+            commands = self._begin()
+            with device_errors("reading a graph's outputs"):
+                mapping = gpu.staging.mapping(commands.results[0][0])
+                seen = mapping.look_for(TINY_WAIT)
+        except BaseException as error:
+            self.done.set_exception(error)
+            return
+        read = functools.partial(self._read, commands, mapping)
+        if seen:
+            read()
+        else:
+            gpu.reader.submit(read, self.done.set_exception)
 
     def _submit_at_once(self) -> None:
         """Submit on this thread, which may be an event loop's, if that takes but a moment."""
@@ -169,16 +212,22 @@ class Run(AwaitedRun):
         if self._submitted is not None:
             commands, wait = self._submitted
         else:
-            self.check_not_cancelled()
-            self._under_way.add_result(self.done, self.cancellation)
-            with device_errors("submitting a graph"):
-                commands = self._submit()
+            commands = self._begin()
             wait = Wait(self._ahead.pace if self._ahead else Pace())
         gpu = self._gpu
         if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
             self._read_alone(commands, wait)
         else:
             gpu.reader.submit(functools.partial(self._read, commands), self.done.set_exception)
+
+    def _begin(self) -> RunCommands:
+        """Submit it, unless it was cancelled."""
+        self.check_not_cancelled()
+        self._under_way.add_result(self.done, self.cancellation)
+        if self._ahead is not None:
+            self._whole = Wait(self._ahead.whole)
+        with device_errors("submitting a graph"):
+            return self._submit()
 
     def _submit(self) -> RunCommands:
         """Upload, record what is not recorded yet, submit."""
@@ -194,7 +243,7 @@ class Run(AwaitedRun):
             run.check_usable()
             commands = self._prepared or self._recorded_ahead() or self._commands()
             for buffer, contents in run.uploads:
-                gpu.queue.write_buffer(buffer, 0, contents)
+                native.write_buffer(gpu.queue, buffer, 0, contents)
             if self._sources:
                 commands.submit_upload(self._sources, self._large)
             commands.submit(self._loaded.in_pieces)
@@ -229,7 +278,17 @@ class Run(AwaitedRun):
     @property
     def end(self) -> Awaitable[None]:
         """Its end, which who awaits looks for itself if it was submitted there."""
-        return self.done if self._due is None else self._watch(self._due)
+        if self._due is not None:
+            return self._watch(self._due)
+        return self._turn() if self._is_short else self.done
+
+    async def _turn(self) -> None:
+        """Let other tasks take their turn, as this one took the thread."""
+        try:
+            await next_turn()
+        finally:
+            self._gpu.owes_turn = False
+        await self.done
 
     async def _watch(self, due: Completion[Ending | None]) -> None:
         """Await the end; when it is near, look for it here: being woken takes longer."""
@@ -295,7 +354,7 @@ class Run(AwaitedRun):
             self._gpu.uploads.leave(self)
         self._start = _nothing
 
-    def _read(self, commands: RunCommands, ending: Ending | None = None) -> None:
+    def _read(self, commands: RunCommands, ending: Ending | BufferMapping | None = None) -> None:
         gpu, outputs = self._gpu, self._outputs
         try:
             with device_errors("reading a graph's outputs"):
@@ -309,6 +368,8 @@ class Run(AwaitedRun):
 
     def _succeed(self, commands: RunCommands) -> None:
         commands.ended()  # before the next run may look for what it gives back
+        if self._whole is not None:
+            self._whole.end()
         self.done.set_result(None)
 
     def results(self) -> list[Any]:

@@ -184,7 +184,7 @@ def _queue_methods(base: Any) -> dict[str, Any]:
         commands = list(command_buffers)
         life = life_of(self)
         with life:
-            life.check()
+            life.begin_submission()
             base.submit(self, commands)
         for command_buffer in commands:
             uses_of(command_buffer).was_submitted()

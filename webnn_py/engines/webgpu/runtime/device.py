@@ -66,6 +66,7 @@ class Device:
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
         self.submit_lock = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
+        self.owes_turn = False  # to other tasks, whose thread has just computed a run
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
@@ -99,7 +100,7 @@ class Device:
             self.queue.submit([commands])
             return
         with self.life:
-            self.life.check()
+            self.life.begin_submission()
             commands.submit(self.queue)
 
     def bind_group(

@@ -144,8 +144,9 @@ class DeviceQueue(Queue):
             with device_errors("reading a tensor"):
                 staging = self.gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
+            number = self.gpu.life.submissions
             self._under_way.add_result(done, cancellation)
-            read = functools.partial(self._read, staging, target, done, cancellation)
+            read = functools.partial(self._read, staging, target, done, cancellation, number)
             if waiting == threading.get_ident() and self.gpu.reader.idle:
                 done.leave(functools.partial(self._read_soon, staging, read, done))
             else:
@@ -173,6 +174,7 @@ class DeviceQueue(Queue):
         target: Array,
         done: Completion[None],
         cancellation: Cancellation,
+        submission: int,
         mapping: BufferMapping | None = None,
     ) -> None:
         try:
@@ -181,6 +183,7 @@ class DeviceQueue(Queue):
         except BaseException as error:
             done.set_exception(error)
         else:
+            self.gpu.life.end_submission(submission)
             done.set_result(None)
 
     def dispatch(

@@ -38,10 +38,12 @@ class Life:
 
     Attributes:
         witness: A buffer of the device, by which it is found out whether that is lost.
+        submissions: How many were made, by anyone.
     """
 
     def __init__(self) -> None:
         self.witness: Any = None
+        self.submissions = self._ended = 0
         self._was_lost = self._destroyed = False
         self._lock = threading.Lock()
         self._relying = 0
@@ -69,11 +71,22 @@ class Life:
             self._was_lost = native.is_lost(self.witness)
         return self._was_lost
 
-    def check(self) -> None:
+    def begin_submission(self) -> None:
         """Raise a ContextLostError if the driver has lost the device, and tell its contexts."""
         if self.was_lost:
             self._tell(LOST)
             raise ContextLostError(LOST)
+        with self._lock:
+            self.submissions += 1
+
+    def end_submission(self, number: int) -> None:
+        """So many are known to have run."""
+        self._ended = max(self._ended, number)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was submitted is known to have run."""
+        return self._ended == self.submissions
 
     def tell(self, mortal: Mortal) -> None:
         """Have it told at the end, as long as it is there."""
