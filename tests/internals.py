@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -18,6 +19,16 @@ def session_of(context: MLContext) -> Session:
 
 def engine_of(context: MLContext) -> Any:
     return context._session.engine
+
+
+def settle(context: MLContext) -> None:
+    """Wait until the context's threads have nothing left to do."""
+    reader = engine_of(context).gpu.reader
+    while not reader.idle:
+        time.sleep(0)
+    session_of(context).run_on_worker(lambda: None).wait(10)
+    while not session_of(context).worker_is_idle:
+        time.sleep(0)
 
 
 def recipe_of(graph: MLGraph) -> Graph:

@@ -18,7 +18,7 @@ import wgpu
 
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of, session_of
+from tests.internals import engine_of, session_of, settle
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.processes import run_alone
 from tests.threads import in_threads
@@ -32,6 +32,7 @@ from webnn_py.engines.webgpu.runtime.staging import Ending
 def context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """On a device whose driver only queues what is submitted; all runs are long, or short."""
     monkeypatch.setattr(awaited, "SHORT", request.param)
+    monkeypatch.setattr(awaited, "TINY", 0.0)
     with ml.create_context_sync(device_type="gpu") as made:
         monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
         yield made
@@ -88,16 +89,6 @@ def readers(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(staging, "read", reading)
     return found
-
-
-def settle(context: MLContext) -> None:
-    """Wait until the context's threads have nothing left to do."""
-    reader = engine_of(context).gpu.reader
-    while not reader.idle:
-        time.sleep(0)
-    session_of(context).run_on_worker(lambda: None).wait(10)
-    while not session_of(context).worker_is_idle:
-        time.sleep(0)
 
 
 async def compute(graph: MLGraph, context: MLContext, number: float = 1) -> None:

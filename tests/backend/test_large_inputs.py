@@ -16,7 +16,7 @@ from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of
 from tests.loops import cancel_after, pause, under_asyncio
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
-from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime import awaited, native
 from webnn_py.engines.webgpu.runtime.capabilities import WAITING
 
 pytestmark = pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers")
@@ -46,17 +46,16 @@ def made(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def written(context: MLContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of what goes by way of the device's queue."""
     found: list[int] = []
-    queue = engine_of(context).gpu.queue
-    write = queue.write_buffer
+    write = native.write_buffer
 
-    def writing(buffer: Any, offset: int, contents: Any) -> None:
+    def writing(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
         found.append(contents.nbytes)
-        write(buffer, offset, contents)
+        write(queue, buffer, offset, contents)
 
-    monkeypatch.setattr(queue, "write_buffer", writing)
+    monkeypatch.setattr(native, "write_buffer", writing)
     return found
 
 

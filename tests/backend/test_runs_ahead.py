@@ -27,6 +27,12 @@ from webnn_py.engines.webgpu.runtime.ahead import RunCommands
 X = normal(2, 3)
 
 
+@pytest.fixture(autouse=True)
+def no_run_is_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the worker has all of them."""
+    monkeypatch.setattr(awaited_runs, "TINY", 0.0)
+
+
 @pytest.fixture
 def fresh() -> Iterator[MLContext]:
     with ml.create_context_sync(device_type="gpu") as context:

@@ -154,6 +154,7 @@ class Run(AwaitedRun):
             and not (gpu.hardware or gpu.owes_turn)
             and 0 < ahead.whole.seconds < TINY
             and self._seen_there
+            and not self._large
             and bool(self._dispatch.downloads)
             and gpu.life.idle
             and not gpu.submit_lock.locked()
