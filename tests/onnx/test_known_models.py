@@ -126,6 +126,26 @@ def test_the_second_start_is_the_same(
     assert not any(array.flags.writeable for array in listed(again).constants.values())
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_of_a_file(kind: Any, context: MLContext, tmp_path: Path, imports: list[Any]) -> None:
+    path = saved(tmp_path / "model.onnx", network())
+    first = load(path, context)
+    contents = bytearray(path.read_bytes())
+    again = load(kind(contents), context)
+    assert len(imports) == 1
+    contents[:] = bytes(len(contents))  # which is the user's
+    assert_same(again, first)
+    load(kind(path.read_bytes()), context)
+    assert len(imports) == 1
+
+
+def test_bytes_before_a_file(context: MLContext, tmp_path: Path, imports: list[Any]) -> None:
+    path = saved(tmp_path / "model.onnx", network())
+    first = load(path.read_bytes(), context)
+    assert_same(load(path, context), first)
+    assert len(imports) == 1
+
+
 def test_what_is_large_is_not_kept(context: MLContext, tmp_path: Path, folder: Path) -> None:
     """Derived weights are not either."""
     path = saved(tmp_path / "model.onnx", network(channels=256))

@@ -36,8 +36,8 @@ class Model:
         source: A path, the bytes of a file, or an onnx.ModelProto.
 
     Attributes:
-        structure: What tells a file from others, but for the contents of large weights; "" of what
-            is no file.
+        structure: What tells a file, or the bytes of one, from others, but for the contents of
+            large weights; "" of what is neither.
         parts: Those contents, by their places, as they were read; None unless they are to be kept.
         reads_elsewhere: Whether contents were read of other files.
 
@@ -59,7 +59,7 @@ class Model:
             except OSError as error:
                 raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            proto, _ = _parsed(source, "the model")
+            proto, self.structure = _parsed(source, "the model")
         elif isinstance(source, onnx.ModelProto):
             proto = source
         else:
@@ -148,6 +148,9 @@ class Model:
             OSError: It cannot be read.
             ValueError: It ends before.
         """
+        if isinstance(self._source, (bytes, bytearray, memoryview)):
+            memory[:] = np.frombuffer(self._source, np.uint8, len(memory), first)
+            return
         assert isinstance(self._source, (str, os.PathLike))
         with open(self._source, "rb", buffering=0) as file:
             file.seek(first)
@@ -156,7 +159,8 @@ class Model:
 
     def _read_part(self, first: int, count: int) -> Any:
         if isinstance(self._source, (bytes, bytearray, memoryview)):
-            return memoryview(self._source).cast("B")[first : first + count]
+            view = memoryview(self._source).cast("B")[first : first + count]
+            return view if self.parts is None else bytes(view)
         assert isinstance(self._source, (str, os.PathLike))
         with open(self._source, "rb") as file:
             file.seek(first)
