@@ -1,0 +1,68 @@
+"""Commands of our own: as much of wgpu's encoders as they take, and invalid ones."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+import wgpu
+
+from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
+from tests.backend.tensors import ONES, SHAPE
+from tests.internals import engine_of
+from webnn_py import MLContext
+from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
+
+ENCODERS = ("encoder", "plain_encoder")
+
+
+@pytest.mark.parametrize("make", ENCODERS)
+def test_copies_and_zeros(gpu: MLContext, make: str) -> None:
+    device: Any = engine_of(gpu).gpu
+    x, y = buffer_of(gpu.device, ONES * 3), empty_buffer(gpu.device, 24)
+    encoder = getattr(device, make)("copies")
+    encoder.copy_buffer_to_buffer(x, 4, y, 0, 20)
+    encoder.begin_compute_pass().end()
+    encoder.clear_buffer(y, 8, 4)
+    device.submit(encoder.finish())
+    np.testing.assert_array_equal(read(y, SHAPE).ravel(), [3, 3, 0, 3, 3, 0])
+
+
+@pytest.mark.parametrize("make", ENCODERS)
+@pytest.mark.parametrize("fault", ["out of bounds", "an open pass", "finished"])
+def test_what_is_not_valid_is_an_error_when_it_is_finished(
+    gpu: MLContext, make: str, fault: str
+) -> None:
+    device: Any = engine_of(gpu).gpu
+    x, y = (gpu.device.create_buffer(size=24, usage=STORAGE) for _ in range(2))
+    encoder, kept = getattr(device, make)(fault), []
+    if fault == "out of bounds":
+        encoder.copy_buffer_to_buffer(x, 0, y, 0, 28)
+    elif fault == "an open pass":
+        kept.append(encoder.begin_compute_pass())
+    else:
+        encoder.finish()
+    with pytest.raises(wgpu.GPUError):
+        encoder.finish()
+
+
+@pytest.mark.parametrize("make", ENCODERS)
+def test_what_is_never_submitted_harms_nothing(gpu: MLContext, make: str) -> None:
+    device: Any = engine_of(gpu).gpu
+    begun = getattr(device, make)("begun")
+    kept = [begun.begin_compute_pass(), begun, getattr(device, make)("finished").finish()]
+    assert kept
+    del begun, kept
+    gc.collect()
+    test_copies_and_zeros(gpu, make)
+
+
+def test_without_the_capability_they_are_those_of_wgpu(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = engine_of(gpu).gpu
+    assert not isinstance(device.plain_encoder("a"), wgpu.GPUCommandEncoder)
+    monkeypatch.setattr(RECORDING, "missing", "taken away")
+    assert isinstance(device.plain_encoder("a"), wgpu.GPUCommandEncoder)
