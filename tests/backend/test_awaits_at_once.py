@@ -18,7 +18,7 @@ import wgpu
 
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of, session_of, settle
+from tests.internals import engine_of, executable_of, session_of, settle
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.processes import run_alone
 from tests.threads import in_threads
@@ -281,6 +281,27 @@ def test_who_awaits_reads_what_is_small(
     run(lambda: together([functools.partial(compute, graph, context), other]))
     assert readers == [threading.get_ident()]
     assert before == 0
+
+
+@pytest.mark.parametrize("soon", [0.0, 1e9])
+def test_the_next_one_is_recorded_at_once_where_runs_follow_each_other(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch, soon: float
+) -> None:
+    for name, seconds in {"SHORT": 1e9, "NEAR": 1e9, "LATE": 1e9, "SOON": soon}.items():
+        monkeypatch.setattr(awaited, name, seconds)
+    graph, found, record = repeated(context), set(), RunCommands.record
+
+    def recording(self: RunCommands) -> None:
+        found.add(threading.get_ident())
+        record(self)
+
+    monkeypatch.setattr(RunCommands, "record", recording)
+    for number in range(3):
+        executable_of(graph).ahead.pace.seconds = 1e-9  # it is over by now
+        under_asyncio(functools.partial(compute, graph, context, number))
+        settle(context)
+    assert len(found) == 1
+    assert (threading.get_ident() in found) == bool(soon)
 
 
 def test_the_worker_reads_what_is_large(

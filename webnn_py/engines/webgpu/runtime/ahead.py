@@ -6,6 +6,7 @@ models take the device.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -170,9 +171,11 @@ class Ahead:
     Attributes:
         pace: What they take, from their submission on.
         whole: What they take with it, which software drivers may compute in.
+        ended: When the last of those ended that were read back where they are awaited; seconds.
     """
 
     def __init__(self) -> None:
+        self.ended = -math.inf
         self._kept: list[RunCommands] = []
         self._ending = Pace()
         self.pace = Pace()

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import operator
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -39,9 +40,12 @@ Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
 SHORT = 2e-3
 """Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
-LATE = 2e-4
-"""Seconds that such a run may be seen to end later, for the next one to be recorded whole."""
-STEPS = 3
+LATE = 4e-4
+"""Seconds that such a run may be seen to end later, for the next one to be recorded whole, where
+runs follow each other within `SOON`: else that one would wait for it."""
+SOON = 1e-3
+"""Seconds."""
+STEPS = 8
 """Steps of recording between two turns of other tasks."""
 TINY = 4e-4
 """Seconds of runs by software that an event loop's thread computes itself."""
@@ -95,6 +99,7 @@ class Run(AwaitedRun):
         self._start: operation.Run = _nothing
         self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
         self._is_short = False  # who awaits sees it through
+        self._late = 0.0  # and may do so by so many seconds
         self._seen_there = results <= MOST_BYTES_READ
         self._repeated = ahead.pace.seconds > 0
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
@@ -195,6 +200,7 @@ class Run(AwaitedRun):
                 commands.submit(in_pieces=False)
             wait = Wait(ahead.pace)
             self._submitted = commands, wait
+            self._late = LATE if time.monotonic() - ahead.ended < SOON else 0.0
             if self._seen_there and commands.results:
                 self._due = Completion()
                 self.done.on_done(functools.partial(self._due.set_result, None))
@@ -300,7 +306,7 @@ class Run(AwaitedRun):
             recording = self._is_short
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 if recording:
-                    is_time = functools.partial(operator.gt, ending.left + LATE)
+                    is_time = functools.partial(operator.gt, ending.left + self._late)
                     recording = self._record_ahead(is_time, STEPS)
                 seen = ending.look()
                 if not seen:
@@ -324,7 +330,9 @@ class Run(AwaitedRun):
     def _read_before(self, commands: RunCommands, ending: Ending, start: operation.Run) -> None:
         """Read back, and have the worker prepare the next run."""
         self._read(commands, ending)
-        if self._ahead is None or not self._ahead.recorded:
+        assert self._ahead is not None
+        self._ahead.ended = time.monotonic()
+        if not self._ahead.recorded:
             start()
 
     def prepare_next(self) -> None:
