@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -306,7 +305,7 @@ class Run(AwaitedRun):
             recording = self._is_short
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 if recording:
-                    is_time = functools.partial(operator.gt, ending.left + self._late)
+                    is_time = functools.partial(self._is_time, ending)
                     recording = self._record_ahead(is_time, STEPS)
                 seen = ending.look()
                 if not seen:
@@ -317,6 +316,10 @@ class Run(AwaitedRun):
             if ending is not None:
                 self._read_left(ending, seen)
         await self.done
+
+    def _is_time(self, ending: Ending, seconds: float) -> bool:
+        """Whether to record what takes so many seconds before the end is looked for."""
+        return ending.left + self._late > seconds
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""
