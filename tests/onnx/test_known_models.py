@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +146,24 @@ def test_bytes_before_a_file(context: MLContext, tmp_path: Path, imports: list[A
     first = load(path.read_bytes(), context)
     assert_same(load(path, context), first)
     assert len(imports) == 1
+
+
+def test_the_model_goes_when_its_graph_is_built(
+    context: MLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = []
+
+    def imported(ctx: MLContext, given: Any, shapes: Any) -> Any:
+        models.append(weakref.ref(given))
+        return plain(ctx, given, shapes)
+
+    plain = importing.imported
+    monkeypatch.setattr(importing, "imported", imported)
+    graph = load(saved(tmp_path / "model.onnx", network()), context)
+    gc.collect()
+    (model,) = models
+    assert model() is None
+    assert results(context, graph)
 
 
 def test_what_is_large_is_not_kept(context: MLContext, tmp_path: Path, folder: Path) -> None:

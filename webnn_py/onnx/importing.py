@@ -52,14 +52,20 @@ def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
         recipe, optimized = found
         return MLGraph(CompiledGraph(session, recipe, lambda _: session.compile_as(optimized)))
 
-    def compile(recipe: Graph) -> Compiled:
-        recorder = Recorder()
+    recorder = Recorder()
+    rewritten: list[Graph] = []
+
+    def compile(recipe: Graph) -> Compiled:  # without a way to the model, which goes now
         listing, executable = session.compile(recipe, recorder)
-        known.remember(recipe, listing.graph, recorder)
+        rewritten[:] = [listing.graph]
         return listing, executable
 
     builder, made = imported(ctx, model, shapes)
-    return MLGraph(CompiledGraph(session, recorded(builder, outputs(builder, made)), compile))
+    recipe = recorded(builder, outputs(builder, made))
+    graph = MLGraph(CompiledGraph(session, recipe, compile))
+    for optimized in rewritten:  # none of a graph with open dimensions
+        known.remember(recipe, optimized, recorder)
+    return graph
 
 
 def outputs(builder: MLGraphBuilder, found: Mapping[str, Tensor]) -> dict[str, MLOperand]:
