@@ -107,7 +107,7 @@ def compile_graph(
     Args:
         graph: The graph.
         features: What the devices have.
-        tell: Told of each kernel as it is written, most of which stay as they are.
+        tell: Told of each kernel as it is written, alike ones once; most stay as they are.
         cached: Take kernels from disk that were written before, and keep those that are written.
 
     Raises:
@@ -145,10 +145,13 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    written = []
+    written: list[Kernel] = []
+    codes: set[str] = set()
     for kernel in fuse_abreast(kernels_of(graph, features), features):
-        tell(kernel)
         written.append(kernel)
+        if kernel.code not in codes:
+            codes.add(kernel.code)
+            tell(kernel)
     kernels = share(written)
     _check_bindings(kernels, features)
     return kernels
