@@ -17,8 +17,10 @@ from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import abreast
 from webnn_py.engines.webgpu.compiler.abreast import MOST_INVOCATIONS, WINDOW, fuse_abreast
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
+from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import read_module
 from webnn_py.ir import Value
@@ -100,7 +102,8 @@ def test_branches_are_levels(groups: Groups) -> None:
     assert_ordered(apart, found)
     names = [sorted(kernel.name for kernel in group) for group in found]
     first, second = ["conv2d", "conv2d", "max_pool2d"], ["conv2d", "conv2d"]
-    assert names == [first, second, first, second, ["max_pool2d"]]
+    added = ["conv2d"]  # a product is divided, and its second kernel adds up
+    assert names == [first, second, added, first, second, added, ["max_pool2d"]]
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -139,7 +142,7 @@ def test_what_reads_a_written_buffer_stays_apart(groups: Groups) -> None:
     apart = kernels(network, GPU)
     found = groups(apart)
     assert_ordered(apart, found)
-    assert [len(group) for group in found] == [2, 2]
+    assert [len(group) for group in found] == [2, 2, 1]
 
 
 def test_software_adapters_run_one_after_the_other() -> None:
@@ -147,9 +150,12 @@ def test_software_adapters_run_one_after_the_other() -> None:
     assert len(fused(two, features)) == len(kernels(two, features)) == 2
 
 
-@pytest.mark.parametrize("limits", [{"max_bindings": 4}, {"grid": 50}])
-def test_limits(limits: dict[str, int]) -> None:
-    features = replace(GPU, **limits)
+@pytest.mark.parametrize("limit", ["max_bindings", "grid"])
+def test_limits(limit: str) -> None:
+    (kernel,) = fused(two)
+    needed = {"max_bindings": 5, "grid": kernel.workgroups[0]}[limit]
+    assert len(fused(two, replace(GPU, **{limit: needed}))) == 1
+    features = replace(GPU, **{limit: needed - 1})
     found = fused(two, features)
     assert len(found) == 2
     for kernel in found:
@@ -199,3 +205,21 @@ def test_results_do_not_wait_for_long() -> None:
     compiled = compile_graph(legal(network, GPU), GPU)
     assert len(compiled.kernels) < len(kernels(network, GPU))
     assert compiled.plan.total <= 2 * (WINDOW // 9 + 2) * 4 * 32 * 14 * 14
+
+
+def test_products_beside_others_have_workgroups_of_one_size() -> None:
+    def network(b: MLGraphBuilder) -> Outputs:
+        x = image(b, 256)
+        one, other = layer(b, x, 128, 3), layer(b, x, 16, seed=1)
+        return {"y": layer(b, one, 512), "z": b.concat([other, x], 1)}
+
+    def sizes(found: Sequence[Kernel]) -> list[str]:
+        return [re.findall(r"@workgroup_size\((\d+)", kernel.code)[0] for kernel in found]
+
+    graph = legal(network, GPU)
+    fusion = Fusion(graph, GPU)
+    beside = products_beside(fusion)
+    assert len(beside) == 2
+    assert {value.shape[1] for value in beside} == {128, 16}
+    apart = [kernel for kernel in kernels_of(graph, GPU) if kernel.roots[0] in beside]
+    assert set(sizes(apart)) == {"64"}

@@ -87,6 +87,10 @@ class Fusion:
         """Whether the value lies in a buffer."""
         return value in self._stored
 
+    def leaves_of(self, root: Value) -> frozenset[Value]:
+        """The stored values that a root's kernel reads."""
+        return self._inline[root].leaves
+
     def anchor_of(self, root: Value) -> Node | None:
         """The node whose loop a root's kernel is built around, if there is one."""
         anchor = self._inline[root].anchor

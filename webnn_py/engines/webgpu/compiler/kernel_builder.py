@@ -44,6 +44,7 @@ class KernelBuilder:
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
             only the kernels of one root know.
         tile: The name of the tile that a product is to have; "" for the one that suits it.
+        beside: Other products may run in the same dispatch.
 
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
@@ -61,8 +62,10 @@ class KernelBuilder:
         features: Features,
         root: Value,
         tile: str = "",
+        beside: bool = False,
     ) -> None:
         self.tile = tile
+        self.beside = beside
         self.graph = graph
         self.features = features
         self.root = root

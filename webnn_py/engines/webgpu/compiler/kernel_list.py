@@ -12,6 +12,7 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
+from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
@@ -25,6 +26,7 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
     structures = Structures(graph, producers, fusion.is_stored, places)
     shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
+    beside = set() if features.kind == "cpu" else products_beside(fusion)
     for root in checkpoints(fusion.roots):
         left = places.left.get(root)
         if left == ():  # the kernels of its operands write all of it
@@ -35,17 +37,19 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
         def make(
             writes: Value | None = None, root: Value = root, tile: str = tile
         ) -> KernelBuilder:
-            return KernelBuilder(*shared, root if writes is None else writes, tile)
+            target = root if writes is None else writes
+            return KernelBuilder(*shared, target, tile, root in beside)
 
-        if structure.key in written:
-            made, values = written[structure.key]
+        key = (root in beside, *structure.key)
+        if key in written:
+            made, values = written[key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))
         else:
             if left is not None:
                 made = [concat_kernel.emit(make(), producers[root], left)]
             else:
                 made = emit(make, fusion.anchor_of(root))
-            written[structure.key] = made, structure.values
+            written[key] = made, structure.values
         for kernel in made:
             yield dataclasses.replace(kernel, roots=(root,), tile=tile)
 

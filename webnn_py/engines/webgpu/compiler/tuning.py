@@ -12,12 +12,10 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
+from webnn_py.engines.webgpu.compiler.siblings import PRODUCTS
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value
-
-PRODUCTS = ("matmul", "conv2d")
-"""Operators whose kernels have tiles."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ takes was measured on an H100 (`docs/benchmarks/gemm.md`), and foretells other s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
@@ -28,6 +29,10 @@ ADDING = 2.6
 
 SUMS_RATE = 5e6
 """Bytes of sums a microsecond, written and read."""
+
+TOGETHER = 64
+"""Invocations of workgroups of products that may run in one dispatch: they are of one size there,
+and those that divide k leave no room for others. Halves gain nothing by it."""
 
 GAIN = 0.95
 """How much of the time a divided product may take at most to be worth a second kernel."""
@@ -122,7 +127,10 @@ def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
 
 
 def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
-    costs = HALF_COSTS if problem.compute == "f16" else COSTS
+    halves = problem.compute == "f16"
+    costs: Sequence[Cost] = HALF_COSTS if halves else COSTS
+    if limits.beside and not halves:
+        costs = [cost for cost in costs if cost.tile.invocations == TOGETHER]
     return [cost for cost in costs if fits(cost.tile, problem, limits)]
 
 

@@ -21,7 +21,7 @@ from webnn_py.ir import Node, Value
 def gemm_limits(builder: KernelBuilder) -> Limits:
     """The device's limits, as the template asks for them."""
     features = builder.features
-    return Limits(features.workgroup_bytes, features.invocations, features.grid)
+    return Limits(features.workgroup_bytes, features.invocations, features.grid, builder.beside)
 
 
 def product_type(builder: KernelBuilder, node: Node, *operands: Value) -> Literal["f32", "f16"]:
