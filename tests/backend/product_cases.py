@@ -51,6 +51,13 @@ def products() -> Iterator[Case]:
             operands,
             settings,
         )
+    beside = {name: numbers(name, shape) for name, shape in (("a", (24, 96)), ("b", (96, 32)))}
+    yield Case(
+        "matmul beside another",
+        lambda g, a, b, c: g.concat([g.matmul(a, b), g.matmul(a, c)], 1),
+        beside | {"c": numbers("c", (96, 20))},
+        GPU,
+    )
     row = {"a": numbers("a", (1, 70)), "b": numbers("b", (70, 2052))}
     yield Case("matmul of a row by many columns", _product, row, GPU)
     yield Case(
