@@ -1,8 +1,9 @@
 """What ONNX Runtime's CPU kernels compute otherwise than WebNN says, though ONNX would do.
 
 What stays: float16 is computed in float32 and rounded where a result leaves the session, so that
-what overflows between two nodes may be finite here; the far tail of gelu is right to 1e-7; and NaN
-among numbers may be passed over where the greatest or least of them is looked for.
+what overflows between two nodes may be finite here; the far tail of gelu is right to 1e-7; NaN
+among numbers may be passed over where the greatest or least of them is looked for; and infinities
+count in a linear interpolation whose weight for them is 0.
 """
 
 from __future__ import annotations
