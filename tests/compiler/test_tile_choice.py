@@ -81,3 +81,17 @@ def test_every_tile_is_chosen_for_some_product(costs: Sequence[Cost], compute: s
         split = best_split(of, LIMITS["large"])
         found.add(split.tile if split else best_tile(of, LIMITS["large"]))
     assert not {cost.tile for cost in costs} - found
+
+
+def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
+    def invocations(size: Sequence[int], beside: bool) -> int:
+        of, limits = problem(*size), dataclasses.replace(LIMITS["large"], beside=beside)
+        split = best_split(of, limits)
+        tile = split.tile if split else best_tile(of, limits)
+        assert tile is not None
+        return tile.invocations
+
+    small, large = (1, 128, 384, 384), (1, 2048, 2048, 2048)
+    assert invocations(small, beside=False) == 256
+    assert invocations(small, beside=True) == 64
+    assert invocations(large, beside=True) == invocations(large, beside=False) > 64

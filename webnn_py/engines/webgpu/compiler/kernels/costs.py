@@ -32,7 +32,8 @@ SUMS_RATE = 5e6
 
 TOGETHER = 64
 """Invocations of workgroups of products that may run in one dispatch: they are of one size there,
-and those that divide k leave no room for others. Halves gain nothing by it."""
+and those that divide k leave no room for others. Halves gain nothing by it, nor do products that
+keep all processors busy themselves."""
 
 GAIN = 0.95
 """How much of the time a divided product may take at most to be worth a second kernel."""
@@ -129,7 +130,8 @@ def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
 def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     halves = problem.compute == "f16"
     costs: Sequence[Cost] = HALF_COSTS if halves else COSTS
-    if limits.beside and not halves:
+    is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
+    if limits.beside and is_small and not halves:
         costs = [cost for cost in costs if cost.tile.invocations == TOGETHER]
     return [cost for cost in costs if fits(cost.tile, problem, limits)]
 
