@@ -75,13 +75,14 @@ class Line:
         self._timer: threading.Timer | None = None
         self._preparing: set[int] = set()  # sizes that are being compiled
         self._stalled = 0  # runs that wait for one of them
-        self._computed = self._handed = 0  # rows that are under way, and those of the last run
+        self._computed = self._handed = 0  # rows under way, and handed out: as many may come again
         self._beside = False  # whether runs are computed beside those that are under way
 
     def add(self, request: Request) -> None:
         """Have a compute wait; the lock is held."""
         self._waiting.append(request)
         self._rows += request.rows
+        self._handed = max(0, self._handed - request.rows)
         self._consider()
 
     def withdraw(self, request: Request) -> None:
@@ -337,7 +338,8 @@ class Line:
         end_all(requests, handed_out(requests, counts, arrays, self._how.axes.outputs, size))
         with self._lock:
             self._pace.is_short = seconds < LONG
-            rows = self._handed = sum(counts)
+            rows = sum(counts)
+            self._handed += rows
             self._computed -= rows
             if rows == size:
                 self._pace.ran(size, seconds)

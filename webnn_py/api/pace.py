@@ -1,8 +1,8 @@
 """The sizes of joined runs: few, so that few are compiled; and which of them pays most.
 
 Where all that there is would be one run, an event loop would wait for it, and the next one for the
-loop. So short runs are parts of that, each on one thread, of which some are computed while the loop
-takes the results of another.
+loop. So short runs are halves of that, each on one thread: both are computed at once, and one while
+the loop takes the results of the other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ interpreter to the event loop, and two measured runs are not exact."""
 LEAST_TRIED = 8
 """Smaller runs than this are not tried where larger ones can be filled."""
 
-PARTS = 3
-"""Into which all that there is divides, where that is short: two runs at once, each on a thread,
-and what the event loop takes meanwhile."""
+PARTS = 2
+"""Into which all that there is divides, where that is short: each is computed by one thread."""
 LEAST_PART = 8
 """Rows of one; to begin a run and to wake a loop takes as long as to compute some."""
 
@@ -54,7 +53,7 @@ class Pace:
         self.best = self._find_best()
 
     def sees(self, rows: int) -> None:
-        """So many rows wait, are computed, or were just handed out."""
+        """So many rows wait, are computed, or were just handed out and may come again."""
         self._there = max(rows, self._there - self._there // 16)
 
     @property
