@@ -309,8 +309,10 @@ class Line:
             return executable
         assert isinstance(executable, HostExecutable)
         alone = self._session.alone.of(executable)
-        self._pace.has_alone = alone is not None
-        return alone or executable
+        if alone is None:
+            return executable
+        self._pace.has_alone = True  # for other sizes soon, too
+        return alone
 
     def _finish(
         self, run: AwaitedRun, requests: Sequence[Request], size: int, begun: float
@@ -335,14 +337,16 @@ class Line:
     ) -> None:
         """Give each compute its rows of what a run gave."""
         counts = [request.rows for request in requests]
-        end_all(requests, handed_out(requests, counts, arrays, self._how.axes.outputs, size))
-        with self._lock:
-            self._pace.is_short = seconds < LONG
-            rows = sum(counts)
-            self._handed += rows
+        results = handed_out(requests, counts, arrays, self._how.axes.outputs, size)
+        rows = sum(counts)
+        with self._lock:  # before they can come again
             self._computed -= rows
+            self._handed += rows
+            self._pace.is_short = seconds < LONG
             if rows == size:
                 self._pace.ran(size, seconds)
+        end_all(requests, results)
+        with self._lock:
             self._end(beside)
 
     def _failed(
