@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.pace import Pace
@@ -285,7 +286,7 @@ class Line:
             results = executable.new_results(inputs, signature.made.values())
             seconds = time.perf_counter() - begun
             executable.ran(seconds)
-            self._hand_out(requests, results, size, seconds, beside)
+            self._end_run(requests, self._parted(requests, results, size), size, seconds, beside)
             return
         run = executable.start(inputs, signature.with_outputs([None] * len(signature.outputs)))
         run.done.on_done(functools.partial(self._finish, run, requests, size, begun))
@@ -321,24 +322,31 @@ class Line:
         seconds = time.perf_counter() - begun
         try:
             run.done.wait(0)
-            self._hand_out(requests, run.results(), size, seconds)
+            results = self._parted(requests, run.results(), size)
         except BaseException as error:
             self._failed(requests, error)
+            return
         finally:
-            run.release()
+            run.release()  # before anybody is told, who may destroy the device
+        self._end_run(requests, results, size, seconds)
 
-    def _hand_out(
+    def _parted(
+        self, requests: Sequence[Request], arrays: Sequence[Array], size: int
+    ) -> Sequence[Sequence[Any]]:
+        """Each compute's rows of what a run gave."""
+        counts = [request.rows for request in requests]
+        return handed_out(requests, counts, arrays, self._how.axes.outputs, size)
+
+    def _end_run(
         self,
         requests: Sequence[Request],
-        arrays: Sequence[Array],
+        results: Sequence[Sequence[Any]],
         size: int,
         seconds: float,
         beside: bool = False,
     ) -> None:
-        """Give each compute its rows of what a run gave."""
-        counts = [request.rows for request in requests]
-        results = handed_out(requests, counts, arrays, self._how.axes.outputs, size)
-        rows = sum(counts)
+        """Give each compute its rows."""
+        rows = sum(request.rows for request in requests)
         with self._lock:  # before they can come again
             self._computed -= rows
             self._handed += rows
