@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import applied, assert_like_reference
+from tests.graphs import awaited
 from tests.property.drawing import Array
-from webnn_py import MLContext
+from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.ops.declare import REGISTRY
 
@@ -119,3 +120,41 @@ def test_pooling_wide_integers(
     values = {"input": full_range(data_type, 1, 2, 4, 5)}
     call = applied("max_pool2d", values, window_dimensions=[2, 2], padding=[1, 0, 1, 0])
     assert_like_reference(each_device, reference, call)
+
+
+def computed(graph: MLGraph, context: MLContext, inputs: dict[str, Array]) -> Array:
+    """The output `y`."""
+    if context.device_type == "cpu":
+        return MLExecution(context).compute(graph, inputs)["y"]
+    result: Array = awaited(graph, inputs)["y"]
+    return result
+
+
+@pytest.mark.parametrize("number", [-(2**32), -5, -1, 0, 2, 2**31 - 1, 2**31])
+@pytest.mark.parametrize(
+    "name", ["lesser", "lesser_or_equal", "greater", "greater_or_equal", "max"]
+)
+def test_comparing_what_was_widened(
+    each_device: MLContext, reference: MLContext, name: str, number: int
+) -> None:
+    values = np.array([0, 1, 2, 127, -1, -4, -128, 2**31 - 1, -(2**31)], np.int32)
+    results = []
+    for context in (each_device, reference):
+        builder = MLGraphBuilder(context)
+        wide = builder.cast(builder.input("x", "int32", values.shape), "int64")
+        compared = getattr(builder, name)(wide, builder.constant(number, "int64"))
+        results.append(computed(builder.build_sync({"y": compared}), context, {"x": values}))
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int32"])
+def test_indices_that_were_widened(each_device: MLContext, reference: MLContext, kind: str) -> None:
+    x, indices = np.arange(5, dtype=np.float32), np.array([-1, -5, -6, 0, 4, 5], kind)
+    results = []
+    for context in (each_device, reference):
+        builder = MLGraphBuilder(context)
+        places = builder.cast(builder.input("i", kind, indices.shape), "int64")
+        taken = builder.gather(builder.input("x", "float32", x.shape), places)
+        graph = builder.build_sync({"y": taken})
+        results.append(computed(graph, context, {"x": x, "i": indices}))
+    np.testing.assert_array_equal(*results)

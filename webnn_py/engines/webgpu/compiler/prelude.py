@@ -88,6 +88,10 @@ _OWN = {
   if (x >= 18446744073709551616.0) { return 18446744073709551615lu; }
   return u64(x);
 }""",
+    "wn_widened": """fn wn_widened(x: i32) -> i64 {
+  // By words: Mesa 22 takes comparisons of i64(x) with numbers for those of x, and mistakes them.
+  return bitcast<i64>((u64(bitcast<u32>(x >> 31u)) << 32u) | u64(bitcast<u32>(x)));
+}""",
     "wn_index_i32": """fn wn_index_i32(index: i32, size: u32) -> u32 {
   let n = i32(size);
   return u32(clamp(select(index, index + n, index < 0), 0, n - 1));
@@ -204,6 +208,8 @@ def cast(source: Storage, target: Storage) -> str:
                 return "min(wn_saturate_u32({input}), 255u)"
         return f"wn_saturate_{target.compute}({{input}})"
     if target.compute in ("i64", "u64"):
+        if source.compute == "i32":
+            return f"bitcast<{target.compute}>(wn_widened({{input}}))"
         # Extended by the source's own sign first; some compilers look at the target's.
         own = "u64" if source.compute.startswith("u") else "i64"
         return f"bitcast<{target.compute}>({own}({{input}}))"
