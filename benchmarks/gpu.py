@@ -54,7 +54,7 @@ SECONDS = 0.1
 ROUNDS = 5
 """Of recordings."""
 WAKE = 0.1
-"""Seconds of awaits in each turn that do not count, by which a GPU's clock is up."""
+"""Seconds of runs that do not count, by which a GPU's clock is up: of awaits in each turn."""
 LARGE = 0.01
 """Differences of results, as a part of the largest value, that are no matter of rounding."""
 PRODUCT, SIDE = "matmul 4096", 4096
@@ -125,11 +125,11 @@ def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
     """Milliseconds of GPU time by case."""
 
     def one(case: Recorded | CudaGraph) -> float:
-        once = case.seconds(1)  # which also wakes the device
+        awake = time.perf_counter() + WAKE
+        while time.perf_counter() < awake:
+            once = case.seconds(1)
         return case.seconds(max(1, min(MOST_RECORDED, int(SECONDS / max(once, 1e-6)))))
 
-    for case in cases.values():
-        case.seconds(1)
     taken = interleaved({key: functools.partial(one, case) for key, case in cases.items()}, ROUNDS)
     return {key: statistics.median(seconds) * 1e3 for key, seconds in taken.items()}
 

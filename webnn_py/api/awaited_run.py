@@ -43,6 +43,7 @@ async def computed(
     with session.queue.loss():
         session.check_alive()
         request = HostRequest(executable, inputs, outputs.values())
+        del inputs  # which the request no longer has once it is cancelled
         session.independent.add(request)
         try:
             await request
