@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from webnn_py import MLContext, MLGraph, MLTensor
+from webnn_py import MLContext, MLGraph, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
 from webnn_py.ir import Graph
@@ -19,6 +22,15 @@ def session_of(context: MLContext) -> Session:
 
 def engine_of(context: MLContext) -> Any:
     return context._session.engine
+
+
+@contextlib.contextmanager
+def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
+    """A context on a device that is taken for another kind, or for one with lower limits."""
+    with ml.create_context_sync(device) as context:
+        gpu = engine_of(context).gpu
+        gpu.features = dataclasses.replace(gpu.features, **changes)
+        yield context
 
 
 def settle(context: MLContext) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
+from tests.internals import taken_for
 from webnn_py import MLContext, ml
 from webnn_py.api.line import Line
 from webnn_py.api.request import Request
@@ -41,6 +42,13 @@ def plain(gpu: MLContext) -> Iterator[MLContext]:
     assert not {"shader-f16", "shader-int64"} & set(device.features)
     assert device.limits["max-storage-buffers-per-shader-stage"] == 8
     with ml.create_context_sync(device) as context:
+        yield context
+
+
+@pytest.fixture(scope="session")
+def one_by_one(gpu: MLContext) -> Iterator[MLContext]:
+    """A context that runs no kernels side by side, as in software."""
+    with taken_for(gpu.device, kind="cpu") as context:
         yield context
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
-from tests.backend.test_kernel_forms import taken_for
 from tests.graphs import awaited, build, expected
-from tests.internals import engine_of, executable_of
+from tests.internals import engine_of, executable_of, taken_for
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand
 from webnn_py.passes import TILES
 

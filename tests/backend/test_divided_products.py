@@ -10,9 +10,8 @@ import pytest
 from tests.backend import product_cases
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
-from tests.backend.test_kernel_forms import taken_for
 from tests.graphs import awaited, build, expected
-from tests.internals import executable_of
+from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split

@@ -169,9 +169,10 @@ def test_a_cancelled_run_that_waits_keeps_no_copies(context: MLContext, run: Run
         await call
 
     async def waiting() -> None:
-        await pause()
-        if session.device is None:
-            kept.append(weakref.ref(session.independent._waiting[0]._inputs[0]))
+        of_host = session.independent._waiting
+        while not (kept or of_host):
+            await pause()
+        kept.extend(weakref.ref(request._inputs[0]) for request in of_host)
 
     async def main() -> None:
         blocker = session.run_on_worker(release.wait)

@@ -22,28 +22,17 @@ from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
 from tests.graphs import awaited, build, expected
-from tests.internals import engine_of, executable_of
-from webnn_py import MLContext, ml
+from tests.internals import executable_of, taken_for
+from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.sharing import share
-from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""
-
-
-@contextlib.contextmanager
-def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
-    """A context on a device that is taken for another kind, or for one with lower limits."""
-    with ml.create_context_sync(device) as context:
-        backend = engine_of(context)
-        assert isinstance(backend, WebGPUEngine)
-        backend.gpu.features = dataclasses.replace(backend.gpu.features, **changes)
-        yield context
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.backend.test_kernel_forms import taken_for
-from tests.internals import built_from, engine_of
+from tests.internals import built_from, engine_of, taken_for
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
 from webnn_py.passes import TILES

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backend.test_kernel_forms import taken_for
 from tests.graphs import awaited, build, normal
-from tests.internals import executable_of
+from tests.internals import executable_of, taken_for
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
 
 ONE = os.environ.get("WEBNN_SEED")

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from tests.backend.compared import assert_close
-from tests.backend.test_kernel_forms import taken_for
 from tests.graphs import Build, build, normal
-from tests.internals import executable_of
+from tests.internals import executable_of, taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraphBuilder, MLOperand
 
 Outputs = dict[str, MLOperand]

@@ -50,7 +50,7 @@ class Made:
         make_buffer, make_pipeline = device.buffer, type(device.handle).create_compute_pipeline
 
         def buffer(size: int, usage: int, label: str = "", mapped: bool = False) -> Any:
-            if label == "a constant":
+            if label == "constants":
                 self.constants.append(size)
             return make_buffer(size, usage, label, mapped)
 
