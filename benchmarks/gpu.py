@@ -125,7 +125,7 @@ def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
     """Milliseconds of GPU time by case."""
 
     def one(case: Recorded | CudaGraph) -> float:
-        awake = time.perf_counter() + WAKE
+        once, awake = case.seconds(1), time.perf_counter() + WAKE
         while time.perf_counter() < awake:
             once = case.seconds(1)
         return case.seconds(max(1, min(MOST_RECORDED, int(SECONDS / max(once, 1e-6)))))
