@@ -154,6 +154,7 @@ def measure_stalls(found: list[Peer], rounds: int) -> list[Figures]:
         return {"later": asyncio.run(stall(asyncio.sleep(LONG)))[2] * 1e3}
 
     def one(peer: Peer) -> dict[str, float]:
+        time.sleep(REST)
         return asyncio.run(stalls(peer, sizes[peer.name]))
 
     cases: dict[str, Callable[[], dict[str, float]]] = {"a timer, nothing else": idle}
