@@ -112,3 +112,19 @@ def device(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[MLContext
 @given(networks(), st.integers(0, 99))
 def test_random_concats(device: MLContext, reference: MLContext, what: Build, seed: int) -> None:
     check(device, reference, what, seed)
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_windows_of_a_part(device: MLContext, reference: MLContext, data_type: str) -> None:
+    """A convolution reads its input, element by element, from where a wider concat has it."""
+
+    def network(b: MLGraphBuilder) -> Outputs:
+        x, y = (b.input(name, data_type, [2, 4, 3, 2]) for name in "xy")
+        part = b.concat([b.neg(x), b.neg(y), x], 2)
+        weights = (normal(4, 4, 2, 1) / 4).astype(data_type)
+        return {
+            "windows": b.relu(b.conv2d(part, b.constant(weights))),
+            "whole": b.concat([part, b.abs(x)], 2),
+        }
+
+    check(device, reference, network, 1)

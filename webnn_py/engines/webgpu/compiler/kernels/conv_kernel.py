@@ -106,7 +106,8 @@ class Convolution:
         elif self.builder.computes(value):
             body.line(f"return {self.compute}({body.load(value, place)});")
         else:
-            body.line(f"return {self.builder.element(value)(str(place))};")
+            at = self.builder.places.at(value, place)
+            body.line(f"return {self.builder.element(value)(str(at))};")
 
     def split_batch(self, batch: Index) -> tuple[Index, Index]:
         """Image and group of a batch index."""
