@@ -15,6 +15,7 @@ import wgpu
 from tests.backend.program_cases import X, mixed
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, assert_awaits, awaited, build, doubling
+from tests.internals import settle
 from webnn_py import MLCommandEncoder, MLContext, MLGraphBuilder, MLOperand, OperationError
 
 CALLS = range(6)
@@ -100,5 +101,7 @@ def test_no_memory_for_a_buffer(
         told = str(error)
     assert ("memory" in told) == scarce.failed
     scarce.left = -1
-    assert scarce.kept() <= 4, "buffers of what failed are kept"
+    settle(gpu)
+    # Memory for uploads and for results stays with the context, the latter made beside a build.
+    assert scarce.kept() <= 5, f"buffers of what failed are kept: {scarce.kept()}"
     assert_awaits(gpu)
