@@ -174,7 +174,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             except BaseException as error:
                 await request.withdraw(error)
                 raise
-            return given.results(request.written())
+            return given.results(request.outcome())
         except ContextLostError as error:
             session.queue.lost(str(error))
             raise

@@ -50,7 +50,7 @@ async def computed(
         except BaseException:
             request.cancel()
             raise
-        return dict(zip(outputs, request.computed(), strict=True))
+        return dict(zip(outputs, request.outcome(), strict=True))
 
 
 def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from webnn_py.core.completion import Waiter, end_all
 from webnn_py.core.errors import ContextLostError, telling_of_memory
@@ -98,16 +98,6 @@ class HostRequest(Waiter):
         if self.cancelled:  # just now
             return ()
         return executable.new_results(inputs, self._ends)
-
-    def computed(self) -> Sequence[Array]:
-        """Its outputs, or its error raised, once it has ended."""
-        result, self.result = self.result, None
-        try:
-            if isinstance(result, BaseException):
-                raise result
-            return cast(Sequence[Array], result)
-        finally:
-            del self, result  # its traceback has this frame, which is not to keep it alive
 
 
 class IndependentRuns:

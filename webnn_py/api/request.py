@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -51,16 +51,6 @@ class Request(Waiter):
             return [*map(np.ndarray.copy, rows)]
         with self.cancellation.section() as wanted:
             return [*map(_copied, self.outputs, rows)] if wanted else ()
-
-    def written(self) -> Sequence[Any]:
-        """What it ended with: what was written, or an error."""
-        result, self.result = self.result, None
-        try:
-            if isinstance(result, BaseException):
-                raise result
-            return cast(Sequence[Any], result)
-        finally:
-            del self, result  # its traceback has this frame, which is not to keep it alive
 
     async def withdraw(self, error: BaseException) -> None:
         """Have it wait no more, as its await ends by an error; what it was given stays whole."""

@@ -277,6 +277,16 @@ class Waiter:
         """Let it come to its end; a second call changes nothing."""
         _wake(self._loop, ((self, None),))
 
+    def outcome(self) -> Any:
+        """What it ended with, which is handed over, or its error raised."""
+        result, self.result = self.result, None
+        try:
+            if isinstance(result, BaseException):
+                raise result
+            return result
+        finally:
+            del self, result  # its traceback has this frame, which is not to keep it alive
+
 
 def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
     """Let them come to their ends, each with its result; each event loop is woken once."""
