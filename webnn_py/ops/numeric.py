@@ -15,6 +15,66 @@ from webnn_py.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 
+# Cody's rational functions (see `_erf`): numerator and denominator, the highest power first.
+ERF_TO_0_46875 = (
+    (
+        1.857777061846031526730e-1,
+        3.161123743870565596947,
+        1.138641541510501556495e2,
+        3.774852376853020208137e2,
+        3.209377589138469472562e3,
+    ),
+    (
+        1.0,
+        2.360129095234412093499e1,
+        2.440246379344441733056e2,
+        1.282616526077372275645e3,
+        2.844236833439170622273e3,
+    ),
+)
+ERFC_TO_4 = (
+    (
+        2.15311535474403846343e-8,
+        5.64188496988670089180e-1,
+        8.88314979438837594118,
+        6.61191906371416294775e1,
+        2.98635138197400131132e2,
+        8.81952221241769090411e2,
+        1.71204761263407058314e3,
+        2.05107837782607146532e3,
+        1.23033935479799725272e3,
+    ),
+    (
+        1.0,
+        1.57449261107098347253e1,
+        1.17693950891312499305e2,
+        5.37181101862009857509e2,
+        1.62138957456669018874e3,
+        3.29079923573345962678e3,
+        4.36261909014324715820e3,
+        3.43936767414372163696e3,
+        1.23033935480374942043e3,
+    ),
+)
+ERFC_FROM_4 = (
+    (
+        1.63153871373020978498e-2,
+        3.05326634961232344035e-1,
+        3.60344899949804439429e-1,
+        1.25781726111229246204e-1,
+        1.60837851487422766278e-2,
+        6.58749161529837803157e-4,
+    ),
+    (
+        1.0,
+        2.56852019228982242072,
+        1.87295284992346725209,
+        5.27905102951428412248e-1,
+        6.05183413124413191178e-2,
+        2.33520497626869185443e-3,
+    ),
+)
+
 
 def wide(function: Callable[..., Array]) -> Callable[..., Array]:
     """Compute a float function in float64 and round once to the operands' type."""
@@ -62,10 +122,6 @@ def prelu(input: Array, slope: Array) -> Array:
     return np.where(input < 0, slope * input, input)
 
 
-def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
-    return np.polyval(np.array(coefficients), x)
-
-
 def erf(x: Array) -> Array:
     """Error function."""
     small, rest = _erf(x)
@@ -87,91 +143,19 @@ def _erf(x: Array) -> tuple[Array, Array]:
     Computation 23 (1969); relative error below 1e-15.
     """
     y = np.abs(x)
-    square = np.minimum(y, 0.5) ** 2
-    small = (
-        x
-        * _polynomial(
-            square,
-            (
-                1.857777061846031526730e-1,
-                3.161123743870565596947,
-                1.138641541510501556495e2,
-                3.774852376853020208137e2,
-                3.209377589138469472562e3,
-            ),
-        )
-        / _polynomial(
-            square,
-            (
-                1.0,
-                2.360129095234412093499e1,
-                2.440246379344441733056e2,
-                1.282616526077372275645e3,
-                2.844236833439170622273e3,
-            ),
-        )
-    )
+    small = x * _ratio(np.minimum(y, 0.5) ** 2, ERF_TO_0_46875)
     middle_y = np.clip(y, 0.46875, 4.0)
-    middle = (
-        np.exp(-middle_y * middle_y)
-        * _polynomial(
-            middle_y,
-            (
-                2.15311535474403846343e-8,
-                5.64188496988670089180e-1,
-                8.88314979438837594118,
-                6.61191906371416294775e1,
-                2.98635138197400131132e2,
-                8.81952221241769090411e2,
-                1.71204761263407058314e3,
-                2.05107837782607146532e3,
-                1.23033935479799725272e3,
-            ),
-        )
-        / _polynomial(
-            middle_y,
-            (
-                1.0,
-                1.57449261107098347253e1,
-                1.17693950891312499305e2,
-                5.37181101862009857509e2,
-                1.62138957456669018874e3,
-                3.29079923573345962678e3,
-                4.36261909014324715820e3,
-                3.43936767414372163696e3,
-                1.23033935480374942043e3,
-            ),
-        )
-    )
+    middle = np.exp(-middle_y * middle_y) * _ratio(middle_y, ERFC_TO_4)
     large_y = np.clip(y, 4.0, 30.0)
     inverse = 1.0 / (large_y * large_y)
-    tail = (
-        inverse
-        * _polynomial(
-            inverse,
-            (
-                1.63153871373020978498e-2,
-                3.05326634961232344035e-1,
-                3.60344899949804439429e-1,
-                1.25781726111229246204e-1,
-                1.60837851487422766278e-2,
-                6.58749161529837803157e-4,
-            ),
-        )
-        / _polynomial(
-            inverse,
-            (
-                1.0,
-                2.56852019228982242072,
-                1.87295284992346725209,
-                5.27905102951428412248e-1,
-                6.05183413124413191178e-2,
-                2.33520497626869185443e-3,
-            ),
-        )
-    )
+    tail = inverse * _ratio(inverse, ERFC_FROM_4)
     large = np.exp(-large_y * large_y) / large_y * (1.0 / np.sqrt(np.pi) - tail)
     return small, np.where(y <= 4.0, middle, large)
+
+
+def _ratio(x: Array, polynomials: tuple[tuple[float, ...], tuple[float, ...]]) -> Array:
+    numerator, denominator = polynomials
+    return np.polyval(numerator, x) / np.polyval(denominator, x)
 
 
 def cast(input: Array, data_type: str) -> Array:
