@@ -146,8 +146,17 @@ def lower_graph(
     results = (tensors[value] for _, value in graph.outputs)
     _name_outputs(e, list(zip(names.outputs, results, strict=True)))
     constants |= {name: (str(array.dtype), array) for name, array in e.weights.items()}
+    outside, initializers = _initializers(e, constants, external)
+    return Lowered(_model(e, graph, names, initializers), outside, e.given)
+
+
+def _initializers(
+    e: Emitter, constants: Mapping[str, tuple[str, Array]], external: bool
+) -> tuple[dict[str, Array], list[TensorProto]]:
+    """Arrays kept out of the model, and initializers of all constants that nodes read."""
     read = {name for node in e.nodes for name in node.input}
-    outside, initializers = {}, []
+    outside: dict[str, Array] = {}
+    initializers = []
     for name, (data_type, array) in constants.items():
         if name not in read:
             continue
@@ -156,24 +165,23 @@ def lower_graph(
             initializers.append(_outside(name, data_type, array))
         else:
             initializers.append(_inside(name, data_type, array))
-    initializers += [
-        _inside(name, str(array.dtype), array) for name, array in e.initializers.items()
+    own = (_inside(name, str(array.dtype), array) for name, array in e.initializers.items())
+    return outside, [*initializers, *own]
+
+
+def _model(e: Emitter, graph: Graph, names: Names, initializers: list[TensorProto]) -> ModelProto:
+    """The nodes written, between the graph's inputs and outputs."""
+    inputs = [_info(name, value) for name, value in zip(names.inputs, graph.inputs, strict=True)]
+    inputs += [
+        helper.make_tensor_value_info(name, CODES[x.data_type], np.shape(x.values))
+        for name, x in e.given.items()
+    ]
+    outputs = [
+        _info(name, value) for name, (_, value) in zip(names.outputs, graph.outputs, strict=True)
     ]
     domains = {node.domain for node in e.nodes} - {""}
-    model = helper.make_model(
-        helper.make_graph(
-            e.nodes,
-            "graph",
-            [
-                *(_info(name, v) for name, v in zip(names.inputs, graph.inputs, strict=True)),
-                *(
-                    helper.make_tensor_value_info(name, CODES[x.data_type], np.shape(x.values))
-                    for name, x in e.given.items()
-                ),
-            ],
-            [_info(name, v) for name, (_, v) in zip(names.outputs, graph.outputs, strict=True)],
-            initializers,
-        ),
+    return helper.make_model(
+        helper.make_graph(e.nodes, "graph", inputs, outputs, initializers),
         opset_imports=[
             helper.make_opsetid("", OPSET),
             *(helper.make_opsetid(domain, 1) for domain in sorted(domains)),
@@ -181,7 +189,6 @@ def lower_graph(
         ir_version=IR_VERSION,
         producer_name="webnn_py",
     )
-    return Lowered(model, outside, e.given)
 
 
 def _name_outputs(e: Emitter, outputs: list[tuple[str, Tensor]]) -> None:
