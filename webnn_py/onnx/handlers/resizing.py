@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,18 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.sampling import taps
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Array, Tensor, refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolation:
+    """How elements follow from the ones around them; names and values are ONNX's."""
+
+    coordinate_transformation_mode: str
+    mode: str
+    nearest_mode: str
+    cubic_coeff_a: float
+    antialias: bool
+    exclude_outside: bool
 
 
 def _places(
@@ -61,33 +74,24 @@ def _cubic(distance: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def _weights(
-    places: Array,
-    old: int,
-    scale: float,
-    mode: str,
-    nearest_mode: str,
-    cubic_a: float,
-    antialias: bool,
-    exclude_outside: bool,
-) -> Array:
+def _weights(places: Array, old: int, scale: float, how: Interpolation) -> Array:
     """How much each old element counts in each new one."""
     matrix = np.zeros((len(places), old))
     rows = np.arange(len(places))
-    if mode == "nearest":
-        near = np.clip(_nearest(places, nearest_mode), 0, old - 1).astype(int)
+    if how.mode == "nearest":
+        near = np.clip(_nearest(places, how.nearest_mode), 0, old - 1).astype(int)
         matrix[rows, near] = 1
         return matrix
-    narrow = min(scale, 1.0) if antialias else 1.0
-    reach = (1 if mode == "linear" else 2) / narrow
+    narrow = min(scale, 1.0) if how.antialias else 1.0
+    reach = (1 if how.mode == "linear" else 2) / narrow
     taps = np.arange(-math.ceil(reach) - 1, math.ceil(reach) + 2)
     at = np.floor(places)[:, None] + taps
     distance = (at - places[:, None]) * narrow
-    if mode == "linear":
+    if how.mode == "linear":
         weight = np.maximum(0.0, 1 - np.abs(distance))
     else:
-        weight = _cubic(distance, cubic_a)
-    if exclude_outside:
+        weight = _cubic(distance, how.cubic_coeff_a)
+    if how.exclude_outside:
         weight = np.where((at >= 0) & (at < old), weight, 0.0)
     weight /= weight.sum(1, keepdims=True)
     columns = np.clip(at, 0, old - 1).astype(int)
@@ -130,16 +134,16 @@ def _scaled(size: Any, factor: float) -> Any:
     return size * above // below
 
 
-def _stretched(
-    g: Emitter, x: Any, axis: int, new: Any, factor: Any, kind: str, mode: str, nearest_mode: str
-) -> Any:
+def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interpolation) -> Any:
     """One axis, whose sizes are open: the elements around are gathered and weighted."""
-    old = x.shape[axis]
+    if how.antialias or how.exclude_outside or how.cubic_coeff_a != -0.75:
+        refuse("other weights than the default ones, with open dimensions")
+    kind, old = how.coordinate_transformation_mode, x.shape[axis]
     numbers = g.places(new, axis, x.rank)
-    if mode == "nearest" and factor is not None and factor >= 1 and factor == int(factor):
+    if how.mode == "nearest" and factor is not None and factor >= 1 and factor == int(factor):
         # Each element is repeated so often; said in integers, which no division rounds.
-        rounds = nearest_mode.startswith("round")
-        if (kind, nearest_mode) == ("asymmetric", "floor") or (kind == "half_pixel" and rounds):
+        rounds = how.nearest_mode.startswith("round")
+        if (kind, how.nearest_mode) == ("asymmetric", "floor") or (kind == "half_pixel" and rounds):
             return g.gather(x, _flat(g, g.div(numbers, g.size(int(factor)))), axis=axis)
     count, size = (g.to(g.size(n), "float32") for n in (new, old))
     ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
@@ -157,7 +161,7 @@ def _stretched(
         refuse(f"coordinate_transformation_mode {kind!r} with open dimensions")
     last = g.add(size, -1.0)
     total: Any = None
-    for tap, weight in _taps(g, place, mode, nearest_mode):
+    for tap, weight in _taps(g, place, how):
         inside = g.to(g.max(g.min(tap, last), 0.0), "int64")
         part = g.gather(x, _flat(g, inside), axis=axis)
         part = part if weight is None else g.mul(part, g.to(weight, x.data_type))
@@ -169,14 +173,26 @@ def _flat(g: Emitter, places: Any) -> Any:
     return g.reshape(places, [math.prod(places.shape)])
 
 
-def _taps(g: Emitter, place: Any, mode: str, nearest_mode: str) -> list[tuple[Any, Any]]:
-    if mode != "nearest":
-        return taps(g, place, mode)
-    if nearest_mode in ("floor", "ceil"):
-        return [(getattr(g, nearest_mode)(place), None)]
-    if nearest_mode == "round_prefer_ceil":
+def _taps(g: Emitter, place: Any, how: Interpolation) -> list[tuple[Any, Any]]:
+    if how.mode != "nearest":
+        return taps(g, place, how.mode)
+    if how.nearest_mode in ("floor", "ceil"):
+        return [(getattr(g, how.nearest_mode)(place), None)]
+    if how.nearest_mode == "round_prefer_ceil":
         return [(g.floor(g.add(place, 0.5)), None)]
     return [(g.ceil(g.add(place, -0.5)), None)]
+
+
+def _wanted(
+    x: Tensor, scales: Tensor | None, sizes: Tensor | None, axes: Sequence[int], policy: str
+) -> tuple[list[Any], list[Any]]:
+    """The new sizes of axes, and by what factor they are those of the old ones."""
+    if sizes is not None and sizes.shape != (0,):
+        return _fitted(x.shape, sizes.dimensions("sizes"), axes, policy)
+    if scales is None:
+        refuse("it has neither scales nor sizes")
+    factors = [float(value) for value in scales.known("scales").reshape(-1)]
+    return [_scaled(x.shape[axis], f) for axis, f in zip(axes, factors, strict=True)], factors
 
 
 @handles("Resize", since=11)
@@ -199,53 +215,40 @@ def resize(
 ) -> Any:
     """To other sizes, which must be known at import."""
     used = [axis % x.rank for axis in axes] if axes else list(range(x.rank))
-    if sizes is not None and sizes.shape != (0,):
-        wanted = sizes.dimensions("sizes")
-        new, factors = _fitted(x.shape, wanted, used, keep_aspect_ratio_policy)
-    elif scales is not None:
-        factors = [float(value) for value in scales.known("scales").reshape(-1)]
-        new = [_scaled(x.shape[axis], f) for axis, f in zip(used, factors, strict=True)]
-    else:
-        refuse("it has neither scales nor sizes")
-    kind = coordinate_transformation_mode
-    region: list[float] = []
-    if kind == "tf_crop_and_resize" and roi is not None:
+    new, factors = _wanted(x, scales, sizes, used, keep_aspect_ratio_policy)
+    how = Interpolation(
+        coordinate_transformation_mode,
+        mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(antialias),
+        bool(exclude_outside),
+    )
+    starts, ends = [0.0] * len(used), [1.0] * len(used)
+    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    if cropped and roi is not None:
         region = [float(value) for value in roi.known("roi").reshape(-1)]
+        starts, ends = region[: len(used)], region[len(used) :]
     made: Any = x
-    outside: Any = None
-    for i, axis in enumerate(used):
+    outside = np.zeros([1] * x.rank, bool)
+    for axis, size, factor, start, end in zip(used, new, factors, starts, ends, strict=True):
         old = x.shape[axis]
-        if new[i] == old and kind != "tf_crop_and_resize":
+        if size == old and not cropped:
             continue
-        if is_open([new[i], old]):
-            if antialias or exclude_outside or cubic_coeff_a != -0.75:
-                refuse("other weights than the default ones, with open dimensions")
-            made = _stretched(g, made, axis, new[i], factors[i], kind, mode, nearest_mode)
+        if is_open([size, old]):
+            made = _stretched(g, made, axis, size, factor, how)
             continue
-        span = (region[i], region[i + len(used)]) if region else (0.0, 1.0)
-        length = old * factors[i]
-        places = _places(kind, new[i], old, factors[i], span, length)
-        same = new[i] == old and np.array_equal(places, np.arange(old))
-        if same:
+        kind = coordinate_transformation_mode
+        places = _places(kind, size, old, factor, (start, end), old * factor)
+        if np.array_equal(places, np.arange(old)):
             continue
         if not x.is_float and mode != "nearest":
             refuse(f"WebNN has no products of {x.data_type}")
-        matrix = _weights(
-            places,
-            old,
-            factors[i],
-            mode,
-            nearest_mode,
-            cubic_coeff_a,
-            bool(antialias),
-            bool(exclude_outside),
-        )
-        made = _applied(g, made, axis, matrix)
-        if kind == "tf_crop_and_resize":
-            shape = [new[i] if k == axis else 1 for k in range(x.rank)]
-            beyond = ((places < 0) | (places > old - 1)).reshape(shape)
-            outside = beyond if outside is None else outside | beyond
-    if outside is not None and outside.any():
+        made = _applied(g, made, axis, _weights(places, old, factor, how))
+        if cropped:
+            beyond = (places < 0) | (places > old - 1)
+            outside = outside | beyond.reshape([-1 if k == axis else 1 for k in range(x.rank)])
+    if outside.any():
         return g.where(g.array(outside), g.constant(extrapolation_value, x), made)
     return g.identity(x) if made is x else made
 
