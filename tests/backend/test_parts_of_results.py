@@ -1,10 +1,11 @@
-"""The beginning of a loop's result: what a kernel writes is then less than what its loop makes."""
+"""Parts of results: what a kernel writes is then less than what its operators make."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tests.backend.compared import assert_close, compute
+from tests.graphs import awaited, build
 from tests.property.drawing import Array
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 
@@ -39,3 +40,23 @@ def test_the_beginning_of_a_result(gpu: MLContext, reference: MLContext) -> None
     ]
     for got, wanted in zip(*results, strict=True):
         assert_close(got, wanted)
+
+
+def test_one_element_of_what_is_joined_or_padded(each_device: MLContext) -> None:
+    """Its index is a number, which lies before the beginning of what it is not an element of."""
+
+    def network(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, z = (b.input(name, "float32", [1]) for name in "xz")
+        ones = b.constant(np.ones(3, np.float32))
+        joined, padded = b.concat([x, z], 0), b.pad(x, [1], [1], value=5)
+        return {
+            "joined": b.add(b.slice(joined, [0], [1]), ones),
+            "padded": b.add(b.slice(padded, [0], [1]), ones),
+        }
+
+    given = {"x": np.float32([7]), "z": np.float32([8])}
+    got = awaited(build(each_device, network), given)
+    assert {name: array.tolist() for name, array in got.items()} == {
+        "joined": [8, 8, 8],
+        "padded": [6, 6, 6],
+    }

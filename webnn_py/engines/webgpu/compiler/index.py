@@ -70,9 +70,15 @@ class Index:
         return _single(_Atom(text, low, high))
 
     def below(self, size: int) -> Index:
-        """The same expression, of which it is known that it is from 0 to `size` - 1, unwrapped."""
+        """The same expression, of which it is known that it is from 0 to `size` - 1, unwrapped.
+
+        What cannot be is never computed, so any number in range will do for it: compilers refuse
+        some that are not.
+        """
         low, high = max(self.low, 0), min(self.high, size - 1)
-        if low > high or (low == self.low and high == self.high):
+        if low > high:
+            return constant(0)
+        if low == self.low and high == self.high:
             return self
         if self.terms and self.is_atom:
             return _single(dataclasses.replace(self._atom, low=low, high=high))
