@@ -1,0 +1,212 @@
+"""How a workgroup's invocations bring the tiles of both operands into shared memory.
+
+Each loads a share of the next tiles into registers, and writes it into shared memory when all have
+read the present ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One operand's tile: how it is loaded and read.
+
+    Attributes:
+        name: "a" or "b".
+        extent: Rows of A's, columns of B's tile.
+        block: Rows or columns of one invocation.
+        threads: Invocations along the extent.
+        copies: How often each element is stored.
+        unit: Consecutive elements that an invocation reads together.
+        turned: Whether memory is contiguous along k, so that vec4s must be transposed.
+        first: The first invocation that loads.
+        loaders: How many invocations load.
+    """
+
+    name: str
+    extent: int
+    block: int
+    threads: int
+    copies: int
+    unit: int
+    turned: bool
+    first: int
+    loaders: int
+
+    @property
+    def lane(self) -> str:
+        """The name of an invocation's place along the extent."""
+        return "lane_row" if self.name == "a" else "lane_col"
+
+
+class TileLoading:
+    """The loads of one tiled kernel.
+
+    Attributes:
+        sides: Of A and B.
+        steps: Steps of k whose products are computed together.
+        run: The run of k that each tile lies within, or 1.
+    """
+
+    def __init__(self, problem: GemmProblem, tile: SharedTile) -> None:
+        self._problem = problem
+        self._tile = tile
+        a_turned, b_turned = problem.a_major == "k", problem.b_major == "k"
+        n = tile.invocations
+        # Transposing takes 4x4 elements an invocation. Where one part of the workgroup can load
+        # all of A and another all of B, none idles.
+        shares = [tile.rows * tile.depth // 16, tile.cols * tile.depth // 16]
+        self._split = sum(shares) <= n and (a_turned or b_turned)
+        ranges = [(0, shares[0]), (shares[0], shares[1])] if self._split else [(0, n), (0, n)]
+        self.steps = tile.steps(problem)
+        self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
+        copies = tile.copies(problem)
+        wide = 8 if copies == 2 else 4  # 16 bytes are read at once
+        self.sides = (
+            Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
+            Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1]),
+        )
+
+    def declarations(self) -> list[str]:
+        """The shared arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
+        tile = self._tile
+        lines = []
+        for side in self.sides:
+            unit = f"array<{self._problem.vec4}, {self.parts(side)}>"
+            row = f"array<{unit}, {side.extent // side.unit}>"
+            steps = f"array<{row}, {tile.depth // tile.slices // self.steps}>"
+            slices = f"array<{steps}, {tile.slices}>"
+            lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
+        return lines
+
+    def parts(self, side: Side) -> int:
+        """Vec4s of a unit, for the steps that are multiplied together."""
+        return self.steps * side.copies * side.unit // 4
+
+    def variables(self) -> list[str]:
+        """The registers for loading."""
+        names = {n: None for side in self.sides for task in self._registers(side) for n in task}
+        return [
+            *(f"var {name}: {self._problem.vec4};" for name in names),
+            *(f"var {name} = 0u;" for name in ("run", "within") if self.run > 1),
+        ]
+
+    def _registers(self, side: Side) -> list[list[str]]:
+        """Names of the vec4s an invocation loads, a list for each of its tasks.
+
+        A task is a block of 4x4 elements that is transposed, or where none need be a vec4 for each
+        of the steps that are multiplied together.
+        """
+        prefix = "load" if self._split else f"load_{side.name}"
+        each = self._each(side)
+        tasks = -(-self._tasks(side) // side.loaders)
+        return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
+
+    def _tasks(self, side: Side) -> int:
+        return side.extent * self._tile.depth // (4 * self._each(side))
+
+    def _each(self, side: Side) -> int:
+        return 4 if side.turned else self.steps
+
+    def _task(self, side: Side, task: int) -> tuple[Index, Index, str]:
+        """A task's vec4 along the extent, its k, and a condition if not all have the task."""
+        at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
+        ragged = (task + 1) * side.loaders > self._tasks(side)
+        guard = f"{at} < {self._tasks(side)}u" if ragged else ""
+        at = at.below(self._tasks(side))
+        if side.turned:
+            quads = self._tile.depth // 4
+            return at // quads, at % quads * 4, guard
+        across = side.extent // 4
+        return at % across, at // across * self.steps, guard
+
+    def _divide(self, phases: list[list[str]]) -> list[str]:
+        """The two sides' code, one after the other or each for its part of the workgroup."""
+        if not self._split:
+            return [*phases[0], *phases[1]]
+        first, second = self.sides
+        rest = second.first + second.loaders
+        condition = f"if (lid < {rest}u) " if rest < self._tile.invocations else ""
+        return [
+            f"if (lid < {first.loaders}u) {{",
+            *phases[0],
+            f"}} else {condition}{{",
+            *phases[1],
+            "}",
+        ]
+
+    def load(self, k: Index) -> list[str]:
+        """Statements that load this invocation's share of the tiles at `k` into registers."""
+        phases = []
+        advance = []
+        if self.run > 1 and k.terms:
+            advance = [
+                f"within += {self._tile.depth}u;",
+                f"if (within == {self.run}u) {{ within = 0u; run++; }}",
+            ]
+        for side in self.sides:
+            lines: list[str] = []
+            for task, names in enumerate(self._registers(side)):
+                free, depth, guard = self._task(side, task)
+                block = []
+                for i, name in enumerate(names):
+                    along, at = (free * 4 + i, depth) if side.turned else (free * 4, depth + i)
+                    if side.name == "a":
+                        call = f"gemm_a4(batch, {symbol('row0') + along}, {k + at})"
+                    elif self.run > 1:
+                        place = symbol("within") + at
+                        call = f"gemm_b4(batch, run, {place}, {symbol('col0') + along})"
+                    else:
+                        call = f"gemm_b4(batch, {k + at}, {symbol('col0') + along})"
+                    block.append(f"{name} = {call};")
+                lines += [f"if ({guard}) {{", *block, "}"] if guard else block
+            phases.append(lines)
+        return [*advance, *self._divide(phases)]
+
+    def share(self) -> list[str]:
+        """Statements that write the loaded registers into shared memory."""
+        phases = []
+        for side in self.sides:
+            lines: list[str] = []
+            for task, names in enumerate(self._registers(side)):
+                free, depth, guard = self._task(side, task)
+                block = [f"let to = {free};", f"let to_k = {depth};"]
+                for i in range(0, len(names), self.steps):
+                    values = self._values(side, names, i)
+                    block += self._write(side, symbol("to_k", self._tile.depth) + i, values)
+                lines += [f"if ({guard}) {{" if guard else "{", *block, "}"]
+            phases.append(lines)
+        return self._divide(phases)
+
+    def _values(self, side: Side, names: list[str], i: int) -> list[str]:
+        """The vec4s to write for the i-th k of a task and those multiplied together with it."""
+        each = 4 // (self.steps * side.copies)
+        if each == 4 and not side.turned:
+            return names
+        if side.turned:
+            lanes = "xyzw"[i : i + self.steps] * side.copies
+            columns = [f"{name}.{lanes}" for name in names]
+        else:
+            columns = [
+                ", ".join(f"{name}.{lane * side.copies}" for name in names) for lane in "xyzw"
+            ]
+        return [
+            f"{self._problem.vec4}({', '.join(columns[first : first + each])})"
+            for first in range(0, 4, each)
+        ]
+
+    def _write(self, side: Side, k: Index, values: list[str]) -> list[str]:
+        """Writes four elements along the extent, `to`, for steps of k, to shared memory."""
+        own = self._tile.depth // self._tile.slices
+        slice_ = k // own if self._tile.slices > 1 else constant(0)
+        array = f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
+        if side.unit == 8:
+            to = symbol("to")
+            return [f"{array}[{to // 2}][{to % 2}] = {values[0]};"]
+        return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
