@@ -12,8 +12,10 @@ import pytest
 pytest.importorskip("wgpu")
 
 from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.capabilities import (
     ALL,
+    CALLING,
     CHECKING,
     FORKING,
     OBSERVING,
@@ -23,7 +25,8 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
 )
 from webnn_py.engines.webgpu.runtime.native import Internals
 
-FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING)
+FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING, CALLING)
+BY_NAME = FROM_PRIVATE_MODULES[:-1]
 BY_HANDLE = (RECORDING, WAITING, CHECKING)
 
 
@@ -69,7 +72,7 @@ class Renaming:
 
 def test_all_is_there_in_this_release() -> None:
     assert {c.name: c.missing for c in ALL} == dict.fromkeys(
-        ("recording", "waiting", "checking", "observing", "forking", "timing")
+        ("recording", "waiting", "checking", "observing", "forking", "timing", "calling")
     )
 
 
@@ -136,7 +139,7 @@ def test_structs_and_constants_that_are_others(internals: Internals) -> None:
         assert f"{name}: AttributeError" in str(native.fault(WAITING, changed))
 
 
-@pytest.mark.parametrize("capability", FROM_PRIVATE_MODULES, ids=lambda c: c.name)
+@pytest.mark.parametrize("capability", BY_NAME, ids=lambda c: c.name)
 def test_attributes_under_another_name(capability: Capability, internals: Internals) -> None:
     class GPUObjectBase:
         def __init__(self, raw: Any) -> None:
@@ -154,6 +157,53 @@ def test_attributes_under_another_name(capability: Capability, internals: Intern
     assert re.search("no attribute|knows no _", str(native.fault(capability, changed)))
 
 
+class Handler:
+    """wgpu's of errors, in one slot for all; it may forget the message."""
+
+    def __init__(self, forgetful: bool) -> None:
+        self._forgetful = forgetful
+        self.slots: list[Any] = []
+
+    def _get_proxy_stack(self) -> list[Any]:
+        return self.slots
+
+    def handle_error(self, kind: str, message: str) -> None:
+        self.slots[-1].type = kind
+        if not self._forgetful:
+            self.slots[-1].message = message
+
+
+def test_errors_of_functions_that_are_told_in_another_way(internals: Internals) -> None:
+    def fault(handler: Any, kinds: Any = internals.helpers.ERROR_TYPES) -> str | None:
+        api, helpers = SimpleNamespace(error_handler=handler), SimpleNamespace(ERROR_TYPES=kinds)
+        return native.fault(CALLING, Internals(api, helpers, internals.ffi, internals.lib))
+
+    assert fault(Handler(forgetful=False)) is None
+    told = "errors of C functions are told in another way"
+    assert fault(Handler(forgetful=True)) == told
+    assert fault(Handler(forgetful=False), {}) == told
+    assert str(fault(object())).startswith("calling: AttributeError")
+
+
+def test_functions_raise_what_they_are_told() -> None:
+    handler = Handler(forgetful=False)
+
+    def refuse(kind: str, message: str) -> None:
+        handler.handle_error(kind, message)
+
+    lib = SimpleNamespace(refuse=refuse, add=lambda a, b: a + b, fail=lambda: 1 // 0)
+    refused = native.wgpu.GPUValidationError
+    calls = Calls(lib, handler._get_proxy_stack, handler.handle_error, {"Validation": refused})
+    assert calls.add(1, 2) == calls.add(2, 1) == 3
+    with pytest.raises(refused, match="too large"):
+        calls.refuse("Validation", "too large")
+    with pytest.raises(native.wgpu.GPUError, match="of a new kind"):
+        calls.refuse("Unheard of", "of a new kind")
+    with pytest.raises(ZeroDivisionError):
+        calls.fail()
+    assert handler.slots == []
+
+
 def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> None:
     class GPUQueue:
         __slots__ = ()
@@ -167,7 +217,7 @@ def test_handles_of_another_kind(handle: Any, monkeypatch: pytest.MonkeyPatch) -
     for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)
     native.confirm(SimpleNamespace(_internal=handle))
-    assert [c for c in ALL if c.there] == [OBSERVING, FORKING]
+    assert [c for c in ALL if c.there] == [OBSERVING, FORKING, CALLING]
 
 
 def test_an_environment_that_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,4 +128,10 @@ TIMING = Capability(
     {"wgpuQueueGetTimestampPeriod": f"float(*)({_QUEUE})"},
     _HANDLE,
 )
-ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING)
+CALLING = Capability(
+    "calling",
+    "C functions are called by way of wgpu's, which takes six Python calls more for each",
+    {},
+    {},
+)
+ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING, CALLING)

@@ -20,9 +20,11 @@ import wgpu
 
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime import public
+from webnn_py.engines.webgpu.runtime.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
 from webnn_py.engines.webgpu.runtime.capabilities import (
     ALL,
+    CALLING,
     CHECKING,
     FORKING,
     OBSERVING,
@@ -41,7 +43,8 @@ class Internals:
     """wgpu's private modules, or what stands for them in a test.
 
     Attributes:
-        api: Classes of the GPU objects, and `libf`: C functions that raise a GPUError.
+        api: Classes of the GPU objects, and `libf`: C functions that raise a GPUError, which the
+            `error_handler` is told.
         helpers: Where the instance is kept.
         ffi: Types of the C interface.
         lib: C functions.
@@ -72,7 +75,10 @@ def fault(capability: Capability, internals: Internals | str) -> str | None:
         return _unfit_to_observe()
     if isinstance(internals, str):
         return internals
+    name = capability.name
     try:
+        if capability is CALLING:
+            return _calls(internals).fault()
         for name, expected in capability.interface.items():
             found = _type_of(internals, name)
             if found != expected:
@@ -116,17 +122,24 @@ def _unfit_to_observe() -> str | None:
     return None
 
 
+def _calls(internals: Internals) -> Calls:
+    handler, kinds = internals.api.error_handler, internals.helpers.ERROR_TYPES
+    return Calls(internals.lib, handler._get_proxy_stack, handler.handle_error, kinds)
+
+
 def check() -> None:
     """Find out what is there."""
-    global _wgpu
+    global _wgpu, _safe
     found = find_internals()
     off = os.environ.get("WEBNN_NATIVE") == "0"
     for capability in ALL:
         capability.missing = "WEBNN_NATIVE=0" if off else fault(capability, found)
     _wgpu = found if isinstance(found, Internals) else None
+    _safe = _calls(_wgpu) if CALLING.there else _wgpu and _wgpu.api.libf
 
 
 _wgpu: Any = None
+_safe: Any = None  # C functions that raise a GPUError
 check()
 
 
@@ -144,7 +157,7 @@ def confirm(device: Any) -> None:
 
 def c_interface() -> tuple[Any, Any, Any]:
     """C functions that raise a GPUError, the same that do not, and the types of both."""
-    return _wgpu.api.libf, _wgpu.lib, _wgpu.ffi
+    return _safe, _wgpu.lib, _wgpu.ffi
 
 
 # Waiting
@@ -167,7 +180,7 @@ def read_mapped(buffer: Any) -> Any:
     """The memory of a mapped buffer, valid until `unmap`."""
     if not WAITING.there:
         return buffer.read_mapped(copy=False)
-    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
+    begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
     return _wgpu.ffi.buffer(begin, buffer.size)
 
 
@@ -175,7 +188,7 @@ def read_small(buffer: Any, target: Any) -> bool:
     """Copy the beginning of a mapped buffer into an array, if that is little and simple."""
     if target.nbytes > SMALL or not (target.flags.c_contiguous and WAITING.there):
         return False
-    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
+    begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
     _wgpu.ffi.memmove(target.data, begin, target.nbytes)
     return True
 
@@ -183,7 +196,7 @@ def read_small(buffer: Any, target: Any) -> bool:
 def write_mapped(buffer: Any, contents: Any) -> None:
     """Copy contiguous memory into a mapped buffer, and let no other thread run meanwhile."""
     ffi = _wgpu.ffi
-    begin = _wgpu.api.libf.wgpuBufferGetMappedRange(buffer._internal, 0, contents.nbytes)
+    begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, contents.nbytes)
     ffi.memmove(begin, ffi.from_buffer(contents), contents.nbytes)
 
 
@@ -193,15 +206,13 @@ def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
         queue.write_buffer(buffer, offset, contents)
         return
     data = _wgpu.ffi.from_buffer(contents)
-    _wgpu.api.libf.wgpuQueueWriteBuffer(
-        queue._internal, buffer._internal, offset, data, contents.nbytes
-    )
+    _safe.wgpuQueueWriteBuffer(queue._internal, buffer._internal, offset, data, contents.nbytes)
 
 
 def unmap(buffer: Any) -> None:
     """End what `mapping` began."""
     if WAITING.there:
-        _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
+        _safe.wgpuBufferUnmap(buffer._internal)
     else:
         buffer.unmap()
 
@@ -247,7 +258,7 @@ class BufferMapping:
         info = ffi.new(_INFO, [ffi.NULL, _WHEN_LOOKED, _CALLBACK, told, ffi.NULL])
         mode = _WRITE if writing else _READ
         _statuses[number] = None
-        _wgpu.api.libf.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
+        _safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
 
     def __del__(self) -> None:
         _statuses.pop(self._number, None)
@@ -301,7 +312,7 @@ def is_lost(buffer: Any) -> bool:
         if queue is None:  # the collector was there first
             touch(buffer)
         else:  # the cheapest call that fails on a lost device, and does nothing else
-            _wgpu.api.libf.wgpuQueueWriteBuffer(queue, buffer._internal, 0, _wgpu.ffi.NULL, 0)
+            _safe.wgpuQueueWriteBuffer(queue, buffer._internal, 0, _wgpu.ffi.NULL, 0)
     except wgpu.GPUError as error:
         return "lost" in str(error.with_traceback(None))  # frames would keep it, and it them
     return False
@@ -316,7 +327,7 @@ def touch(buffer: Any) -> None:
     """Raise wgpu's GPUError if a buffer that is not mapped is destroyed, or its device is lost."""
     if CHECKING.there:
         # The one call that looks at any buffer, whatever its usage, and changes none.
-        _wgpu.api.libf.wgpuBufferUnmap(buffer._internal)
+        _safe.wgpuBufferUnmap(buffer._internal)
     else:
         public.touch(buffer)
 
