@@ -215,7 +215,8 @@ class CompiledGraph:
         self, session: Session, error: type[MLError] = DataError
     ) -> RecentlyUsed[Prepared]:
         """The executables, if the graph can run on a context now; raises as `executable`."""
-        session.check_alive()
+        if not session.alive:
+            session.check_alive()
         prepared = self._prepared  # another thread may destroy the graph
         if prepared is None:
             raise InvalidStateError(DESTROYED)

@@ -239,7 +239,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """
         check_may_block("read_tensor_sync", "read_tensor_async")
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        done, _ = memory.read(target, Cancellation(), given=out is not None)
+        done, _ = memory.read(target, Cancellation(), given=out is not None, waits=True)
         done.wait()
         return result
 

@@ -50,8 +50,11 @@ def own_memory(session: Session, tensor: object, what: str) -> TensorMemory:
         ValidationError: It is none, of another context, destroyed or constant.
         InvalidStateError: It is exported.
     """
-    session.check_alive()
-    memory = memory_of(tensor, what)
+    if not session.alive:
+        session.check_alive()
+    memory = tensor._memory if type(tensor) is MLTensor else memory_of(tensor, what)
+    if memory.session is session and memory.storage is not None and not memory.rented:
+        return memory
     if memory.session is not session:
         raise ValidationError(f"{what}: the MLTensor belongs to another context")
     memory.place(what)

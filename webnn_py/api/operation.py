@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.tensor_memory import mark_failed, on_tensors
+from webnn_py.api.tensor_memory import mark_failed, run_on_tensors
 from webnn_py.core.completion import Cancellation
 from webnn_py.core.messages import shown
 from webnn_py.memory.overlap import Region
@@ -34,15 +35,14 @@ def ordered_operation(
         sync: What it waits for and signals.
         memory: What it reads and writes besides tensors.
     """
-    mark = mark_failed(given.writes)
 
     def failed(error: BaseException) -> None:
         if not cancellation.cancelled:  # what was cancelled leaves its outputs alone
-            mark(error)
+            mark_failed(given.writes, error)
         fail(error)
 
     return Operation(
-        on_tensors(given.reads, given.writes, run),
+        functools.partial(run_on_tensors, given.reads, given.writes, run),
         failed,
         sync,
         slow=True,

@@ -49,7 +49,7 @@ class Request(Waiter):
         """Write its rows of what a run gave, into the outputs that were given."""
         if self.cancellation is None:
             return [*map(np.ndarray.copy, rows)]
-        with self.cancellation.section() as wanted:
+        with self.cancellation as wanted:
             return [*map(_copied, self.outputs, rows)] if wanted else ()
 
     async def withdraw(self, error: BaseException) -> None:

@@ -68,6 +68,7 @@ class Session:
         independent: The awaited runs that need no order.
         queue: The order of its work.
         lost: Why it was lost, once it is.
+        alive: What that says, at the cost of an attribute; see `check_alive`.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Session:
         self._engines = (engine, ReferenceEngine()) if helps else (engine,)
         self._types: dict[str, TypesByOperand] = {}
         self._forked = False
-        self._alive = True  # what `lost` says, at the cost of an attribute
+        self.alive = True
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
         self._second = Workers(f"webnn-{device_type}-helper", max(1, MOST_HELPERS), computes=True)
@@ -118,7 +119,7 @@ class Session:
         if self._forked:
             return
         self.lost.set_result(MLContextLostInfo(message))
-        self._alive = False
+        self.alive = False
         why = self._why_lost()
         self.queue.close(ContextLostError(why))
         self._fail_builds()
@@ -129,7 +130,7 @@ class Session:
 
     def leave_behind(self) -> None:
         """After a fork: it is the parent process's."""
-        self._alive, self._forked = False, True
+        self.alive, self._forked = False, True
         self.lost = Completion()
         self.lost.set_result(MLContextLostInfo(f"this MLContext {forks.FORKED}"))
 
@@ -140,7 +141,7 @@ class Session:
             ContextLostError: It was destroyed or lost.
             InvalidStateError: This is a child process, and it belongs to the parent.
         """
-        if not self._alive:
+        if not self.alive:
             self.check_process()
             raise ContextLostError(self._why_lost())
 

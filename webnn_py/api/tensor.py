@@ -215,13 +215,16 @@ def repeated(
     None if one is not usable now, or is none: who checks them says what they are.
     """
     try:
-        reads = [tensor._memory for tensor in inputs.values()]
-        writes = [tensor._memory for tensor in outputs.values()]
-        serials = []
-        for memory in (*reads, *writes):
-            if memory.storage is None or memory.rented:
-                return None
-            serials.append(memory.serial)
-        return (*inputs, None, *outputs, *serials), reads, writes
+        reads: list[TensorMemory] = []
+        writes: list[TensorMemory] = []
+        key: list[Hashable] = [*inputs, None, *outputs]
+        for tensors, memories in ((inputs, reads), (outputs, writes)):
+            for tensor in tensors.values():
+                memory = tensor._memory
+                if memory.storage is None or memory.rented:
+                    return None
+                memories.append(memory)
+                key.append(memory.serial)
+        return tuple(key), reads, writes
     except Exception:
         return None

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,7 @@ class TensorMemory:
             raise consequence("the work that was to write this MLTensor", self.error)
 
     def read(
-        self, target: Array, cancellation: Cancellation, given: bool = True
+        self, target: Array, cancellation: Cancellation, given: bool = True, waits: bool = False
     ) -> tuple[Completion[None], Run]:
         """Have the contents read into an array, after the work on them submitted before.
 
@@ -112,22 +112,25 @@ class TensorMemory:
             target: The array.
             cancellation: Of the read.
             given: Others have the array, too.
+            waits: This thread does nothing else until it is done.
 
         Returns:
             The end of it, and what takes it out of the order.
         """
         done: Completion[None] = Completion()
-        run = self.session.queue.read(self.place("read_tensor"), target, done, cancellation)
-        work = on_tensors([self], [], run)
+        queue, reads, storage = self.session.queue, (self,), self.storage
+        if storage is None or self.rented:
+            storage = self.place("read_tensor")
+        run = queue.read(storage, target, done, cancellation, waits)
         operation = Operation(
-            work,
+            functools.partial(run_on_tensors, reads, (), run),
             done.set_exception,
-            reads=(self,),
+            reads=reads,
             writes=(region_of(target),) if given else (),
             title="read_tensor",
         )
-        self.session.queue.submit(operation)
-        return done, functools.partial(self.session.queue.withdraw, operation)
+        queue.submit(operation)
+        return done, functools.partial(queue.withdraw, operation)
 
     def host_array(self, copy: bool) -> Array:
         """The contents in host memory after all work submitted so far; shared where it can be.
@@ -143,7 +146,7 @@ class TensorMemory:
             return memory.copy() if copy else memory
         check_may_block("a copy from the GPU", "read_tensor_async")
         target = np.empty(self.descriptor.shape, dtypes.DTYPES[self.descriptor.data_type].numpy)
-        done, _ = self.read(target, Cancellation())
+        done, _ = self.read(target, Cancellation(), waits=True)
         done.wait()
         return target
 
@@ -200,30 +203,18 @@ def rented(memory: TensorMemory) -> Iterator[Any]:
             memory.destroy()
 
 
-def on_tensors(
-    reads: Iterable[TensorMemory], writes: Iterable[TensorMemory], run: Run
-) -> Callable[[], None]:
-    """Work that fails if what it reads was never made, and makes what it writes."""
-    reads, writes = tuple(reads), tuple(writes)
-
-    def work() -> None:
-        for tensor in reads:
-            if tensor.error is not None:
-                tensor.check_written()
-        run()
-        for tensor in writes:
-            tensor.error = None
-
-    return work
+def run_on_tensors(reads: Sequence[TensorMemory], writes: Sequence[TensorMemory], run: Run) -> None:
+    """Do work that fails if what it reads was never made, and makes what it writes."""
+    for tensor in reads:
+        if tensor.error is not None:
+            tensor.check_written()
+    run()
+    for tensor in writes:
+        tensor.error = None
 
 
-def mark_failed(writes: Iterable[TensorMemory]) -> Callable[[BaseException], None]:
-    """What leaves the error of failed work in the tensors that it was to write."""
-    writes = tuple(writes)
-
-    def fail(error: BaseException) -> None:
-        root = root_of(error)
-        for tensor in writes:
-            tensor.error = root
-
-    return fail
+def mark_failed(writes: Sequence[TensorMemory], error: BaseException) -> None:
+    """Leave the error of failed work in the tensors that it was to write."""
+    root = root_of(error)
+    for tensor in writes:
+        tensor.error = root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.given_tensors import own_memory
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor
-from webnn_py.api.tensor_memory import TensorMemory, mark_failed, on_tensors
+from webnn_py.api.tensor_memory import TensorMemory, mark_failed, run_on_tensors
 from webnn_py.core import convert, dtypes
 from webnn_py.core.completion import runs_event_loop
 from webnn_py.core.errors import (
@@ -67,9 +68,10 @@ def write(session: Session, tensor: MLTensor, value: Any) -> None:
     except DataError as error:
         raise ValidationError(str(error)) from None
     queue, lent = session.queue, host.Lent(array)
-    queue.wait_for_room(MOMENT if runs_event_loop() else None)
     if not queue.is_free:
-        lent.keep()
+        queue.wait_for_room(MOMENT if runs_event_loop() else None)
+        if not queue.is_free:
+            lent.keep()
     run = queue.write(memory.storage, lent)
     submit(session, "write_tensor", run, [], [memory], lent=lent)
 
@@ -101,9 +103,14 @@ def submit(
     lent: host.Lent | None = None,
 ) -> None:
     """Put work on tensors into the context's order."""
-    work = on_tensors(reads, writes, run)
-    fail = mark_failed(writes)
-    operation = Operation(work, fail, sync, reads=reads, writes=writes, title=title)
+    operation = Operation(
+        functools.partial(run_on_tensors, reads, writes, run),
+        functools.partial(mark_failed, writes),
+        sync,
+        reads=reads,
+        writes=writes,
+        title=title,
+    )
     if lent is not None:
         operation.kept_bytes, operation.keep = lent.array.nbytes, lent.keep
     session.queue.submit(operation)

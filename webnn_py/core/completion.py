@@ -6,9 +6,10 @@ import contextlib
 import functools
 import sys
 import threading
+from _thread import RLock  # as threading's, which is a function that makes one
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from webnn_py.core.errors import InvalidStateError
 
@@ -28,8 +29,8 @@ class Completion(Generic[T]):
     def __init__(self) -> None:
         self._outcome: tuple[BaseException | None, Any] | None = None
         self._left: Callable[[], None] | None = None
-        self._callbacks: list[Callable[[], None]] = []
-        self._lock = threading.RLock()  # a finalizer may fail what its own thread just resolves
+        self._callbacks: list[Callable[[], object]] = []
+        self._lock = RLock()  # a finalizer may fail what its own thread just resolves
 
     @classmethod
     def of(cls, future: Future[T]) -> Completion[T]:
@@ -68,7 +69,7 @@ class Completion(Generic[T]):
         """Whether the result is there."""
         return self._outcome is not None
 
-    def on_done(self, callback: Callable[[], None]) -> None:
+    def on_done(self, callback: Callable[[], object]) -> None:
         """Call `callback` from the thread that resolves, or now."""
         with self._lock:
             if self._outcome is None:
@@ -96,9 +97,10 @@ class Completion(Generic[T]):
             arrived.acquire(timeout=-1 if timeout is None else timeout)
         if self._outcome is None:
             raise TimeoutError
+        result: T
         error, result = self._outcome
         if error is None:
-            return cast(T, result)
+            return result
         try:
             raise error
         finally:
@@ -122,7 +124,10 @@ class Completion(Generic[T]):
 
 
 class Cancellation:
-    """Whether one piece of work is cancelled; sections of it run whole or not at all."""
+    """Whether one piece of work is cancelled; sections of it run whole or not at all.
+
+    `with` is such a section; it gives False if the work was cancelled before.
+    """
 
     __slots__ = ("_cancelled", "_ended", "_lock", "_running")
 
@@ -131,10 +136,6 @@ class Cancellation:
         self._cancelled = False
         self._running = False
         self._ended: Completion[None] | None = None
-
-    def section(self) -> Section:
-        """One section of the work, for `with`; gives False if the work was cancelled before."""
-        return Section(self)
 
     @property
     def cancelled(self) -> bool:
@@ -151,32 +152,17 @@ class Cancellation:
             ended.set_result(None)
         return ended
 
-    def _begin(self) -> bool:
+    def __enter__(self) -> bool:
         with self._lock:
             self._running = not self._cancelled
             return self._running
 
-    def _end(self) -> None:
+    def __exit__(self, *raised: object) -> None:
         with self._lock:
             self._running = False
             ended = self._ended
         if ended is not None:
             ended.set_result(None)
-
-
-class Section:
-    """What `Cancellation.section` gives; a class, as generators cost more than a small graph."""
-
-    __slots__ = ("_cancellation",)
-
-    def __init__(self, cancellation: Cancellation) -> None:
-        self._cancellation = cancellation
-
-    def __enter__(self) -> bool:
-        return self._cancellation._begin()
-
-    def __exit__(self, *raised: object) -> None:
-        self._cancellation._end()
 
 
 async def wait_or_cancel(
@@ -234,11 +220,6 @@ async def next_turn() -> None:
 def _in_trio() -> bool:
     trio: Any = sys.modules.get("trio")
     return trio is not None and trio.lowlevel.in_trio_run()
-
-
-def _in_asyncio() -> bool:
-    asyncio: Any = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 @functools.cache
@@ -319,7 +300,10 @@ def _set(ended: Iterable[tuple[Waiter, Any]]) -> None:
 
 def runs_event_loop() -> bool:
     """Whether this thread is running an event loop, which is not to be blocked."""
-    return _in_asyncio() or ("trio" in sys.modules and _in_trio())
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return True
+    return "trio" in sys.modules and _in_trio()
 
 
 def check_may_block(what: str, instead: str) -> None:

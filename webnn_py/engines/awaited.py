@@ -95,7 +95,7 @@ class HostRun(AwaitedRun):
     def begin(self) -> None:
         """Compute."""
         inputs = self._inputs
-        with self.cancellation.section():
+        with self.cancellation:
             self.check_not_cancelled()
             self._compute(inputs, self._outputs)
         self.done.set_result(None)

@@ -201,9 +201,22 @@ class Queue(ABC):
 
     @abstractmethod
     def read(
-        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+        self,
+        storage: Any,
+        target: Array,
+        done: Completion[None],
+        cancellation: Cancellation,
+        waits: bool = False,
     ) -> Run:
-        """Read a tensor into host memory, unless that is cancelled, and resolve `done`."""
+        """Read a tensor into host memory, unless that is cancelled, and resolve `done`.
+
+        Args:
+            storage: Where the tensor lies.
+            target: What its contents are written into.
+            done: Resolved then.
+            cancellation: Of the read.
+            waits: This thread does nothing else until it is done.
+        """
 
     @abstractmethod
     def dispatch(

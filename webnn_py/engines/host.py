@@ -60,12 +60,17 @@ class HostQueue(Queue):
         return lambda: np.copyto(storage, lent.array)
 
     def read(
-        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+        self,
+        storage: Any,
+        target: Array,
+        done: Completion[None],
+        cancellation: Cancellation,
+        waits: bool = False,
     ) -> Run:
         """Copy out of the tensor's array."""
 
         def run() -> None:
-            with cancellation.section() as wanted:
+            with cancellation as wanted:
                 if wanted:
                     np.copyto(target, storage)
             done.set_result(None)

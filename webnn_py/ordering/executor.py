@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from webnn_py.ordering.operation import Operation, Run, complete
 
 
+def perform(operation: Operation) -> None:
+    """Run an operation as it is."""
+    operation.run()
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Where and how the operations of a context run.
@@ -19,6 +24,7 @@ class Executor:
         parked: Called when an operation waits for a timeline; submits what was recorded so far.
         queue: Identity of the device queue that keeps the order, if there is one.
         inline: Operations that are not slow run on the thread that submits them.
+        perform: Has an operation run.
         width: How many operations may run at once.
     """
 
@@ -27,4 +33,5 @@ class Executor:
     parked: Callable[[], object] = lambda: None
     queue: object = None
     inline: bool = False
+    perform: Callable[[Operation], None] = perform
     width: int = 1

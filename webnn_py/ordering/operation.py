@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.positions import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
-from webnn_py.ordering.timeline_state import TimelineState, Waiter
+from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
@@ -161,6 +161,14 @@ class Held:
             return False
         unmet = self.unmet()
         return bool(unmet) and all(timeline.failure(value) is None for timeline, value in unmet)
+
+    def failure(self) -> BaseException | None:
+        """Why what it waits for will not be reached, if that is so."""
+        for timeline, value in self.unmet():
+            cause = timeline.failure(value)
+            if cause is not None:
+                return unreached(timeline, value, cause)
+        return None
 
     @property
     def parked(self) -> bool:

@@ -24,7 +24,6 @@ from webnn_py.ordering.hazards import Hazards
 from webnn_py.ordering.operation import Held, Operation
 from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 from webnn_py.ordering.signals import Signals
-from webnn_py.ordering.timeline_state import unreached
 
 LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits for room finds out what is parked by now."""
@@ -68,11 +67,6 @@ class Schedule:
         self._settling = 0  # threads that wait for a change
         self._closed: BaseException | None = None
 
-    def check_open(self) -> None:
-        """Raise a ContextLostError once closed."""
-        if self._closed is not None:
-            raise ContextLostError(str(self._closed))
-
     @property
     def keeps_order(self) -> bool:
         """Whether work that begins now may have to wait, for the memory that it shares."""
@@ -91,18 +85,19 @@ class Schedule:
         """
         with self._lock:
             if self._closed is not None:
-                self.check_open()
+                raise ContextLostError(str(self._closed))
             if operation.sync:
                 for timeline, value in operation.signals:
                     timeline.expect(value, operation)
             operation.number = self._last = next(self._numbers)
-            if operation.kept_bytes:
-                self._backlog.add(operation)
             busy = self._threads >= self._executor.width
-            at_once = not (busy or operation.sync or operation.slow) and self.is_free
+            inline = self._executor.inline and not (operation.sync or operation.slow)
+            at_once = inline and not (self._threads or self._held)
             if at_once:
                 self._running[operation] = None
             else:
+                if operation.kept_bytes:
+                    self._backlog.add(operation)
                 if operation.keep is not None:
                     operation.keep()
                 self._line.append(operation)
@@ -110,7 +105,7 @@ class Schedule:
                 return
             self._threads += 1
         if at_once:
-            self._drain(operation.number, operation)
+            self._run_at_once(operation)
         else:
             self._begin()
 
@@ -228,17 +223,12 @@ class Schedule:
             self._ready.clear()
             self._hazards = Hazards()
             self._backlog = Backlog()
-            self._tell()
+            self._changed.notify_all()
         # All are stopped before any work fails: it would make other work fail for that reason.
         for operation in dropped:
             operation.abandon(ContextLostError(str(error)))
         with self._lock:
             self._signals.catch_up()
-
-    def _tell(self) -> None:
-        """Something changed that a thread may wait for; the caller holds the lock."""
-        if self._settling:
-            self._changed.notify_all()
 
     def _begin(self) -> None:
         """Run what was submitted up to now; the caller has counted the thread."""
@@ -333,19 +323,40 @@ class Schedule:
 
     # What runs
 
-    def _drain(self, last: int | None = None, begun: Operation | None = None) -> None:
+    def _run_at_once(self, operation: Operation) -> None:
+        """Run what begins as it is submitted, and then what came meanwhile."""
+        try:
+            self._perform(operation, None)
+            with self._lock:
+                if not (self._line or self._held or self._settling):
+                    self._running.pop(operation, None)
+                    self._threads -= 1
+                    return
+        except BaseException as error:
+            self._interrupt(operation, error)
+            raise
+        self._drain(operation.number, operation)
+
+    def _interrupt(self, running: Operation | None, error: BaseException) -> None:
+        """Such as by Ctrl-C: the rest goes on with the worker."""
+        if running is not None:
+            running.abandon(OperationError(f"the work was interrupted: {error!r}"))
+        with self._lock:
+            if running is not None:
+                self._done(running)
+        self._executor.worker(self._drain)
+
+    def _drain(self, last: int | None = None, ended: Operation | None = None) -> None:
         """Run operations until none can; what must wait is resumed by what it waits for.
 
         Args:
             last: The number of the last one to run on this thread; None on the worker, which runs
                 one and lets others have their turn.
-            begun: The one that runs already.
+            ended: The one that it has just run.
         """
         ran = False
-        running = begun
+        running = ended
         try:
-            if begun is not None:
-                self._perform(begun, None)
             while (turn := self._next(last, ran, running)) is not None:
                 running = None
                 if turn.operation is None:
@@ -358,13 +369,8 @@ class Schedule:
                     self._executor.parked()
                 else:
                     turn.operation.break_promises(turn.cause)
-        except BaseException as error:  # such as Ctrl-C: the rest goes on with the worker
-            if running is not None:
-                running.abandon(OperationError(f"the work was interrupted: {error!r}"))
-            with self._lock:
-                if running is not None:
-                    self._done(running)
-            self._executor.worker(self._drain)
+        except BaseException as error:
+            self._interrupt(running, error)
             raise
 
     def _next(self, last: int | None, ran: bool, done: Operation | None) -> _Turn | None:
@@ -372,8 +378,10 @@ class Schedule:
         with self._lock:
             if done is not None:
                 self._done(done)
-            self._signals.catch_up()
-            self._tell()
+            if self._signals.early:
+                self._signals.catch_up()
+            if self._settling:
+                self._changed.notify_all()
             while self._ready or self._line:
                 operation = self._ready[0][1].operation if self._ready else self._line[0]
                 if ran if last is None else operation.slow or operation.number > last:
@@ -405,7 +413,7 @@ class Schedule:
             if held.cause is not None:
                 self._release(held)
                 return _Turn(operation, held.cause, held=True)
-        cause = held.cause or self._failure(held)
+        cause = held.cause or held.failure()
         held.waiting = cause is None and bool(held.unmet())
         if held.waiting:  # what had failed may have been made good since
             return _Turn(held.operation, held=True)
@@ -417,20 +425,12 @@ class Schedule:
         self._running[held.operation] = None
         return _Turn(held.operation, cause)
 
-    def _failure(self, held: Held) -> BaseException | None:
-        """Why what work waits for will not be reached, if that is so."""
-        for timeline, value in held.unmet():
-            cause = timeline.failure(value)
-            if cause is not None:
-                return unreached(timeline, value, cause)
-        return None
-
     def _perform(self, operation: Operation, cause: BaseException | None) -> None:
         if cause is not None:
             operation.abandon(cause)
             return
         try:
-            operation.run()
+            self._executor.perform(operation)
         except Exception as error:
             operation.abandon(error)
             return

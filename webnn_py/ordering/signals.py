@@ -17,39 +17,40 @@ class Signals:
     Args:
         signal: Raises what an operation signals.
         held: What is not done, and not to be looked at yet.
+
+    Attributes:
+        early: What is done, but signals later.
     """
 
     def __init__(self, signal: Callable[[Operation], None], held: Mapping[Operation, Held]) -> None:
         self._signal = signal
         self._held = held
-        self._early: dict[Operation, None] = {}
+        self.early: dict[Operation, None] = {}
 
     def give(self, operation: Operation) -> None:
         """Raise what an operation signals that is done, now or when its turn comes."""
-        self._early[operation] = None
+        self.early[operation] = None
         self.catch_up()
 
     def catch_up(self) -> None:
         """Raise what it is the turn of now."""
-        if not self._early:
-            return
         kept: dict[TimelineState, int] = {}  # the lowest value that is early
-        for operation in sorted(self._early, key=lambda operation: operation.number):
+        for operation in sorted(self.early, key=lambda operation: operation.number):
             if self._is_early(operation, kept):
                 for timeline, value in operation.signals:
                     kept[timeline] = min(value, kept.get(timeline, value))
             else:
-                del self._early[operation]
+                del self.early[operation]
                 self._signal(operation)
 
     def is_due(self, last: int) -> bool:
         """Whether an operation up to number `last` is done, but for what it signals."""
-        return any(operation.number <= last for operation in self._early)
+        return any(operation.number <= last for operation in self.early)
 
     def _is_early(self, operation: Operation, kept: Mapping[TimelineState, int]) -> bool:
         signals = operation.signals
         return any(kept.get(timeline, value) < value for timeline, value in signals) or any(
-            work.number < operation.number and (work in self._early or self._will_run(work))
+            work.number < operation.number and (work in self.early or self._will_run(work))
             for timeline, value in signals
             for work in timeline.signallers(-1, value - 1)
         )

@@ -242,7 +242,7 @@ class Run(AwaitedRun):
         run = self._dispatch
         # What is only read back is not written yet, and a cancelled await need not wait for the
         # driver, which may take as long as the work before.
-        section = self.cancellation.section() if run.written else contextlib.nullcontext()
+        section = self.cancellation if run.written else contextlib.nullcontext()
         with gpu.submit_lock, section:
             if run.written:
                 self.check_not_cancelled()

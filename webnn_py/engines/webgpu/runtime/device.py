@@ -92,7 +92,7 @@ class Device:
 
     def plain_encoder(self, label: str) -> Any:
         """As `encoder`, for copies between buffers and `DispatchCommands` alone: cheaper."""
-        return Encoder(self.handle) if RECORDING.there else self.encoder(label)
+        return Encoder(self.handle) if RECORDING.missing is None else self.encoder(label)
 
     def submit(self, commands: Any) -> None:
         """Submit what an encoder of ours has finished."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
+from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
@@ -38,20 +38,26 @@ BATCH_BYTES = 64 << 20
 """Bytes to upload that wait in a batch before it is submitted without being asked."""
 
 
+_WRITING, _READING = device_errors("writing a tensor"), device_errors("reading a tensor")
+_SUBMITTING = device_errors("submitting recorded graphs")
+
+
 class Batch:
-    """What is recorded and not yet submitted: one command encoder, one compute pass at a time."""
+    """What is recorded and not yet submitted: one command encoder, one compute pass at a time.
+
+    Attributes:
+        empty: Nothing is recorded.
+        operations: How many are.
+        bytes: So many are to be uploaded.
+    """
 
     def __init__(self, gpu: Device) -> None:
         self._gpu = gpu
         self._encoder: Any = None
         self._pass: Any = None
+        self.empty = True
         self.operations = 0
         self.bytes = 0
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is recorded."""
-        return self._encoder is None
 
     @property
     def full(self) -> bool:
@@ -65,6 +71,7 @@ class Batch:
             compute.end()
         if self._encoder is None:
             self._encoder = self._gpu.plain_encoder("batch")
+            self.empty = False
         return self._encoder
 
     def compute_pass(self) -> Any:
@@ -75,12 +82,13 @@ class Batch:
 
     def submit(self) -> None:
         """Submit and begin anew."""
-        if self._encoder is None:
+        if self.empty:
             return
         try:
             commands = self.encoder().finish()
         finally:
             self._encoder = self._pass = None
+            self.empty = True
             self.operations = self.bytes = 0
         self._gpu.submit(commands)
 
@@ -90,7 +98,14 @@ class DeviceQueue(Queue):
 
     def __init__(self, gpu: Device, worker: Callable[[Run], None], under_way: UnderWay) -> None:
         super().__init__(
-            Executor(worker, self._signal, self.submit_recorded, gpu.handle, inline=True)
+            Executor(
+                worker,
+                self._signal,
+                self.submit_recorded,
+                gpu.handle,
+                inline=True,
+                perform=self._perform,
+            )
         )
         self.gpu = gpu
         self._under_way = under_way
@@ -98,7 +113,6 @@ class DeviceQueue(Queue):
         self._batch = Batch(gpu)
         self._in_batch: list[Callable[[BaseException], None]] = []
         self._lock = threading.RLock()
-        self._recording = self._locked("recording a graph")
         self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
@@ -114,9 +128,11 @@ class DeviceQueue(Queue):
     def write(self, storage: Any, lent: Lent) -> Run:
         """Through the queue where nothing is recorded before it, else through a copy."""
 
-        def run() -> None:  # `_record` has taken the lock
-            with device_errors("writing a tensor"):
-                data = padded_bytes(lent.array, storage.size)
+        def run() -> None:  # `_perform` has taken the lock
+            with _WRITING:
+                data = lent.array
+                if data.nbytes != storage.size:
+                    data = padded_bytes(data, storage.size)
                 if self._batch.empty:
                     native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                     return
@@ -132,36 +148,40 @@ class DeviceQueue(Queue):
         return run
 
     def read(
-        self, storage: Any, target: Array, done: Completion[None], cancellation: Cancellation
+        self,
+        storage: Any,
+        target: Array,
+        done: Completion[None],
+        cancellation: Cancellation,
+        waits: bool = False,
     ) -> Run:
         """Submit what is recorded; the copy is mapped on the reading thread.
 
-        Or on this one, if it may wait and need not for long: handing over takes longer then.
+        Or on this one, if it waits and need not for long: handing over takes longer then.
         """
-        waiting = None if runs_event_loop() else threading.get_ident()
+        gpu, here = self.gpu, threading.get_ident() if waits else None
 
-        def run() -> None:  # `_record` has taken the lock
-            with device_errors("reading a tensor"):
-                staging = self.gpu.staging.copy(self._batch.encoder(), storage)
+        def run() -> None:  # `_perform` has taken the lock
+            with _READING:
+                staging = gpu.staging.copy(self._batch.encoder(), storage)
                 self._submit_batch()
-            number = self.gpu.life.submissions
             self._under_way.add_result(done, cancellation)
+            number = gpu.life.submissions
             read = functools.partial(self._read, staging, target, done, cancellation, number)
-            if waiting == threading.get_ident() and self.gpu.reader.idle:
+            if here == threading.get_ident() and gpu.reader.idle:
                 done.leave(functools.partial(self._read_soon, staging, read, done))
             else:
-                self.gpu.reader.submit(read, done.set_exception)
+                gpu.reader.submit(read, done.set_exception)
 
         return run
 
     def _read_soon(self, staging: Any, read: Callable[..., None], done: Completion[None]) -> None:
         """Read on this thread if the device is done within a moment."""
         try:
-            with self.loss(), device_errors("reading a tensor"):
-                mapping = self.gpu.staging.mapping(staging)
-                soon = mapping.look_for(MOMENT)
+            mapping = self.gpu.staging.mapping(staging)
+            soon = mapping.look_for(MOMENT)
         except BaseException as error:
-            done.set_exception(error)
+            self._refuse_reading(done, error)
             return
         if soon:
             read(mapping)
@@ -178,13 +198,19 @@ class DeviceQueue(Queue):
         mapping: BufferMapping | None = None,
     ) -> None:
         try:
-            with self.loss(), device_errors("reading a tensor"):
-                self.gpu.staging.read([(staging, target)], cancellation, mapping)
+            self.gpu.staging.read([(staging, target)], cancellation, mapping)
         except BaseException as error:
-            done.set_exception(error)
+            self._refuse_reading(done, error)
         else:
             self.gpu.life.end_submission(submission)
             done.set_result(None)
+
+    def _refuse_reading(self, done: Completion[None], error: BaseException) -> None:
+        try:
+            with self.loss(), _READING:
+                raise error
+        except BaseException as told:
+            done.set_exception(told)
 
     def dispatch(
         self,
@@ -204,7 +230,7 @@ class DeviceQueue(Queue):
         copies = [(source, target) for source, target in copies if source is not target]
         name = None if copies else key
 
-        def run() -> None:  # `_record` has taken the lock
+        def run() -> None:  # `_perform` has taken the lock
             loaded.encode(self._batch.compute_pass(), places, name)
             for source, target in copies:
                 copy_binding(self._batch.encoder(), source, target)
@@ -219,7 +245,7 @@ class DeviceQueue(Queue):
         if commands is None:
             return None
 
-        def run() -> None:  # `_record` has taken the lock
+        def run() -> None:  # `_perform` has taken the lock
             batch = self._batch
             commands.encode(batch.compute_pass())
             batch.operations += 1
@@ -310,19 +336,21 @@ class DeviceQueue(Queue):
             return False
         return True
 
-    def submit(self, operation: Operation) -> None:
-        """As the base. What is recorded into a batch that is then refused fails, too."""
-        if not operation.slow:
-            operation.run = functools.partial(self._record, operation.run, operation.fail)
-        super().submit(operation)
-
-    def _record(self, record: Run, fail: Callable[[BaseException], None]) -> None:
-        with self._recording:
-            record()
-            if not self._batch.empty:
-                self._in_batch.append(fail)
-            if self._batch.full:
-                self._submit_batch()
+    def _perform(self, operation: Operation) -> None:
+        """Record it, unless it is slow; it fails with the batch, if that is then refused."""
+        if operation.slow:
+            operation.run()
+            return
+        try:
+            with self._lock:
+                operation.run()
+                if not self._batch.empty:
+                    self._in_batch.append(operation.fail)
+                    if self._batch.full:
+                        self._submit_batch()
+        except BaseException:
+            with self.loss(), device_errors("recording a graph"):
+                raise
 
     def flush(self) -> list[Operation]:
         """Submit what is recorded, and what can be recorded now."""
@@ -341,7 +369,7 @@ class DeviceQueue(Queue):
     def _submit_batch(self) -> None:
         recorded, self._in_batch = self._in_batch, []
         try:
-            with device_errors("submitting recorded graphs"):
+            with _SUBMITTING:
                 self._batch.submit()
         except BaseException as error:
             for fail in recorded:

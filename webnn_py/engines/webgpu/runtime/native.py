@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import wgpu
 
 from webnn_py.core.errors import OperationError
@@ -171,7 +172,7 @@ def mapping(
     device: Any, buffer: Any, writing: bool = False
 ) -> BufferMapping | public.BufferMapping:
     """Begin to let the host read a buffer, or only where waiting is there write it."""
-    if not WAITING.there:
+    if WAITING.missing is not None:
         return public.BufferMapping(device, buffer)
     return BufferMapping(device, buffer, writing)
 
@@ -186,10 +187,11 @@ def read_mapped(buffer: Any) -> Any:
 
 def read_small(buffer: Any, target: Any) -> bool:
     """Copy the beginning of a mapped buffer into an array, if that is little and simple."""
-    if target.nbytes > SMALL or not (target.flags.c_contiguous and WAITING.there):
+    size = target.nbytes
+    if size > SMALL or WAITING.missing is not None or not target.flags.c_contiguous:
         return False
-    begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
-    _wgpu.ffi.memmove(target.data, begin, target.nbytes)
+    begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, -(-size // 4) * 4)
+    _wgpu.ffi.memmove(target.data, begin, size)
     return True
 
 
@@ -202,8 +204,8 @@ def write_mapped(buffer: Any, contents: Any) -> None:
 
 def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
     """Have a queue write contiguous memory into a buffer, before what is submitted next."""
-    if not RECORDING.there:
-        queue.write_buffer(buffer, offset, contents)
+    if RECORDING.missing is not None:
+        queue.write_buffer(buffer, offset, contents.reshape(-1).view(np.uint8))
         return
     data = _wgpu.ffi.from_buffer(contents)
     _safe.wgpuQueueWriteBuffer(queue._internal, buffer._internal, offset, data, contents.nbytes)
@@ -211,7 +213,7 @@ def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
 
 def unmap(buffer: Any) -> None:
     """End what `mapping` began."""
-    if WAITING.there:
+    if WAITING.missing is None:
         _safe.wgpuBufferUnmap(buffer._internal)
     else:
         buffer.unmap()
@@ -285,7 +287,7 @@ class BufferMapping:
             OperationError: The buffer cannot be mapped.
         """
         begun = looked = time.monotonic()
-        while not self.look():
+        while _statuses[self._number] is None and not self.look():
             now = time.monotonic()
             if now - looked > public.LIFE_SIGN:
                 public.check_alive(self._device)
@@ -304,7 +306,7 @@ def is_lost(buffer: Any) -> bool:
 
     The one look that does not end the process for that.
     """
-    if not (WAITING.there and CHECKING.there) or buffer._internal is None:
+    if WAITING.missing is not None or CHECKING.missing is not None or buffer._internal is None:
         return False
     _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
     queue = buffer._device.queue._internal

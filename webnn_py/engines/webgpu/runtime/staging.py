@@ -64,10 +64,11 @@ class _Pool:
 
     def give_back(self, buffer: Any) -> None:
         """Keep a buffer that is not mapped, and used by nothing that is not done."""
+        size = buffer.size
         with self._lock:
-            if self._kept + buffer.size <= KEPT_BYTES:
-                self._kept += buffer.size
-                self._free.setdefault(buffer.size, []).append(buffer)
+            if self._kept + size <= KEPT_BYTES:
+                self._kept += size
+                self._free.setdefault(size, []).append(buffer)
 
     def clear(self) -> None:
         """Keep nothing for later."""
@@ -235,7 +236,7 @@ class Staging:
         copies: Sequence[tuple[Any, Array]],
         cancellation: Cancellation,
         ending: Ending | BufferMapping | None = None,
-        then: Run = lambda: None,
+        then: Run | None = None,
     ) -> None:
         """Wait for the copies, write them into their targets as one section.
 
@@ -250,10 +251,11 @@ class Staging:
         for buffer, _ in copies if ending is None else copies[1:]:
             self.map(buffer)
         with self._life:
-            with cancellation.section() as wanted:
+            with cancellation as wanted:
                 for buffer, target in copies if wanted else ():
                     self._write_out(buffer, target)
-            then()
+            if then is not None:
+                then()
             for buffer, _ in copies:
                 self.release(buffer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
@@ -38,7 +39,7 @@ class UnderWay:
             cancellation.cancel().on_done(lambda: done.set_exception(error))
 
         self.add(done, fail)
-        done.on_done(lambda: self.remove(done))
+        done.on_done(functools.partial(self._fails.pop, done, None))
 
     def remove(self, work: Hashable) -> None:
         """It is done; harmless if it was told that it is not."""
