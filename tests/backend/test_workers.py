@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.backend.tensors import LONG, ONES, adding, tensor
 from tests.graphs import assert_awaits, assert_works, doubling
 from tests.internals import executable_of
 from tests.loops import Run, cancel_after, pause
+from tests.processes import run_alone
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -247,3 +250,23 @@ def test_workers_of_a_context_that_is_made_awaited(run: Run) -> None:
     with ml.create_context_sync(workers=3) as context:
         assert_works(context)
         assert_awaits(context)
+
+
+def compute_after_the_main_thread() -> None:
+    """A thread that Python waits for, as that of a server, goes on when the main thread ends."""
+    contexts = [ml.create_context_sync(device_type=kind) for kind in ("cpu", "gpu")]
+
+    def work() -> None:
+        threading.main_thread().join()
+        try:
+            for context in contexts * 25:
+                assert_awaits(context)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    threading.Thread(target=work).start()
+
+
+def test_threads_may_outlive_the_main_thread() -> None:
+    run_alone(compute_after_the_main_thread)

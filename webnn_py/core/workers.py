@@ -22,6 +22,7 @@ Work = Callable[[], None]
 Fail = Callable[[BaseException], None]
 Items = SimpleQueue[tuple[Work, Fail, Work | None] | None]
 CANCELLED = "the context was destroyed before this work ran"
+ENDING = "Python ends"
 _NUMBERS = itertools.count()
 
 
@@ -97,9 +98,10 @@ class Workers:
         """Whether the threads are of this process, and not of its parent."""
         return os.getpid() == self._process
 
-    def finish(self) -> None:
-        """Let the threads end after all that they were given."""
+    def finish(self, why: str = CANCELLED) -> None:
+        """Let the threads end after all that they were given; why, is told to who gives more."""
         if self.here:
+            self._why = self._why if self._closed else why
             self._end()
 
     def close(self, why: str = CANCELLED) -> None:
@@ -122,8 +124,9 @@ class Workers:
 
     def _begin_thread(self) -> None:
         name = f"{self._name}_{len(self._threads)}"
-        # A daemon, as Python waits for others before it calls what tells these to end. It keeps
-        # these workers, so that Python's end waits for work of those that nobody else has any more.
+        # A daemon, as Python waits for others, which go on computing, before it calls what tells
+        # these to end. It keeps these workers, so that Python's end waits for work of those that
+        # nobody else has any more.
         thread = threading.Thread(target=self._run_all, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
@@ -162,9 +165,8 @@ def _finish_all() -> None:
     """When Python ends: those that were made last first, as they may need the others."""
     for workers in sorted(_ALL, key=lambda workers: workers.number, reverse=True):
         if workers.here:
-            workers.finish()
+            workers.finish(ENDING)
             workers.join()
 
 
-# Before the end of other threads is waited for, where Python offers that.
-getattr(threading, "_register_atexit", atexit.register)(_finish_all)
+atexit.register(_finish_all)
