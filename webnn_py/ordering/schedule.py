@@ -326,7 +326,10 @@ class Schedule:
     def _run_at_once(self, operation: Operation) -> None:
         """Run what begins as it is submitted, and then what came meanwhile."""
         try:
-            self._perform(operation, None)
+            try:
+                self._executor.perform(operation)
+            except Exception as error:
+                operation.abandon(error)
             with self._lock:
                 if not (self._line or self._held or self._settling):
                     self._running.pop(operation, None)

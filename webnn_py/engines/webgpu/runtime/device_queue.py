@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.commands import uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.staging import BufferMapping
@@ -38,10 +38,6 @@ BATCH_BYTES = 64 << 20
 """Bytes to upload that wait in a batch before it is submitted without being asked."""
 
 
-_WRITING, _READING = device_errors("writing a tensor"), device_errors("reading a tensor")
-_SUBMITTING = device_errors("submitting recorded graphs")
-
-
 class Batch:
     """What is recorded and not yet submitted: one command encoder, one compute pass at a time.
 
@@ -58,11 +54,6 @@ class Batch:
         self.empty = True
         self.operations = 0
         self.bytes = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether it is time to submit."""
-        return self.operations >= BATCH_OPERATIONS or self.bytes >= BATCH_BYTES
 
     def encoder(self) -> Any:
         """The command encoder, with no pass open."""
@@ -85,7 +76,7 @@ class Batch:
         if self.empty:
             return
         try:
-            commands = self.encoder().finish()
+            commands = (self._encoder if self._pass is None else self.encoder()).finish()
         finally:
             self._encoder = self._pass = None
             self.empty = True
@@ -129,21 +120,20 @@ class DeviceQueue(Queue):
         """Through the queue where nothing is recorded before it, else through a copy."""
 
         def run() -> None:  # `_perform` has taken the lock
-            with _WRITING:
-                data = lent.array
-                if data.nbytes != storage.size:
-                    data = padded_bytes(data, storage.size)
-                if self._batch.empty:
-                    native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
-                    return
-                source = self.gpu.handle.create_buffer_with_data(
-                    data=data, usage=wgpu.BufferUsage.COPY_SRC
-                )
-                self._batch.encoder().copy_buffer_to_buffer(
-                    source, 0, storage.buffer, storage.offset, storage.size
-                )
-                self._batch.operations += 1
-                self._batch.bytes += storage.size
+            data = lent.array
+            if data.nbytes != storage.size:
+                data = padded_bytes(data, storage.size)
+            if self._batch.empty:
+                native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
+                return
+            source = self.gpu.handle.create_buffer_with_data(
+                data=data, usage=wgpu.BufferUsage.COPY_SRC
+            )
+            self._batch.encoder().copy_buffer_to_buffer(
+                source, 0, storage.buffer, storage.offset, storage.size
+            )
+            self._batch.operations += 1
+            self._batch.bytes += storage.size
 
         return run
 
@@ -162,20 +152,29 @@ class DeviceQueue(Queue):
         gpu, here = self.gpu, threading.get_ident() if waits else None
 
         def run() -> None:  # `_perform` has taken the lock
-            with _READING:
-                staging = gpu.staging.copy(self._batch.encoder(), storage)
-                self._submit_batch()
-            self._under_way.add_result(done, cancellation)
+            staging = gpu.staging.copy(self._batch.encoder(), storage)
+            self._submit_batch()
             number = gpu.life.submissions
             read = functools.partial(self._read, staging, target, done, cancellation, number)
             if here == threading.get_ident() and gpu.reader.idle:
-                done.leave(functools.partial(self._read_soon, staging, read, done))
+                done.leave(functools.partial(self._read_soon, staging, read, done, cancellation))
             else:
-                gpu.reader.submit(read, done.set_exception)
+                self._read_later(read, done, cancellation)
 
         return run
 
-    def _read_soon(self, staging: Any, read: Callable[..., None], done: Completion[None]) -> None:
+    def _read_later(self, read: Run, done: Completion[None], cancellation: Cancellation) -> None:
+        """Read on the reading thread."""
+        self._under_way.add_result(done, cancellation)
+        self.gpu.reader.submit(read, done.set_exception)
+
+    def _read_soon(
+        self,
+        staging: Any,
+        read: Callable[..., None],
+        done: Completion[None],
+        cancellation: Cancellation,
+    ) -> None:
         """Read on this thread if the device is done within a moment."""
         try:
             mapping = self.gpu.staging.mapping(staging)
@@ -186,7 +185,7 @@ class DeviceQueue(Queue):
         if soon:
             read(mapping)
         else:
-            self.gpu.reader.submit(functools.partial(read, mapping), done.set_exception)
+            self._read_later(functools.partial(read, mapping), done, cancellation)
 
     def _read(
         self,
@@ -206,11 +205,10 @@ class DeviceQueue(Queue):
             done.set_result(None)
 
     def _refuse_reading(self, done: Completion[None], error: BaseException) -> None:
-        try:
-            with self.loss(), _READING:
-                raise error
-        except BaseException as told:
-            done.set_exception(told)
+        found = told(error, "reading a tensor")
+        with contextlib.suppress(BaseException), self.loss():
+            raise found
+        done.set_exception(found)
 
     def dispatch(
         self,
@@ -344,12 +342,13 @@ class DeviceQueue(Queue):
         try:
             with self._lock:
                 operation.run()
-                if not self._batch.empty:
+                batch = self._batch
+                if not batch.empty:
                     self._in_batch.append(operation.fail)
-                    if self._batch.full:
+                    if batch.operations >= BATCH_OPERATIONS or batch.bytes >= BATCH_BYTES:
                         self._submit_batch()
         except BaseException:
-            with self.loss(), device_errors("recording a graph"):
+            with self.loss(), device_errors(operation.title):
                 raise
 
     def flush(self) -> list[Operation]:
@@ -369,12 +368,12 @@ class DeviceQueue(Queue):
     def _submit_batch(self) -> None:
         recorded, self._in_batch = self._in_batch, []
         try:
-            with _SUBMITTING:
-                self._batch.submit()
+            self._batch.submit()
         except BaseException as error:
+            found = told(error, "submitting recorded graphs")
             for fail in recorded:
-                fail(error)
-            raise
+                fail(found)
+            raise found from found.__cause__
 
     def _signal(self, operation: Operation) -> None:
         """Later work on this device need not wait; everyone else waits until it has run."""

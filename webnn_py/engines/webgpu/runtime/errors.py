@@ -32,6 +32,15 @@ def device_errors(what: str) -> DeviceErrors:
     return DeviceErrors(what)
 
 
+def told(error: BaseException, what: str) -> BaseException:
+    """An error as `device_errors` raises it."""
+    try:
+        with device_errors(what):
+            raise error
+    except BaseException as found:
+        return found
+
+
 def as_ml_error(error: BaseException, what: str) -> MLError:
     """An error of wgpu as an MLError that says what was being done."""
     if "device is lost" in str(error):

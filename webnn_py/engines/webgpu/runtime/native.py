@@ -219,23 +219,27 @@ def unmap(buffer: Any) -> None:
         buffer.unmap()
 
 
-_statuses: dict[int, int | None] = {}
-"""How what is waited for ended, by number; None while it is under way."""
+_statuses: dict[Any, int | None] = {}
+"""How what is waited for ended, by its number as a pointer; None while it is under way."""
 _numbers = itertools.count(1)
+_ready: list[tuple[Any, Any]] = []
+"""Numbers that nobody uses now, and what tells them to wgpu-native."""
 
 
 def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
-    if _wgpu is None:  # Python has ended, and nobody waits any more
-        return
-    key = int(_wgpu.ffi.cast(_NUMBER, number))
-    if key in _statuses:  # somebody waits for it
-        _statuses[key] = int(status)
+    # Not once Python has ended, and nobody waits any more.
+    if _wgpu is not None and number in _statuses:
+        _statuses[number] = int(status)
+
+
+def _new_number() -> tuple[Any, Any]:
+    ffi = _wgpu.ffi
+    number = ffi.cast(_POINTER, next(_numbers))
+    return number, ffi.new(_INFO, [ffi.NULL, _WHEN_LOOKED, _CALLBACK, number, ffi.NULL])[0]
 
 
 if WAITING.there:
-    _NUMBER, _POINTER, _INFO = map(
-        _wgpu.ffi.typeof, ("uintptr_t", "void *", "WGPUBufferMapCallbackInfo *")
-    )
+    _POINTER, _INFO = map(_wgpu.ffi.typeof, ("void *", "WGPUBufferMapCallbackInfo *"))
     _READ, _WRITE = _wgpu.lib.WGPUMapMode_Read, _wgpu.lib.WGPUMapMode_Write
     _WHEN_LOOKED = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
     _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
@@ -250,20 +254,21 @@ class BufferMapping:
     devices: it loses those that their drivers have lost, which ends the process if it is at one.
     """
 
-    __slots__ = ("_buffer", "_device", "_number")
+    __slots__ = ("_buffer", "_device", "_info", "_number")
 
     def __init__(self, device: Any, buffer: Any, writing: bool) -> None:
         self._device, self._buffer = device, buffer
-        number = self._number = next(_numbers)
-        ffi = _wgpu.ffi
-        told = ffi.cast(_POINTER, number)
-        info = ffi.new(_INFO, [ffi.NULL, _WHEN_LOOKED, _CALLBACK, told, ffi.NULL])
+        try:
+            self._number, self._info = _ready.pop()
+        except IndexError:
+            self._number, self._info = _new_number()
         mode = _WRITE if writing else _READ
-        _statuses[number] = None
-        _safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, info[0])
+        _statuses[self._number] = None
+        _safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, self._info)
 
     def __del__(self) -> None:
-        _statuses.pop(self._number, None)
+        if _statuses.pop(self._number, None) is not None:  # else wgpu-native may yet use it
+            _ready.append((self._number, self._info))
 
     def look(self) -> bool:
         """Whether it has ended."""
@@ -286,13 +291,14 @@ class BufferMapping:
             ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
             OperationError: The buffer cannot be mapped.
         """
-        begun = looked = time.monotonic()
-        while _statuses[self._number] is None and not self.look():
-            now = time.monotonic()
-            if now - looked > public.LIFE_SIGN:
-                public.check_alive(self._device)
-                looked = now
-            pause(now - begun, expected)
+        if _statuses[self._number] is None:
+            begun = looked = time.monotonic()
+            while not self.look():
+                now = time.monotonic()
+                if now - looked > public.LIFE_SIGN:
+                    public.check_alive(self._device)
+                    looked = now
+                pause(now - begun, expected)
         status = _statuses[self._number]
         if status != _wgpu.lib.WGPUMapAsyncStatus_Success:
             raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: status {status}")

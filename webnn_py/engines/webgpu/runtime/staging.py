@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -54,6 +55,10 @@ class _Pool:
             self._kept -= capacity
             return free.pop()
 
+    def get(self, size: int) -> Any:
+        """A buffer of at least so many bytes, which is not mapped."""
+        return self.take(size) or self.make(size)
+
     def make(self, size: int, mapped: bool = False) -> Any:
         """A new buffer of at least so many bytes, mapped for writing or not at all."""
         capacity = _capacity(size)
@@ -83,6 +88,7 @@ def _view(memory: Any, array: Array) -> Array:
     return view.reshape(array.shape)
 
 
+@functools.lru_cache
 def _capacity(size: int) -> int:
     return max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
 
@@ -219,7 +225,7 @@ class Staging:
 
     def copy(self, encoder: Any, source: Binding) -> Any:
         """Record the copy of a tensor into a buffer of the pool."""
-        buffer = self._take(source.size)
+        buffer = self._pool.get(source.size)
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
@@ -278,7 +284,7 @@ class Staging:
 
     def fence(self, encoder: Any) -> Any:
         """Record something to wait for, when nothing is read back."""
-        buffer = self._take(4)
+        buffer = self._pool.get(4)
         encoder.clear_buffer(buffer, 0, 4)
         return buffer
 
@@ -290,6 +296,3 @@ class Staging:
     def clear(self) -> None:
         """Keep nothing for later."""
         self._pool.clear()
-
-    def _take(self, size: int) -> Any:
-        return self._pool.take(size) or self._pool.make(size)
