@@ -193,8 +193,8 @@ async def ended(work: Work) -> BaseException | None:
     return None
 
 
-def read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any) -> None:
-    queue.gpu.reader.submit(read, done.set_exception)
+def read_later(queue: DeviceQueue, staging: Any, read: Any, done: Any, end: Any) -> None:
+    queue._read_later(read, done, end)
 
 
 @pytest.mark.parametrize("way", WAYS)
