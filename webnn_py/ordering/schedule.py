@@ -90,7 +90,6 @@ class Schedule:
                 for timeline, value in operation.signals:
                     timeline.expect(value, operation)
             operation.number = self._last = next(self._numbers)
-            busy = self._threads >= self._executor.width
             inline = self._executor.inline and not (operation.sync or operation.slow)
             at_once = inline and not (self._threads or self._held)
             if at_once:
@@ -101,8 +100,8 @@ class Schedule:
                 if operation.keep is not None:
                     operation.keep()
                 self._line.append(operation)
-            if busy:
-                return
+                if self._threads >= self._executor.width:
+                    return
             self._threads += 1
         if at_once:
             self._run_at_once(operation)
