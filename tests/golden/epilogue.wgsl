@@ -33,23 +33,31 @@ fn value(i: u32) -> f32 {
   let w3 = i % 4u;
   var acc4: f32 = 0.0;
   var count5: u32 = 0u;
-  for (var y6 = 0u; y6 < 2u; y6++) {
-    for (var x7 = 0u; x7 < 2u; x7++) {
-      let p8 = h2 * 2u + y6;
-      let p9 = w3 * 2u + x7;
-       {
-        let i10 = c1 * 64u + p8 * 8u + p9;
-        let v11 = in0[i10];
-        acc4 = acc4 + v11;
-        count5++;
-      }
-    }
-  }
-  let v12 = acc4 / f32(count5);
-  let v13 = in1[c1];
-  let v14 = v12 + v13;
-  let v15 = wn_max(v14, 0.0f);
-  return v15;
+  let p6 = h2 * 2u;
+  let p7 = w3 * 2u;
+  let i8 = c1 * 64u + p6 * 8u + p7;
+  let v9 = in0[i8];
+  acc4 = acc4 + v9;
+  count5 = count5 + 1u;
+  let p10 = w3 * 2u + 1u;
+  let i11 = c1 * 64u + p6 * 8u + p10;
+  let v12 = in0[i11];
+  acc4 = acc4 + v12;
+  count5 = count5 + 1u;
+  let p13 = h2 * 2u + 1u;
+  let i14 = c1 * 64u + p13 * 8u + p7;
+  let v15 = in0[i14];
+  acc4 = acc4 + v15;
+  count5 = count5 + 1u;
+  let i16 = c1 * 64u + p13 * 8u + p10;
+  let v17 = in0[i16];
+  acc4 = acc4 + v17;
+  count5 = count5 + 1u;
+  let v18 = acc4 / f32(count5);
+  let v19 = in1[c1];
+  let v20 = v18 + v19;
+  let v21 = wn_max(v20, 0.0f);
+  return v21;
 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import coordinate
@@ -12,6 +13,9 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
+
+MOST_TAPS = 64
+"""Of a window that graphics hardware gets written out: a loop waits for each element in turn."""
 
 
 def window_position(
@@ -78,6 +82,46 @@ def output_position(body: Body, node: Node, index: Index, layout: str) -> dict[s
     }
 
 
+def _taps(
+    body: Body, node: Node, at: Mapping[str, Index], channels: int = 1
+) -> Iterator[tuple[tuple[Index, Index], tuple[Index, Index], str]]:
+    """The taps of a window, as constants or in loops, in which the caller writes what they do.
+
+    Args:
+        body: Of the kernel.
+        node: What has a window.
+        at: The output's coordinates by letter.
+        channels: Elements of the input under a tap.
+
+    Yields:
+        Row and column in the window, those in the input, and the condition under which they are
+        inside; "" where they are or it was tested.
+    """
+    height, width = window_of(node)
+    place = at["h"], at["w"]
+    if _is_written_out(body, node, height * width * channels):
+        for tap in itertools.product(map(constant, range(height)), map(constant, range(width))):
+            (row, column), inside = window_position(body, place, tap, node)
+            yield tap, (row, column), inside
+        return
+    with body.loop(height, "y") as y, body.loop(width, "x") as x:
+        (row, column), inside = window_position(body, place, (y, x), node)
+        with body.block(f"if ({inside})" if inside else ""):
+            yield (y, x), (row, column), ""
+
+
+def _is_written_out(body: Body, node: Node, taps: int) -> bool:
+    data = node.inputs[0]
+    assert data is not None
+    short = body.builder.features.kind != "cpu" and taps <= MOST_TAPS
+    return short and not body.builder.computes(data)
+
+
+def _set(body: Body, name: str, value: str, inside: str) -> None:
+    """Give a variable another value if a tap is inside."""
+    body.line(f"{name} = {f'select({name}, {value}, {inside})' if inside else value};")
+
+
 @lowering("conv2d", loops=True)
 def conv2d(body: Body, node: Node, output: int, index: Index) -> str:
     """One output element: a loop over the group's channels and the filter's taps."""
@@ -87,18 +131,17 @@ def conv2d(body: Body, node: Node, output: int, index: Index) -> str:
     attrs = node.attrs
     layout = attrs["input_layout"]
     at = output_position(body, node, index, layout)
-    outs, ins, height, width = dims(filter_.shape, attrs["filter_layout"], "oihw")
+    outs, ins = dims(filter_.shape, attrs["filter_layout"], "oi")
     per_group = outs // attrs["groups"]
     first = body.let(at["c"] // per_group * ins)
     total = body.var("f32", "0.0")
-    with body.loop(height, "y") as y, body.loop(width, "x") as x:
-        (row, column), inside = window_position(body, (at["h"], at["w"]), (y, x), node)
-        with body.block(f"if ({inside})" if inside else ""), body.loop(ins, "k") as k:
+    for (y, x), (row, column), inside in _taps(body, node, at, ins):
+        with body.loop(ins, "k") as k:
             place = {"n": at["n"], "c": first + k, "h": row, "w": column}
             element = body.load(data, flat(layout, data, place))
             tap = {"o": at["c"], "i": k, "h": y, "w": x}
             weight = body.load(filter_, flat(attrs["filter_layout"], filter_, tap))
-            body.line(f"{total} = fma({element}, {weight}, {total});")
+            _set(body, total, f"fma({element}, {weight}, {total})", inside)
     if bias is None:
         return total
     return f"{total} + {body.load(bias, at['c'])}"
@@ -112,13 +155,10 @@ def _pool(body: Body, node: Node, index: Index, start: str, step: str) -> tuple[
     storage = body.builder.storage(node.output)
     total = body.var(storage.compute, start)
     count = body.var("u32", "0u", "count")
-    height, width = window_of(node)
-    with body.loop(height, "y") as y, body.loop(width, "x") as x:
-        (row, column), inside = window_position(body, (at["h"], at["w"]), (y, x), node)
-        with body.block(f"if ({inside})" if inside else ""):
-            element = body.load(data, flat(layout, data, at | {"h": row, "w": column}))
-            body.line(f"{total} = {step.format(a=total, b=element)};")
-            body.line(f"{count}++;")
+    for _, (row, column), inside in _taps(body, node, at):
+        element = body.load(data, flat(layout, data, at | {"h": row, "w": column}))
+        _set(body, total, step.format(a=total, b=element), inside)
+        _set(body, count, f"{count} + 1u", inside)
     return total, count
 
 
