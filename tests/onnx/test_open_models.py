@@ -117,6 +117,32 @@ def test_resizing_of_open_dimensions(cpu: MLContext, case: tuple[str, str, str, 
         np.testing.assert_allclose(results["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
+AVERAGED: dict[str, dict[str, Any]] = {
+    "three dimensions": {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]},
+    "padding that does not count": {"kernel_shape": [2, 3, 3], "pads": [1, 1, 2, 0, 1, 0]},
+    "padding that counts": {"kernel_shape": [3, 2], "pads": [1, 0, 2, 1], "count_include_pad": 1},
+    "as large as the input": {"kernel_shape": [3, 2, 2], "auto_pad": "SAME_LOWER"},
+}
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_means_of_windows_over_open_dimensions(cpu: MLContext, name: str) -> None:
+    pool = AVERAGED[name]
+    shape = ["d", "h", "w"][-len(pool["kernel_shape"]) :]
+    made = model([node("AveragePool", ["x"], ["y"], **pool)], {"x": ["n", 2, *shape]}, ["y"])
+    made.ir_version = 10
+    graph = load(made, cpu)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    for sizes in ((4, 6, 5), (7, 3, 8)):
+        x = np.random.default_rng(0).normal(size=(2, 2, *sizes[-len(shape) :])).astype(np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        results = MLExecution(cpu).compute(graph, {"x": x})
+        np.testing.assert_allclose(results["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_turned_round(cpu: MLContext) -> None:
     first, last = np.asarray([-1]), np.asarray([-(2**63) + 1])
     weights = {"a": first, "z": last, "axis": np.asarray([1])}

@@ -211,20 +211,20 @@ def average_pool(
     counts_all = count_include_pad and around != [(0, 0)] * len(around)
     if not counts_all and _is_plain(x, around, kernel_shape, steps, spread, ceil_mode):
         return _plain(g, x, "average_pool2d", around, kernel_shape, steps, spread, ceil_mode)
+    slid = kernel_shape, steps, spread
     counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
-    args = (around, kernel_shape, steps, spread, counts)
-    padded = _surrounded(g, x, *args, 0, ceil_mode)
-    made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
-    if counts_all and not ceil_mode:
+    padded = _surrounded(g, x, around, *slid, counts, 0, ceil_mode)
+    made = _slid(g, padded, "average_pool2d", *slid)
+    if not ceil_mode and (counts_all or around == [(0, 0)] * len(around)):
         return made
-    factor = np.ones((), np.float64)
-    for i in range(x.rank - 2):
-        low, high = around[i] if count_include_pad else (0, 0)
-        starts = np.arange(counts[i])[:, None] * steps[i] - around[i][0]
-        taps = starts + np.arange(kernel_shape[i]) * spread[i]
-        inside = (taps >= -low) & (taps < x.shape[2 + i] + high)
-        factor = np.multiply.outer(factor, kernel_shape[i] / np.maximum(inside.sum(1), 1))
-    return made if np.all(factor == 1) else g.mul(made, g.constant(factor, x))
+    ones = g.expand(g.constant(1, x), [1, 1, *x.shape[2:]])
+    if counts_all:
+        low, high = zip(*around, strict=True)
+        ones = g.pad(ones, [0, 0, *low], [0, 0, *high], value=1)
+        around = [(0, 0)] * len(around)
+    counted = _surrounded(g, ones, around, *slid, counts, 0, ceil_mode)
+    share = _slid(g, counted, "average_pool2d", *slid)
+    return g.div(made, g.max(share, 1 / math.prod(kernel_shape)))
 
 
 @handles("LpPool")
