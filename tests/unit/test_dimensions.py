@@ -151,6 +151,8 @@ def test_bounds_decide(true: Callable[[], bool]) -> None:
         (lambda: n > m, f"for m in 2..64, n in 1..{MOST}; give dimensions={{'n': (65, None)}}"),
         (lambda: n * n <= 2**32, "give dimensions={'n': (1, 65536)}"),
         (lambda: (n - 7) // 3 + 1 >= 1, "give dimensions={'n': (7, None)}"),
+        (lambda: 2 * (n // 2) >= n, "give dimensions= with narrower bounds of 'n'"),
+        (lambda: 3 * ((n + 2) // 3) > n + 1, "give dimensions={'n': (1, 1)}"),
         (lambda: max(n, m), "whether `m > n`"),
         (lambda: bool(n - 1), f"whether `n - 1 != 0` {NOT_KNOWN}"),
         (lambda: 8 // (n - 1), "whether `n - 1 >= 1`"),

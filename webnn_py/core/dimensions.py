@@ -412,8 +412,9 @@ def _deciding(over: MLDimension) -> str:
 
         if holds(symbol.high, symbol.high):
             low = _first(symbol.low, symbol.high, lambda n: holds(n, symbol.high))  # noqa: B023
-            high = symbol.high if symbol.high < MAX_DIMENSION else None
-            return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
+            if low < MAX_DIMENSION:
+                high = symbol.high if symbol.high < MAX_DIMENSION else None
+                return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
         if holds(symbol.low, symbol.low):
             above = _first(symbol.low, symbol.high, lambda n: not holds(symbol.low, n))  # noqa: B023
             return f"; give dimensions={{{symbol.name!r}: {(symbol.low, above - 1)}}}"
