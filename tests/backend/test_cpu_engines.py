@@ -23,7 +23,7 @@ from tests.backend.compared import (
 )
 from tests.internals import built_from
 from tests.property.graphs import seeded_case
-from webnn_py import MLContext, MLExecution, ml
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, ml
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.registry import FAST
 from webnn_py.ops.declare import REGISTRY
@@ -175,6 +175,18 @@ def test_infinities_are_quantized_to_the_ends(
     scale, zero = np.array([0.5], data_type), np.array([3], wanted)
     operands = {"input": values, "scale": scale, "zero_point": zero}
     assert_like_reference(engine, reference, applied("quantize_linear", operands))
+
+
+def test_softplus_is_right_far_below_zero(engine: MLContext) -> None:
+    values = np.linspace(-30, 30, 1201, dtype=np.float32)
+    builder = MLGraphBuilder(engine)
+    x = builder.input("x", "float32", values.shape)
+    results = MLExecution(engine).compute(
+        builder.build_sync({"y": builder.softplus(x)}), {"x": values}
+    )
+    wanted = np.logaddexp(0, values.astype(np.float64))
+    np.testing.assert_allclose(results["y"], wanted, rtol=4e-7, atol=1.2e-7)
+    assert (results["y"] >= 0).all()
 
 
 ROWS = [
