@@ -35,9 +35,9 @@ from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
 
 LANES = 8
-"""How many of 32 consecutive invocations lie side by side; the other 4 rows of them lie below.
+"""How many of 32 consecutive invocations lie side by side, in 4 rows.
 
-So they read the fewest different vec4s, and each read is one access to shared memory.
+So they read the fewest different vec4s.
 """
 
 RUN = 128
@@ -68,6 +68,15 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     ]
     lines += entry_point(tile.invocations, body)
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)
+
+
+def _paired(index: Index, across: int) -> tuple[Index, Index]:
+    """Row and column, where pairs lie below one another and `across` of them side by side.
+
+    Shared memory serves invocations at once whose neighbours, or those two further on, read the
+    same: here the former hold for B, and the latter for A.
+    """
+    return index // (2 * across) * 2 + index % 2, index // 2 % across
 
 
 class _TileWriter:
@@ -104,10 +113,10 @@ class _TileWriter:
         high = 32 // LANES
         if tile.across % LANES == 0 and tile.down % high == 0:
             warps = tile.across // LANES
-            col = lid // 32 % warps * LANES + lid % LANES
-            row = lid // (32 * warps) * high + lid % 32 // LANES
+            row, col = _paired(lid % 32, LANES)
+            row, col = lid // (32 * warps) * high + row, lid // 32 % warps * LANES + col
         else:
-            row, col = lid // tile.across, lid % tile.across
+            row, col = _paired(lid, tile.across)
         return [
             *lines,
             f"let lane_col = {col};",

@@ -15,7 +15,7 @@ class SharedTile:
     """The shape of a tiled kernel.
 
     Attributes:
-        rows: Rows of C a workgroup computes.
+        rows: Rows of C a workgroup computes, an even number of blocks.
         cols: Columns of C a workgroup computes.
         depth: Extent of the shared tiles along k, a multiple of 4.
         block_rows: Rows of C an invocation computes, a multiple of 4.
