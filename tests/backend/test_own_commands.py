@@ -48,6 +48,18 @@ def test_what_is_not_valid_is_an_error_when_it_is_finished(
         encoder.finish()
 
 
+def test_submitting_the_user_s_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wgpu gives back no memory of commands that are finished and never submitted."""
+    x, y = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
+    commands = gpu.device.create_command_encoder()
+    commands.copy_buffer_to_buffer(x, 0, y, 0, 24)
+    finished = commands.finish()
+    for make in ENCODERS:
+        monkeypatch.delattr(type(engine_of(gpu).gpu), make)
+    gpu.submit([finished])
+    np.testing.assert_array_equal(read(y, SHAPE), ONES)
+
+
 @pytest.mark.parametrize("make", ENCODERS)
 def test_what_is_never_submitted_harms_nothing(gpu: MLContext, make: str) -> None:
     device: Any = engine_of(gpu).gpu

@@ -16,6 +16,7 @@ from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
+from webnn_py.engines.webgpu.runtime.capabilities import CHECKING
 from webnn_py.engines.webgpu.runtime.commands import uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors, told
@@ -278,7 +279,9 @@ class DeviceQueue(Queue):
     def _check_submission(self, commands: Sequence[Any]) -> None:
         """Find out what would end the process in wgpu-native."""
         with device_errors("submitting command buffers"):
-            self.gpu.encoder("whether the device lives").finish()
+            self.gpu.life.check()
+            if CHECKING.missing is not None:
+                public.check_alive(self.gpu.handle)
         for index, given in enumerate(commands):
             uses_of(given).check(f"submit: command buffer {index}")
 

@@ -71,11 +71,14 @@ class Life:
             self._was_lost = native.is_lost(self.witness)
         return self._was_lost
 
+    def check(self) -> None:
+        """Raise a ContextLostError if it is over, or the driver has lost the device."""
+        with self:
+            self._check_driver()
+
     def begin_submission(self) -> None:
         """Raise a ContextLostError if the driver has lost the device, and tell its contexts."""
-        if self.was_lost:
-            self._tell(LOST)
-            raise ContextLostError(LOST)
+        self._check_driver()
         with self._lock:
             self.submissions += 1
 
@@ -99,6 +102,11 @@ class Life:
             self._relying += 1  # all are told before they find out
         self._tell(DESTROYED)
         self.__exit__()
+
+    def _check_driver(self) -> None:
+        if self.was_lost:
+            self._tell(LOST)
+            raise ContextLostError(LOST)
 
     def _tell(self, message: str) -> None:
         for mortal in tuple(self._told):
