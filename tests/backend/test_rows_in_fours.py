@@ -94,7 +94,31 @@ def spread(b: MLGraphBuilder) -> Outputs:
     return {"y": b.reduce_log_sum_exp(apart, axes=[1], keep_dimensions=True)}
 
 
+def sums(b: MLGraphBuilder) -> Outputs:
+    """Rows that become one number each, of what is computed as it is read; of halves, too."""
+    x = floats(b, "x", 3, 5, 8)
+    total = b.reduce_sum(b.mul(x, floats(b, "z", 5, 1)), axes=[1, 2])
+    largest = b.reduce_max(b.input("h", "float16", [2, 3, 12]), axes=[2])
+    return {"a": b.relu(b.add(total, floats(b, "w", 3))), "b": largest}
+
+
+def sums_across(b: MLGraphBuilder) -> Outputs:
+    """A row's number is written elsewhere than the row is."""
+    total = b.reduce_mean(floats(b, "x", 8, 8, 16), axes=[2])
+    return {"y": b.relu(b.transpose(total)), "z": b.reduce_l2(floats(b, "z", 2, 8), axes=[1])}
+
+
+def sums_in_place(b: MLGraphBuilder) -> Outputs:
+    """Rows' numbers in parts of a concat, and in bytes."""
+    made = [b.reduce_product(floats(b, name, 5, 8), axes=[1]) for name in "xy"]
+    small = b.greater(b.reduce_min(floats(b, "z", 9, 4), axes=[1]), b.constant(0.0, "float32"))
+    return {"a": b.concat(made, 0), "b": small}
+
+
 BUILDS = [
+    sums,
+    sums_across,
+    sums_in_place,
     by_column,
     by_row,
     by_part,
@@ -136,6 +160,22 @@ def test_like_the_reference(software: MLContext, reference: MLContext, what: Bui
     assert "r += 4u" in code
     for name in wanted:
         assert_close(got[name], wanted[name])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [([5, 6], 1), ([4, 8], 0), ([2, 16384], 1)], ids=["odd", "across", "long"]
+)
+def test_reductions_that_are_not(
+    software: MLContext, reference: MLContext, shape: list[int], axis: int
+) -> None:
+    def what(b: MLGraphBuilder) -> Outputs:
+        return {"y": b.reduce_sum(floats(b, "x", *shape), axes=[axis])}
+
+    graph = build(software, what)
+    given = inputs_of(graph)
+    got = asyncio.run(MLAwaitedExecution(software).compute(graph, given))["y"]
+    assert "vec4" not in executable_of(graph).code()
+    assert_close(got, MLExecution(reference).compute(build(reference, what), given)["y"])
 
 
 def test_what_is_read_in_fours(software: MLContext) -> None:

@@ -11,7 +11,13 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import halving
 from webnn_py.engines.webgpu.compiler.kernels.row_walk import RowWalk
 from webnn_py.engines.webgpu.compiler.lower import reduction
-from webnn_py.engines.webgpu.compiler.rows import is_reduction, threads_for
+from webnn_py.engines.webgpu.compiler.rows import (
+    LONGEST,
+    is_reduction,
+    is_step,
+    is_writable,
+    threads_for,
+)
 from webnn_py.ir import Node
 
 WORKGROUP = {"gpu": 64, "cpu": 16}
@@ -19,20 +25,26 @@ WORKGROUP = {"gpu": 64, "cpu": 16}
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Goes over a row once for each reduction, and once more to write it."""
+    """Goes over a row once for each reduction, and once more to write it.
+
+    A single reduction to one element a row is worth it where that is gone over by fours.
+    """
     if not is_reduction(node):
         return None
     found = _computed(builder)
     root = builder.root
     row = node.output.shape
-    if sum(map(is_reduction, found)) == 1 and root.size == node.output.size:
-        return None
-    rows, count = node.output.size, reduction.count_of(node)
-    threads = threads_for(count, rows, builder.features)
+    rows, count, features = node.output.size, reduction.count_of(node), builder.features
+    threads = threads_for(count, rows, features)
     shared = threads > 1
     body = Body(builder)
     i = symbol("i", rows)
     walk = RowWalk(builder, body, node, threads)
+    if sum(map(is_reduction, found)) == 1 and root.size == rows:
+        steps = (part for part in found if part is not node)
+        alike = all(part.output.shape == row and is_step(part, features) for part in steps)
+        if walk.width == 1 or count > LONGEST or not (alike and is_writable(root, features)):
+            return None
     arrays: list[str] = []
     for part in found:
         value = part.output
@@ -64,8 +76,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     else:
         body.line(f"if (row >= {rows}u) {{ return; }}")
         walk.write()
-    each = 1 if shared else WORKGROUP[builder.features.kind]  # rows of a workgroup
-    groups = grid(-(-rows // each), builder.features.grid)
+    each = 1 if shared else WORKGROUP[features.kind]  # rows of a workgroup
+    groups = grid(-(-rows // each), features.grid)
     parameters = "@builtin(global_invocation_id) g: vec3<u32>"
     if shared:
         parameters = "@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32"
