@@ -13,6 +13,7 @@ from webnn_py.api.independent import HostRequest
 from webnn_py.api.operation import Memory, ordered_operation
 from webnn_py.api.session import Session
 from webnn_py.core.completion import wait_or_cancel
+from webnn_py.core.priority import LONG, wake_at_once
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array, Shape
@@ -42,6 +43,8 @@ async def computed(
     """Have a run done of which nobody else sees what it reads and writes; its outputs by name."""
     with session.queue.loss():
         session.check_alive()
+        if executable.took >= LONG:
+            wake_at_once()
         request = HostRequest(executable, inputs, outputs.values())
         del inputs  # which the request no longer has once it is cancelled
         session.independent.add(request)

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from webnn_py.core.errors import InvalidStateError
+from webnn_py.core.priority import wake_at_once
 
 T = TypeVar("T")
 
@@ -118,6 +119,7 @@ class Completion(Generic[T]):
 
     def _waiter(self) -> Waiter:
         """What the running event loop awaits until it is done, well or not."""
+        wake_at_once()
         waiter = Waiter()
         self.on_done(waiter.end)
         return waiter

@@ -2,7 +2,8 @@
 
 Linux lets what has run no more than its share go on until the next tick of its clock, 4 ms mostly,
 whatever wakes on that core. Threads of a higher niceness have had their share sooner, and one of
-longer slices is not kept running against one of shorter ones (since Linux 6.12).
+longer slices is not kept running against one of shorter ones (since Linux 6.12), such as that of an
+event loop which awaits something.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ NICENESS = 5
 SLICE = 10_000_000
 """Nanoseconds; not for threads that may have the interpreter, which others then wait for."""
 
+SHORT_SLICE = 500_000
+"""The same of threads that wake for a moment: less than what others have by themselves."""
+
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 """The number of the system call sched_setattr, which not all C libraries have as a function."""
 
@@ -38,6 +42,7 @@ _NUMBERS = itertools.count()
 
 class _State(threading.local):
     may_stand_back = False
+    wakes_at_once = False
 
 
 _state = _State()
@@ -73,10 +78,32 @@ def stand_back(thread: int | None = None, slices: bool = False) -> None:
             return
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
-        number = _SET_ATTRIBUTES.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
-        if slices and number is not None:
-            attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, niceness, 0, SLICE, 0, 0)
-            ctypes.CDLL(None).syscall(number, thread, attributes, 0)
+        if slices:
+            _set_slice(thread, niceness, SLICE)
+
+
+def wake_at_once() -> None:
+    """Have this thread get a core as soon as it wakes, from threads that compute for long.
+
+    It has the same share of the cores as before. Not where its scheduling was chosen, nor on other
+    systems.
+    """
+    if _state.wakes_at_once:
+        return
+    _state.wakes_at_once = True
+    if sys.platform != "linux":
+        return
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):
+        if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+            _set_slice(thread, os.getpriority(os.PRIO_PROCESS, thread), SHORT_SLICE)
+
+
+def _set_slice(thread: int, niceness: int, nanoseconds: int) -> None:
+    number = _SET_ATTRIBUTES.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
+    if number is not None:
+        attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, niceness, 0, nanoseconds, 0, 0)
+        ctypes.CDLL(None).syscall(number, thread, attributes, 0)
 
 
 def begun_by(make: Callable[[], T]) -> tuple[T, list[int]]:

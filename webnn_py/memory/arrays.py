@@ -30,20 +30,26 @@ def new_array(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     return _made(np.empty, shape, dtype)
 
 
-def aligned(make: Callable[..., Array], shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-    """An array that begins where a line of the cache does.
+def aligned(
+    make: Callable[..., Array],
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    alignment: int = ALIGNMENT,
+) -> Array:
+    """An array that begins where a line of the cache does, or a page.
 
     Args:
         make: `np.empty` or `np.zeros`.
         shape: Its shape.
         dtype: Its data type.
+        alignment: Bytes.
 
     Raises:
         OperationError: There is no memory for it.
     """
     size = math.prod(shape) * dtype.itemsize
-    raw = _made(make, (size + ALIGNMENT,), np.dtype(np.uint8))
-    begin = -raw.__array_interface__["data"][0] % ALIGNMENT
+    raw = _made(make, (size + alignment,), np.dtype(np.uint8))
+    begin = -raw.__array_interface__["data"][0] % alignment
     return raw[begin : begin + size].view(dtype).reshape(shape)
 
 

@@ -15,6 +15,8 @@ from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
 from webnn_py.memory import copying
+from webnn_py.memory.arrays import aligned
+from webnn_py.memory.copying import PAGE
 from webnn_py.memory.overlap import overlaps_itself
 
 KDL_CPU = 1
@@ -220,8 +222,8 @@ def private(array: Array, value: Any) -> Array:
 
 def copied(array: Array) -> Array:
     """A copy in C order, aligned, that nobody else has."""
-    if array.nbytes >= HUGE:
-        made = np.empty(array.shape, array.dtype)
+    if array.nbytes >= PAGE:
+        made = aligned(np.empty, array.shape, array.dtype, PAGE)
         copying.copy(made, array)
         return made
     # That lets other threads run meanwhile, which keep an event loop waiting.
