@@ -208,6 +208,22 @@ def test_what_never_changes_is_not_copied(array: np.ndarray, copies: bool) -> No
     assert made.flags.c_contiguous
 
 
+@pytest.mark.parametrize("rows", [1, 3 << 9, 5 << 9], ids=["small", "3 MiB", "5 MiB"])
+@pytest.mark.parametrize("dtype", [np.float16, np.int64, np.uint8])
+@pytest.mark.parametrize("strided", [False, True])
+def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> None:
+    array = np.arange(rows << 11 if strided else rows << 10, dtype=np.uint16).view(np.uint8)
+    array = array.view(dtype).reshape(rows, -1)
+    given = array[:, ::2] if strided else array
+    given.flags.writeable = False
+    made = host.copied(given)
+    np.testing.assert_array_equal(made, given)
+    assert made.dtype == dtype
+    assert made.flags.c_contiguous
+    assert made.ctypes.data % 16 == 0
+    assert not np.shares_memory(made, given)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

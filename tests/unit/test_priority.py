@@ -70,27 +70,66 @@ def test_a_thread_that_has_ended_is_no_error() -> None:
     stand_back(thread, slices=True)
 
 
-@linux
-def test_longer_slices_are_asked_for() -> None:
-    def slices() -> str:
+def slice_of_this_thread() -> int:
+    """Nanoseconds; skips the test where threads have none of their own, or none is told."""
+    version = tuple(map(int, os.uname().release.split(".")[:2]))
+    if version < (6, 12) or os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("this kernel has no slices of one's own")
+    try:
         text = (TASKS / str(threading.get_native_id()) / "sched").read_text()
-        return next((line.split()[-1] for line in text.splitlines() if "se.slice" in line), "")
+    except OSError:
+        pytest.skip("this kernel does not tell how it schedules")
+    return next(int(line.split()[-1]) for line in text.splitlines() if "se.slice" in line)
 
-    def longer() -> str:
-        stand_back(slices=True)
-        return slices()
+
+def slices_around(work: Callable[[], object]) -> tuple[int, int]:
+    """Those of a new thread before and after it did something."""
+
+    def both() -> tuple[int, int]:
+        before = slice_of_this_thread()
+        work()
+        return before, slice_of_this_thread()
 
     workers = Workers("test")
     try:
-        before, after = workers.run(slices).wait(LONG), workers.run(longer).wait(LONG)
-    except OSError:
-        pytest.skip("this kernel does not tell how it schedules")
+        return workers.run(both).wait(LONG)
     finally:
         workers.finish()
-    version = tuple(map(int, os.uname().release.split(".")[:2]))
-    if not before or version < (6, 12) or os.uname().machine not in ("x86_64", "aarch64"):
-        pytest.skip("this kernel has no slices of one's own")
-    assert int(after) > int(before)
+
+
+@linux
+def test_longer_slices_are_asked_for() -> None:
+    before, after = slices_around(lambda: stand_back(slices=True))
+    assert after > before
+
+
+@linux
+@pytest.mark.parametrize("awaits", ["a build", "a first run"])
+def test_who_awaits_gets_a_core_at_once(awaits: str) -> None:
+    with ml.create_context_sync() as context:
+
+        async def built() -> None:
+            builder = MLGraphBuilder(context)
+            await builder.build_async(product(builder))
+
+        async def run() -> None:
+            await MLAwaitedExecution(context).compute(graph, {"x": normal(64, 64)})
+
+        graph = build(context, product)
+        work = built if awaits == "a build" else run
+        before, after = slices_around(lambda: asyncio.run(work()))
+        assert after < before
+        assert on_a_thread(lambda: asyncio.run(work())) == 0
+
+
+@linux
+def test_who_computes_has_no_shorter_slices() -> None:
+    with ml.create_context_sync() as context:
+        graph = build(context, product)
+        before, after = slices_around(
+            lambda: MLExecution(context).compute(graph, {"x": normal(64, 64)})
+        )
+        assert after == before
 
 
 @linux
