@@ -30,8 +30,8 @@ NICENESS = 5
 SLICE = 10_000_000
 """Nanoseconds; not for threads that may have the interpreter, which others then wait for."""
 
-SHORT_SLICE = 500_000
-"""The same of threads that wake for a moment: less than what others have by themselves."""
+SHORT_SLICE = 1_000_000
+"""The same of threads that wake for a moment: less than others have on two cores or more."""
 
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 """The number of the system call sched_setattr, which not all C libraries have as a function."""
