@@ -223,8 +223,8 @@ def private(array: Array, value: Any) -> Array:
 def copied(array: Array) -> Array:
     """A copy in C order, aligned, that nobody else has.
 
-    What takes less than a millisecond keeps the interpreter: else other threads run meanwhile, which
-    keep an event loop waiting.
+    What takes less than a millisecond keeps the interpreter: else other threads run meanwhile,
+    which keep an event loop waiting.
     """
     if array.nbytes < PAGE:
         return np.ndarray(array.shape, array.dtype, array.tobytes())
