@@ -21,6 +21,7 @@ from webnn_py import (
     MLGraph,
     MLGraphBuilder,
     MLOperand,
+    Timeline,
     ml,
 )
 from webnn_py.core.priority import NICENESS, begun_by, stand_back
@@ -104,19 +105,20 @@ def test_longer_slices_are_asked_for() -> None:
 
 
 @linux
-@pytest.mark.parametrize("awaits", ["a build", "a first run"])
+@pytest.mark.parametrize("awaits", ["what is to come", "a first run"])
 def test_who_awaits_gets_a_core_at_once(awaits: str) -> None:
     with ml.create_context_sync() as context:
 
-        async def built() -> None:
-            builder = MLGraphBuilder(context)
-            await builder.build_async(product(builder))
+        async def what_is_to_come() -> None:
+            timeline = Timeline()
+            asyncio.get_running_loop().call_soon(timeline.signal, 1)
+            await timeline.wait_async(1)
 
-        async def run() -> None:
+        async def first_run() -> None:
             await MLAwaitedExecution(context).compute(graph, {"x": normal(64, 64)})
 
         graph = build(context, product)
-        work = built if awaits == "a build" else run
+        work = first_run if awaits == "a first run" else what_is_to_come
         before, after = slices_around(lambda: asyncio.run(work()))
         assert after < before
         assert on_a_thread(lambda: asyncio.run(work())) == 0
