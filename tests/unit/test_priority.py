@@ -24,7 +24,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.core.priority import NICENESS, begun_by, stand_back
+from webnn_py.core.priority import NICENESS, begun_by, stand_back, wake_at_once
 from webnn_py.core.workers import Workers
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness on Linux alone")
@@ -122,6 +122,22 @@ def test_who_awaits_gets_a_core_at_once(awaits: str) -> None:
         before, after = slices_around(lambda: asyncio.run(work()))
         assert after < before
         assert on_a_thread(lambda: asyncio.run(work())) == 0
+
+
+@linux
+def test_threads_of_one_that_awaits_have_slices_of_their_own() -> None:
+    def begin_one() -> int:
+        wake_at_once()
+        workers = Workers("begun")
+        try:
+            return workers.run(slice_of_this_thread).wait(LONG)
+        finally:
+            workers.finish()
+
+    workers = Workers("test")
+    expected = workers.run(slice_of_this_thread).wait(LONG)
+    assert workers.run(begin_one).wait(LONG) == expected
+    workers.finish()
 
 
 @linux

@@ -91,12 +91,26 @@ def wake_at_once() -> None:
     if _state.wakes_at_once:
         return
     _state.wakes_at_once = True
+    _set_own_slice(SHORT_SLICE)
+
+
+def wakes_at_once() -> bool:
+    """Whether this thread does: those that it begins have its slices."""
+    return _state.wakes_at_once
+
+
+def forget_slice() -> None:
+    """Have this thread's slices be the system's, and not those of the thread that began it."""
+    _set_own_slice(0)
+
+
+def _set_own_slice(nanoseconds: int) -> None:
     if sys.platform != "linux":
         return
     thread = threading.get_native_id()
     with contextlib.suppress(OSError):
         if os.sched_getscheduler(thread) == os.SCHED_OTHER:
-            _set_slice(thread, os.getpriority(os.PRIO_PROCESS, thread), SHORT_SLICE)
+            _set_slice(thread, os.getpriority(os.PRIO_PROCESS, thread), nanoseconds)
 
 
 def _set_slice(thread: int, niceness: int, nanoseconds: int) -> None:

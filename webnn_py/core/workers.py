@@ -127,7 +127,8 @@ class Workers:
         # A daemon, as Python waits for others, which go on computing, before it calls what tells
         # these to end. It keeps these workers, so that Python's end waits for work of those that
         # nobody else has any more.
-        thread = threading.Thread(target=self._run_all, name=name, daemon=True)
+        inherits = priority.wakes_at_once()
+        thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
@@ -137,7 +138,9 @@ class Workers:
             for _ in self._threads:
                 self._items.put(None)
 
-    def _run_all(self) -> None:
+    def _run_all(self, inherits_slice: bool) -> None:
+        if inherits_slice:
+            priority.forget_slice()
         cooperation.enable()
         if self._computes:
             priority.enable()
