@@ -152,11 +152,49 @@ def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLC
     named = [re.sub(r"__\d+", "", line.split(":")[0].strip()) for line in lines]
     assert named == [
         "NonZero [deep]",
-        "Unique [choice/distinct]",
+        "Unique [choice/distinct, unknown/distinct]",
         "If [unknown]",
         "RandomNormalLike [rounds/noise]",
         "Odd [odd]",
     ]
+
+
+def test_a_branch_that_contents_decide(cpu: MLContext) -> None:
+    """Both are computed, and one is taken where the graph runs."""
+
+    def body(name: str, *nodes: Any) -> Any:
+        outputs = [onnx.ValueInfoProto(name=f"{name}{i}") for i in (1, 2)]
+        return helper.make_graph(list(nodes), name, [], outputs)
+
+    low = body("l", node("Neg", ["x"], ["l1"]), node("Less", ["x", "s"], ["l2"]))
+    high = body("h", node("Exp", ["x"], ["h1"]), node("Greater", ["x", "s"], ["h2"]))
+    inner = node("If", ["c"], ["y", "z"], then_branch=low, else_branch=high)
+    outer = body("o", inner, node("Abs", ["y"], ["o1"]), node("Not", ["z"], ["o2"]))
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=1),
+        node("Less", ["s", "none"], ["c"]),
+        node("If", ["c"], ["a", "b"], then_branch=outer, else_branch=high),
+    ]
+    graph = load(model(nodes, {"x": ["n"]}, ["a", "b"], {"none": np.zeros(1, np.float32)}), cpu)
+    for values in ([1, -3, -1], [1, 2]):
+        x = np.asarray(values, np.float32)
+        results = MLExecution(cpu).compute(graph, {"x": x})
+        taken = (abs(x), ~(x < sum(x))) if sum(x) < 0 else (np.exp(x), x > sum(x))
+        np.testing.assert_allclose(results["a"], taken[0], rtol=1e-6)
+        assert (results["b"] == taken[1]).all()
+
+
+def test_branches_of_different_shapes_that_contents_decide(cpu: MLContext) -> None:
+    taken, other = (
+        helper.make_graph([node(op, ["x"], [op])], op, [], [onnx.ValueInfoProto(name=op)])
+        for op in ("Neg", "ReduceSum")
+    )
+    choice = node("If", ["c"], ["y"], name="choice", then_branch=taken, else_branch=other)
+    made = model([node("IsNaN", ["z"], ["c"]), choice], {"x": [2], "z": [1]}, ["y"])
+    with pytest.raises(
+        NotSupportedError, match=r"If \[choice\]: its condition must be known at imp"
+    ):
+        load(made, cpu)
 
 
 def test_control_flow_and_local_functions(cpu: MLContext) -> None:

@@ -1,4 +1,4 @@
-"""Control flow that is decided at import: branches, and loops that are unrolled."""
+"""Control flow: branches, one of which is taken at import, or both; loops that are unrolled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.onnx.tensor import Tensor, UnmappableError, of_array
+from webnn_py.onnx.tensor import Tensor, UnknownValueError, UnmappableError, of_array
 
 MAX_ROUNDS = 10_000
 
@@ -23,11 +23,24 @@ def _graph(node: Any, name: str) -> Any:
 def branch(
     importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
 ) -> Sequence[Any]:
-    """If: the branch that a known condition selects."""
-    condition = bool(inputs[0].known("its condition").reshape(-1)[0])
-    graph = _graph(node, "then_branch" if condition else "else_branch")
-    results: Sequence[Any] = importer.subgraph(graph, scope, opsets)
+    """If: the branch that a known condition selects; of an unknown one both, and a choice."""
+    names = ["then_branch", "else_branch"]
+    try:
+        names = [names[not inputs[0].known("its condition").reshape(-1)[0]]]
+    except UnknownValueError as unknown:
+        one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
+        if not all(map(_are_alike, one, other)):
+            raise unknown
+        condition = importer.emitter.moved(inputs[0], ())
+        return [importer.emitter.where(condition, *pair) for pair in zip(one, other, strict=True)]
+    results: Sequence[Any] = importer.subgraph(_graph(node, names[0]), scope, opsets)
     return results
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return False  # it cannot be mapped
+    return (one.elem, one.shape) == (other.elem, other.shape)
 
 
 def loop(
