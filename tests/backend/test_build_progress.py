@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from webnn_py import MLContext, MLGraphBuilder, MLOperand, MLProgram
+from webnn_py import MLContext, MLGraphBuilder, MLOperand, MLProgram, ValidationError
 
 Steps = list[tuple[int, int]]
 _fresh = itertools.count(1)
@@ -96,18 +96,31 @@ def test_programs(gpu: MLContext, tmp_path: Path) -> None:
     assert len(told.steps) > 1
 
 
-def test_a_callback_that_raises_ends_the_build(gpu: MLContext) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, LookupError])
+async def test_a_callback_that_raises_ends_the_build(
+    gpu: MLContext, error: type[BaseException]
+) -> None:
     def stop(done: int, total: int) -> None:
         if done == 1:
-            raise KeyboardInterrupt
+            raise error("enough")
 
     builder, outputs = recorded(gpu)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error, match=r"^enough$"):
         builder.build_sync(outputs, progress=stop)
+    if error is not KeyboardInterrupt:
+        builder, outputs = recorded(gpu)
+        with pytest.raises(error, match=r"^enough$"):
+            await builder.build_async(outputs, progress=stop)
     told = Told()
     builder, outputs = recorded(gpu)
     builder.build_sync(outputs, progress=told)
     told.check()
+
+
+def test_what_cannot_be_called_is_refused(context: MLContext) -> None:
+    builder, outputs = recorded(context)
+    with pytest.raises(ValidationError, match=r"option 'progress': got 'x', expected a function"):
+        builder.build_sync(outputs, progress="x")  # type: ignore[arg-type]
 
 
 def test_engines_without_pipelines_tell_nothing(cpu: MLContext) -> None:

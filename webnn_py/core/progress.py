@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import shown
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -21,10 +24,30 @@ _state = _State()
 
 
 def told(tell: BuildProgress | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do work on this thread; `tell` is called there as its parts are done."""
-    before, _state.tell = _state.tell, tell
+    """Do work on this thread; `tell` is called there as its parts are done.
+
+    Raises:
+        Exception: What `tell` raises, and not what the work makes of it.
+    """
+    if tell is not None and not callable(tell):
+        raise ValidationError(f"option 'progress': got {shown(tell)}, expected a function, or None")
+    raised: list[Exception] = []
+
+    def telling(done: int, total: int) -> None:
+        assert tell is not None
+        try:
+            tell(done, total)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    before, _state.tell = _state.tell, None if tell is None else telling
     try:
         return work(*args, **kwargs)
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
     finally:
         _state.tell = before
 
