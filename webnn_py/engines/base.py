@@ -186,6 +186,7 @@ class Queue(ABC):
     def __init__(self, executor: Executor) -> None:
         self.lost: Callable[[str], None] = lambda message: None
         self._schedule = Schedule(executor)
+        self._loss = Loss(self)
 
     @abstractmethod
     def allocate(self, descriptor: Descriptor) -> Any:
@@ -280,7 +281,7 @@ class Queue(ABC):
 
     def loss(self) -> Loss:
         """For `with`: a device that is found lost takes its context along."""
-        return Loss(self)
+        return self._loss
 
 
 class Loss:

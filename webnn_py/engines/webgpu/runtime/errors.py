@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 import wgpu
 
 from webnn_py.core.errors import ContextLostError, MLError, OperationError
 
 
 class DeviceErrors:
-    """What `device_errors` gives; a class, as generators cost more in each run of a tiny graph."""
+    """For `with`: turns what wgpu raises into an OperationError that says what was being done.
+
+    It raises a ContextLostError where the device is lost. A class, as generators cost more.
+
+    Args:
+        what: What was being done.
+    """
 
     __slots__ = ("_what",)
 
@@ -23,13 +31,8 @@ class DeviceErrors:
             raise as_ml_error(error, self._what) from error
 
 
-def device_errors(what: str) -> DeviceErrors:
-    """For `with`: turn what wgpu raises into an OperationError that says what was being done.
-
-    Raises:
-        ContextLostError: The device is lost.
-    """
-    return DeviceErrors(what)
+device_errors = functools.lru_cache(DeviceErrors)
+"""The same object for the same words, as each run of a tiny graph asks for several."""
 
 
 def told(error: BaseException, what: str) -> BaseException:
