@@ -38,6 +38,7 @@ class Rewriter(GraphBuilder):
         self._constants = dict(graph.constants)
         self.map: dict[Value, MLOperand] = _Replacements(self)
         self._producers: dict[Value, Node] = {}
+        self._place, self._differs = 0, False  # the node that is looked at, and what is made so far
 
     def emit(
         self,
@@ -48,13 +49,15 @@ class Rewriter(GraphBuilder):
         label: str,
     ) -> list[MLOperand]:
         """Add a node and return its outputs."""
+        self._differ()
         made = super().emit(op, operands, given, inferred, label)
         self._producers.update((value_of(operand), self._nodes[-1]) for operand in made)
         return made
 
     def producer_of(self, operand: MLOperand) -> Node | None:
         """The new node that makes an operand; None for an input or a constant."""
-        return self._producers.get(value_of(operand))
+        value = value_of(operand)
+        return self._producers.get(value) or self.graph.producers.get(value)
 
     def arguments(self, node: Node) -> dict[str, Any]:
         """Operands (already rewritten) and attributes of a node, by name: to decompose it."""
@@ -84,16 +87,26 @@ class Rewriter(GraphBuilder):
             The graph without what is dead by now; the same object if no rule changed anything.
         """
         graph = self.graph
-        for node in checkpoints(graph.nodes):
-            self.outer_label = node.label
+        if self.map:
+            self._differ()
+        for place, node in enumerate(checkpoints(graph.nodes)):
+            self._place, self.outer_label = place, node.label
             made = rule(self, node)
             if made is not None and not graph.results.isdisjoint(node.outputs):
                 made = made if all(map(self.producer_of, made)) else None
-            if made is None:
-                self._keep(node)
-            else:
+            if made is not None:
+                self._differ()
                 self.map.update(zip(node.outputs, made, strict=True))
-        return graph if tuple(self._nodes) == graph.nodes else self._rewritten()
+            elif self._differs:
+                self._keep(node)
+        same = not self._differs or tuple(self._nodes) == graph.nodes
+        return graph if same else self._rewritten()
+
+    def _differ(self) -> None:
+        """From here on the graph is another one; up to here it was the same."""
+        if not self._differs:
+            self._differs = True
+            self._nodes = [*self.graph.nodes[: self._place]]
 
     def _rewritten(self) -> Graph:
         named = [(name, value_of(self.map[value])) for name, value in self.graph.outputs]
