@@ -297,6 +297,30 @@ class OnnxRuntimeExecutable(HostExecutable):
         return str(self._graph)
 
 
+_SUPPORTED: dict[Hashable, bool] = {}
+"""What is known of nodes, by their forms: most graphs have many alike."""
+
+MOST_FORMS = 1 << 12
+
+
+def _form(node: Node) -> Hashable:
+    """All of a node but which values it reads."""
+    values = (*node.inputs, None, *node.outputs)
+    descriptors = tuple(None if v is None else (v.data_type, v.shape) for v in values)
+    return node.op, repr(node.attrs), descriptors
+
+
+def _is_supported(node: Node) -> bool:
+    if not is_exact(node):
+        return False
+    try:
+        made = lower_alone(node, INSTEAD)
+    except NotLowered:
+        return False
+    asked = zip(made.nodes, made.types, strict=True)
+    return all(has_kernel(written, *types) for written, types in asked)
+
+
 def _failure(error: Exception) -> OperationError:
     return OperationError(f"engine 'onnxruntime': {said(error)}")
 
@@ -322,14 +346,13 @@ class OnnxRuntimeEngine(HostEngine):
 
     def supports(self, node: Node) -> bool:
         """Whether ONNX has operators for the node, and ONNX Runtime kernels for all of these."""
-        if not is_exact(node):
-            return False
-        try:
-            made = lower_alone(node, INSTEAD)
-        except NotLowered:
-            return False
-        asked = zip(made.nodes, made.types, strict=True)
-        return all(has_kernel(written, *types) for written, types in asked)
+        form = _form(node)
+        found = _SUPPORTED.get(form)
+        if found is None:
+            if len(_SUPPORTED) >= MOST_FORMS:
+                _SUPPORTED.clear()
+            found = _SUPPORTED[form] = _is_supported(node)
+        return found
 
     def compile(self, graph: Graph) -> HostExecutable:
         """Make a session."""
