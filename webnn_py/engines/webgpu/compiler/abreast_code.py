@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from webnn_py.engines.webgpu.compiler.alike import Member, alike, as_one, renamed
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 
 _F16 = "enable f16;\n"
@@ -144,24 +145,30 @@ def joined(pairs: Sequence[tuple[Kernel, Code]]) -> Kernel:
     bindings = sorted(found, key=lambda binding: binding.is_written)
     shared = shared_of(codes)
     invocations = common_invocations(codes)
+    members: list[Member] = []
+    end = 0
+    for kernel, code in pairs:
+        begin, end = end, end + workgroups_of(kernel, code, invocations)
+        shown = zip(code.bindings, bindings_of(kernel, code), strict=True)
+        buffers = {name: f"data{bindings.index(b)}" for (*_, name, _), b in shown}
+        variables = zip(code.shared, _numbered(code), strict=True)
+        names = {name: f"shared{shared.index(which)}" for (name, _), which in variables}
+        place = "\n".join(_place(kernel, code, begin, invocations))
+        declarations, body = (renamed(text, names) for text in (code.declarations, code.body))
+        types = {name: kind for *_, name, kind in code.bindings}
+        members.append(Member(declarations, place, body, buffers, types, begin))
     declared: dict[str, None] = {}
     main: list[str] = []
-    end = 0
-    for number, (kernel, code) in enumerate(pairs):
-        names = {
-            name: f"data{bindings.index(binding)}"
-            for (*_, name, _), binding in zip(code.bindings, bindings_of(kernel, code), strict=True)
-        }
-        variables = zip(code.shared, _numbered(code), strict=True)
-        names |= {name: f"shared{shared.index(which)}" for (name, _), which in variables}
-        own_names = (n for n in _DECLARED.findall(code.declarations) if not n.startswith(_PRELUDE))
-        names |= {name: f"{name}_{number}" for name in own_names}
-        declared |= dict.fromkeys(_parted(_renamed(code.declarations, names)))
-        begin, end = end, end + workgroups_of(kernel, code, invocations)
-        head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {end}u) {{"
+    groups = alike(members)
+    for number, group in enumerate(groups):
+        declarations, body = as_one(group, number)
+        own_names = (n for n in _DECLARED.findall(declarations) if not n.startswith(_PRELUDE))
+        names = {name: f"{name}_{number}" for name in own_names}
+        declared |= dict.fromkeys(_parted(renamed(declarations, names)))
+        is_last = number == len(groups) - 1
+        head = "{" if is_last else f"if (wn_group.x < {groups[number + 1][0].begin}u) {{"
         main.append(f"  }} else {head}" if number else f"  {head}")
-        main += _place(kernel, code, begin, invocations)
-        main.append(_renamed(code.body, names))
+        main.append(renamed(body, names))
     lines = [
         *(
             f"@group(0) @binding({n}) var<storage, {b.access}> data{n}: {b.type};"
@@ -198,23 +205,28 @@ def workgroups_of(kernel: Kernel, code: Code, invocations: int) -> int:
 def _place(kernel: Kernel, code: Code, begin: int, invocations: int) -> list[str]:
     """The statements that name what the kernel's own builtin values would be."""
     x, y, z = kernel.workgroups
-    here = f"(wn_group.x - {begin}u)" if begin else "wn_group.x"
+    lines = [f"  let wn_here = wn_group.x - {begin}u;"]
     if code.is_independent:
         name = code.names["global_invocation_id"]
-        return [f"  let {name} = vec3<u32>({here} * {invocations}u + wn_lane, 0u, 0u);"]
-    across = f"{here} % {x}u" if y * z > 1 else here
-    down = f"{here} / {x}u" + (f" % {y}u" if z > 1 else "") if y * z > 1 else "0u"
-    deep = f"{here} / {x * y}u" if z > 1 else "0u"
-    lines = [f"  let {code.names['workgroup_id']} = vec3<u32>({across}, {down}, {deep});"]
+        return [*lines, f"  let {name} = vec3<u32>(wn_here * {invocations}u + wn_lane, 0u, 0u);"]
+    lines += [
+        f"  let wn_row = {_quotient('wn_here', x, x * y * z)};",
+        f"  let wn_layer = {_quotient('wn_here', x * y, x * y * z)};",
+        f"  let {code.names['workgroup_id']} ="
+        f" vec3<u32>(wn_here - wn_row * {x}u, wn_row - wn_layer * {y}u, wn_layer);",
+    ]
     if "local_invocation_index" in code.names:
         lines.append(f"  let {code.names['local_invocation_index']} = wn_lane;")
     return lines
 
 
-def _renamed(code: str, names: dict[str, str]) -> str:
-    if not names:
-        return code
-    return re.sub(rf"(?<![\w.])(?:{'|'.join(names)})\b", lambda found: names[found[0]], code)
+def _quotient(name: str, divisor: int, end: int) -> str:
+    """A quotient of a number under `end` <= 65,535, by factors, which code may read (`sharing`)."""
+    for shift in range(32):
+        factor = -(-(1 << shift) // divisor)
+        if (factor * divisor - (1 << shift)) * (end - 1) < 1 << shift:
+            break
+    return f"{name} * {factor}u >> {shift}u"
 
 
 def _parted(declarations: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ Column = tuple[str, ...]
 
 def share(kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels, alike ones with the same code."""
-    spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
+    spans = {code: spans_of(code) for code in {kernel.code for kernel in kernels}}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         groups.setdefault(form_of(kernel.code), []).append(place)
@@ -56,12 +56,12 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
 @functools.lru_cache(MOST_FORMS)
 def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
-    spans = _spans(code)
-    return _replaced(code, spans, ["#"] * len(spans))
+    spans = spans_of(code)
+    return replaced(code, spans, ["#"] * len(spans))
 
 
 @functools.lru_cache(MOST_FORMS)
-def _spans(code: str) -> list[Span]:
+def spans_of(code: str) -> list[Span]:
     """Where the numbers stand that may as well be read."""
     if "for (" not in code:
         return [match.span() for match in _FACTOR.finditer(code)]
@@ -81,7 +81,7 @@ def _spans(code: str) -> list[Span]:
     return [span for span in found if span[0] not in kept]
 
 
-def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+def replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     """The code with texts in the place of numbers."""
     parts = []
     done = 0
@@ -127,7 +127,7 @@ def _reading(kernel: Kernel, spans: list[Span], columns: list[Column], read: lis
             named[names[column]] = value
             value = names[column]
         texts.append(value)
-    code = _replaced(kernel.code, spans, texts)
+    code = replaced(kernel.code, spans, texts)
     head = code.index("@group(")  # behind directives
     body = code.index("{\n", code.index("fn main(")) + 2
     place, size = len(kernel.reads) + len(kernel.writes), -(-len(read) // 4)

@@ -60,6 +60,11 @@ class RunCommands:
         return self._recorded is not None
 
     @property
+    def left(self) -> int:
+        """Steps that are not recorded yet, the end among them."""
+        return 0 if self.recorded else len(self._steps) + 1
+
+    @property
     def begun(self) -> bool:
         """Whether any of it is."""
         return self.recorded or self._pass is not None

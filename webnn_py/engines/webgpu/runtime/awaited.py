@@ -46,6 +46,8 @@ SOON = 1e-3
 """Seconds."""
 STEPS = 8
 """Steps of recording between two turns of other tasks."""
+MOST_LEFT = 16
+"""Steps that may be left to record of such a run before it is submitted there."""
 TINY = 4e-4
 """Seconds of runs by software that an event loop's thread computes itself."""
 TINY_WAIT = 8e-4
@@ -187,7 +189,9 @@ class Run(AwaitedRun):
         """Submit on this thread, which may be an event loop's, if that takes but a moment."""
         gpu, ahead, commands = self._gpu, self._ahead, self._prepared
         # A software driver may work on what is submitted, and on what was before, meanwhile.
-        if ahead is None or commands is None or not commands.recorded or not gpu.hardware:
+        if ahead is None or commands is None or not gpu.hardware:
+            return
+        if commands.left > (MOST_LEFT if ahead.pace.seconds < SHORT else 0):
             return
         if self._dispatch.uploads or self._sources or not self._submit_recorded(wait=False):
             return
