@@ -50,7 +50,20 @@ def _branches(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.concat([layer(x, "o", 20), wide, wider, layer(pooled, "p", 8)], 1)
 
 
-NETWORKS = {"attention": (_attention, (24, 64)), "branches": (_branches, (1, 64, 9, 8))}
+def _widths(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Products that differ in their sizes alone, and are the same code."""
+    for _ in range(2):
+        rows = x.shape[1]
+        wide = {n: b.matmul(x, _weights(b, x, f"{rows} {n}", rows, n)) for n in (32, 96, 64)}
+        x = b.concat([b.tanh(b.add(y, _weights(b, x, f"{n}", 1, n))) for n, y in wide.items()], 1)
+    return x
+
+
+NETWORKS = {
+    "attention": (_attention, (24, 64)),
+    "branches": (_branches, (1, 64, 9, 8)),
+    "widths": (_widths, (24, 64)),
+}
 
 
 def _case(context: MLContext, name: str, data_type: str) -> Case:

@@ -21,7 +21,7 @@ _ENTRY = re.compile(
     r"@compute @workgroup_size\((\d+)\)\nfn main\(([^{]*)\) \{\n(.*)\n\}\n", re.DOTALL
 )
 _BUILTIN = re.compile(r"@builtin\((\w+)\) (\w+):")
-_DECLARED = re.compile(r"^(?:fn|struct|const) (\w+)", re.MULTILINE)
+_DECLARED = re.compile(r"^(?:fn|struct|const|var<private>) (\w+)", re.MULTILINE)
 _PRELUDE = "wn_"
 """What the names of functions begin with that are the same in all kernels."""
 
@@ -161,7 +161,7 @@ def joined(pairs: Sequence[tuple[Kernel, Code]]) -> Kernel:
     main: list[str] = []
     groups = alike(members)
     for number, group in enumerate(groups):
-        declarations, body = as_one(group, number)
+        declarations, body = as_one(group)
         own_names = (n for n in _DECLARED.findall(declarations) if not n.startswith(_PRELUDE))
         names = {name: f"{name}_{number}" for name in own_names}
         declared |= dict.fromkeys(_parted(renamed(declarations, names)))
@@ -210,8 +210,8 @@ def _place(kernel: Kernel, code: Code, begin: int, invocations: int) -> list[str
         name = code.names["global_invocation_id"]
         return [*lines, f"  let {name} = vec3<u32>(wn_here * {invocations}u + wn_lane, 0u, 0u);"]
     lines += [
-        f"  let wn_row = {_quotient('wn_here', x, x * y * z)};",
-        f"  let wn_layer = {_quotient('wn_here', x * y, x * y * z)};",
+        f"  let wn_row = {quotient('wn_here', x, x * y * z)};",
+        f"  let wn_layer = {quotient('wn_here', x * y, x * y * z)};",
         f"  let {code.names['workgroup_id']} ="
         f" vec3<u32>(wn_here - wn_row * {x}u, wn_row - wn_layer * {y}u, wn_layer);",
     ]
@@ -220,13 +220,14 @@ def _place(kernel: Kernel, code: Code, begin: int, invocations: int) -> list[str
     return lines
 
 
-def _quotient(name: str, divisor: int, end: int) -> str:
-    """A quotient of a number under `end` <= 65,535, by factors, which code may read (`sharing`)."""
+def quotient(name: str, divisor: int, end: int) -> str:
+    """A quotient of a number under `end`, where that can be by factors: numbers to read."""
     for shift in range(32):
         factor = -(-(1 << shift) // divisor)
-        if (factor * divisor - (1 << shift)) * (end - 1) < 1 << shift:
-            break
-    return f"{name} * {factor}u >> {shift}u"
+        excess = factor * divisor - (1 << shift)
+        if excess * (end - 1) < 1 << shift and factor * (end - 1) < 1 << 32:
+            return f"{name} * {factor}u >> {shift}u"
+    return f"{name} / {divisor}u"
 
 
 def _parted(declarations: str) -> Iterator[str]:

@@ -16,7 +16,8 @@ LONG = 4_000
 """Characters of code from which it is worth it: what differs is chosen as the code runs."""
 
 _MAIN = "fn main(" + ") {\n"
-_WRITTEN = re.compile(r" = ([^;]*);")
+_WHICH = "own_part"
+_WRITTEN = re.compile(r" = ([^;]*)")
 _OTHERWISE = re.compile(r"(?:\.\w+|\[[^]]*\])? (?:[-+*/%&|^]|<<|>>)?=[^=]")
 """What follows an element that is written in part, or from what it was."""
 
@@ -60,7 +61,7 @@ def alike(members: Sequence[Member]) -> list[list[Member]]:
     def form(numbered: tuple[int, Member]) -> object:
         number, member = numbered
         text = member.text
-        if len(text) < LONG or any(_with_calls(text, own, 0) is None for own in member.buffers):
+        if len(text) < LONG or any(_with_calls(text, own) is None for own in member.buffers):
             return number
         return form_of(text), tuple(member.types.items())
 
@@ -68,33 +69,28 @@ def alike(members: Sequence[Member]) -> list[list[Member]]:
     return [[member for _, member in group] for _, group in found]
 
 
-def as_one(members: Sequence[Member], number: int) -> tuple[str, str]:
-    """Declarations and statements of members that are alike.
-
-    Args:
-        members: The members.
-        number: Of these among the groups of members in the code.
-    """
+def as_one(members: Sequence[Member]) -> tuple[str, str]:
+    """Declarations and statements of members that are alike."""
     first = members[0]
     if len(members) == 1:
         body = f"{first.place}\n{renamed(first.body, first.buffers)}"
         return renamed(first.declarations, first.buffers), body
-    declared, statements, text = _numbers(members, number)
+    declared, statements, text = _choosing_numbers(members)
     names = {}
     for own, kind in first.types.items():
         buffers = [member.buffers[own] for member in members]
         if len(set(buffers)) == 1:
             names[own] = buffers[0]
             continue
-        called = _with_calls(text, own, number)
+        called = _with_calls(text, own)
         assert called is not None
         text = called
-        declared += _accessors(text, buffers, kind, own, number)
+        declared += _accessors(text, buffers, kind, own)
     declarations, body = renamed(text, names).split(_MAIN)
     return "\n".join([*declared, declarations]), "\n".join([*statements, body])
 
 
-def _numbers(members: Sequence[Member], number: int) -> tuple[list[str], list[str], str]:
+def _choosing_numbers(members: Sequence[Member]) -> tuple[list[str], list[str], str]:
     """Declarations and statements that choose what numbers are, and the text that reads them."""
     spans = [spans_of(member.text) for member in members]
     rows = [
@@ -102,28 +98,27 @@ def _numbers(members: Sequence[Member], number: int) -> tuple[list[str], list[st
         for member, own in zip(members, spans, strict=True)
     ]
     begins = [member.begin for member in members[1:]]
-    declared = [f"var<private> part_{number}: u32;"]
+    declared = [f"var<private> {_WHICH}: u32;"]
     statements = [f"  let from{n} = wn_group.x >= {begin}u;" for n, begin in enumerate(begins)]
-    parts = [f"{n}u" for n in range(len(members))]
-    statements.append(f"  part_{number} = {_selected(parts)};")
+    statements.append(f"  {_WHICH} = {_chosen([f'{n}u' for n in range(len(members))])};")
     main = members[0].text.index(_MAIN)
     placed = range(main, main + len(_MAIN + members[0].place))
     texts = []
-    for place, (begin, *column) in enumerate(zip((b for b, _ in spans[0]), *rows, strict=True)):
-        if len(set(column)) == 1 and begin not in placed:  # so that others may share the code
+    for number, ((begin, _), *column) in enumerate(zip(spans[0], *rows, strict=True)):
+        if len(set(column)) == 1 and begin not in placed:  # else fewer kernels share the code
             texts.append(column[0])
             continue
-        name = f"own{place}_{number}"
+        name = f"own{number}"
         texts.append(name)
-        let = "let "
-        if begin < main:
-            let = ""
+        if begin < main:  # functions read it, too
             declared.append(f"var<private> {name}: {'u32' if column[0].endswith('u') else 'f32'};")
-        statements.append(f"  {let}{name} = {_selected(column)};")
+            statements.append(f"  {name} = {_chosen(column)};")
+        else:
+            statements.append(f"  let {name} = {_chosen(column)};")
     return declared, statements, replaced(members[0].text, spans[0], texts)
 
 
-def _selected(values: Sequence[str]) -> str:
+def _chosen(values: Sequence[str]) -> str:
     """The value of the member that runs."""
     found = values[0]
     for number, value in enumerate(values[1:]):
@@ -131,53 +126,41 @@ def _selected(values: Sequence[str]) -> str:
     return found
 
 
-def _accessors(text: str, buffers: Sequence[str], kind: str, own: str, number: int) -> list[str]:
+def _accessors(text: str, buffers: Sequence[str], kind: str, own: str) -> list[str]:
     """The functions of `_with_calls` that the text calls."""
     element = kind.removeprefix("array<").removesuffix(">")
-    read, write = _names(own, number)
-    *others, last = buffers
+    forms = {
+        f"fn read_{own}(i: u32) -> {element} {{": "return {}[i];",
+        f"fn write_{own}(i: u32, value: {element}) {{": "{}[i] = value; return;",
+    }
     declared = []
-    if f"{read}(" in text:
-        choice = (f"if (part_{number} == {n}u) {{ return {b}[i]; }}" for n, b in enumerate(others))
-        lines = "\n  ".join([*choice, f"return {last}[i];"])
-        declared.append(f"fn {read}(i: u32) -> {element} {{\n  {lines}\n}}")
-    if f"{write}(" in text:
-        choice = (
-            f"if (part_{number} == {n}u) {{ {b}[i] = value; return; }}"
-            for n, b in enumerate(others)
-        )
-        lines = "\n  ".join([*choice, f"{last}[i] = value;"])
-        declared.append(f"fn {write}(i: u32, value: {element}) {{\n  {lines}\n}}")
+    for head, form in forms.items():
+        if head.split("(")[0].removeprefix("fn ") + "(" in text:
+            *others, last = (form.format(buffer) for buffer in buffers)
+            chosen = (f"  if ({_WHICH} == {n}u) {{ {one} }}" for n, one in enumerate(others))
+            declared.append("\n".join([head, *chosen, f"  {last}", "}"]))
     return declared
 
 
-def _names(own: str, number: int) -> tuple[str, str]:
-    """What the functions are called that read and write elements of a binding."""
-    return f"read_{own}_{number}", f"write_{own}_{number}"
-
-
-def _with_calls(text: str, own: str, number: int) -> str | None:
+def _with_calls(text: str, own: str) -> str | None:
     """The text with calls in the place of a binding's elements; None if it does more with it."""
-    read, write = _names(own, number)
     parts, done = [], 0
     for found in re.finditer(rf"(?<![\w.]){own}\b", text):
         begin = found.end()
-        if begin < done:
-            return None  # an element is the index of another one
-        if text[begin : begin + 1] != "[":
+        if begin < done or text[begin : begin + 1] != "[":
             return None
         end = _end(text, begin)
         index = text[begin + 1 : end]
         parts.append(text[done : found.start()])
         written = _WRITTEN.match(text, end + 1)
         if written is not None:
-            parts.append(f"{write}({index}, {written[1]});")
-            end = written.end() - 1
+            parts.append(f"write_{own}({index}, {written[1]})")
+            done = written.end()
         elif _OTHERWISE.match(text, end + 1):
             return None
         else:
-            parts.append(f"{read}({index})")
-        done = end + 1
+            parts.append(f"read_{own}({index})")
+            done = end + 1
     return "".join([*parts, text[done:]])
 
 
