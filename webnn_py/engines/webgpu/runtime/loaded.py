@@ -24,6 +24,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
+from webnn_py.engines.webgpu.runtime.staging import write_made
 from webnn_py.engines.webgpu.runtime.weights import Contents
 from webnn_py.ir import Descriptor, Value
 
@@ -136,9 +137,11 @@ class LoadedGraph:
     ) -> Any:
         with device_errors(f"uploading constants of {total} bytes"), self.gpu.life:
             buffer = self.gpu.buffer(total, STORAGE | COPIES, "constants", mapped=True)
-            for (array, data_type), start, size in zip(contents, starts, sizes, strict=True):
-                data = array.astype(DTYPES[host_dtype(data_type)].numpy, copy=False)
-                buffer.write_mapped(padded_bytes(data, size), start)
+            arrays = (
+                array.astype(DTYPES[host_dtype(kind)].numpy, copy=False) for array, kind in contents
+            )
+            parts = (padded_bytes(*one) for one in zip(arrays, sizes, strict=True))
+            write_made(buffer, zip(starts, parts, strict=True))
             buffer.unmap()
         return buffer
 

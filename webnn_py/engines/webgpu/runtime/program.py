@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
+from webnn_py.engines.webgpu.runtime.staging import write_made
 from webnn_py.ir import Value
 
 
@@ -98,10 +99,9 @@ class LoadedProgram:
             return self.gpu.buffer(planned.size, usage, "of a program")
         with device_errors(f"uploading to a buffer of {planned.size} bytes"), self.gpu.life:
             buffer = self.gpu.buffer(planned.size, usage, "of a program", mapped=True)
-            for part in contents:
-                data = self.plan.tensors[part.tensor]
-                size = -(-data.nbytes // 4) * 4
-                buffer.write_mapped(padded_bytes(data, size), part.offset)
+            arrays = [self.plan.tensors[part.tensor] for part in contents]
+            parts = (padded_bytes(data, -(-data.nbytes // 4) * 4) for data in arrays)
+            write_made(buffer, zip((part.offset for part in contents), parts, strict=True))
             buffer.unmap()
         return buffer
 
