@@ -24,7 +24,7 @@ from tests.processes import run_alone
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime import awaited, native
-from webnn_py.engines.webgpu.runtime.ahead import RunCommands
+from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.staging import Ending
 
 
@@ -182,6 +182,25 @@ def test_who_awaits_submits(context: MLContext, run: Run, submitters: list[int])
     submitters.clear()
     run(functools.partial(compute, graph, context))
     assert submitters == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_who_awaits_records_what_little_is_left(
+    context: MLContext, submitters: list[int], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    graph, record, allowed = repeated(context), Ahead.record, [1]
+
+    def recording(ahead: Ahead, *given: Any) -> bool:
+        return bool(allowed) and record(ahead, *given[:2], allowed.pop())
+
+    monkeypatch.setattr(Ahead, "record", recording)
+    monkeypatch.setattr(awaited, "MOST_LEFT", most)
+    under_asyncio(functools.partial(compute, graph, context))
+    settle(context)
+    submitters.clear()
+    under_asyncio(functools.partial(compute, graph, context, 3))
+    is_short = awaited.SHORT > 0
+    assert (submitters == [threading.get_ident()]) == (is_short and most > 0)
 
 
 def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: list[int]) -> None:
