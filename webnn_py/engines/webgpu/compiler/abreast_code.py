@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.alike import Member, alike, as_one, renamed
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
+from webnn_py.engines.webgpu.compiler.sharing import with_divisors
 
 _F16 = "enable f16;\n"
 _BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): (.*);\n")
@@ -154,9 +155,11 @@ def joined(pairs: Sequence[tuple[Kernel, Code]]) -> Kernel:
         variables = zip(code.shared, _numbered(code), strict=True)
         names = {name: f"shared{shared.index(which)}" for (name, _), which in variables}
         place = "\n".join(_place(kernel, code, begin, invocations))
-        declarations, body = (renamed(text, names) for text in (code.declarations, code.body))
+        texts = [renamed(text, names) for text in (code.declarations, code.body)]
+        if not any("for (" in text for text in texts):  # who divides but once
+            texts = [with_divisors(text) for text in texts]
         types = {name: kind for *_, name, kind in code.bindings}
-        members.append(Member(declarations, place, body, buffers, types, begin))
+        members.append(Member(texts[0], place, texts[1], buffers, types, begin))
     declared: dict[str, None] = {}
     main: list[str] = []
     groups = alike(members)

@@ -33,6 +33,8 @@ _NUMBER = re.compile(_LITERAL.format(""))
 _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
 """Divisors stay what they are where it counts: compilers make products of them."""
 
+_DIVISOR = re.compile(r"([/%] )(\d+u)\b")
+
 _HEAD = re.compile(r"for \([^)]*\)")
 
 Span = tuple[int, int]
@@ -58,6 +60,11 @@ def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
     spans = spans_of(code)
     return replaced(code, spans, ["#"] * len(spans))
+
+
+def with_divisors(code: str) -> str:
+    """The code, its divisors among the numbers that may as well be read."""
+    return _DIVISOR.sub(r"\1(\2)", code)
 
 
 @functools.lru_cache(MOST_FORMS)
