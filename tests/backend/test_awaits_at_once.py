@@ -203,6 +203,17 @@ def test_who_awaits_records_what_little_is_left(
     assert (submitters == [threading.get_ident()]) == (is_short and most > 0)
 
 
+def test_who_awaits_records_all_if_nothing_is(context: MLContext, submitters: list[int]) -> None:
+    """The worker may be at it, and would be late."""
+    graph = repeated(context)
+    for number in range(3):
+        assert executable_of(graph).ahead.take() is not None
+        submitters.clear()
+        under_asyncio(functools.partial(compute, graph, context, number))
+        settle(context)
+        assert (submitters == [threading.get_ident()]) == (awaited.SHORT > 0)
+
+
 def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: list[int]) -> None:
     engine_of(context).gpu.hardware = False
     repeated(context)

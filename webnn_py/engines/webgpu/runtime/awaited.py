@@ -112,7 +112,7 @@ class Run(AwaitedRun):
     def read_inputs(self) -> None:
         """Write them where a run that was recorded ahead reads them, or copy them."""
         with device_errors("uploading a graph's inputs"):
-            self._prepared = self._prepared or self._recorded_ahead()
+            self._prepared = self._prepared or self._recorded_ahead(self._is_next)
             self._write_large()
         run = self._dispatch
         run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
@@ -125,9 +125,23 @@ class Run(AwaitedRun):
             uploads.write(zip(self._sources, (c for _, c in run.uploads), strict=True))
             run.uploads = []
 
-    def _recorded_ahead(self) -> RunCommands | None:
-        """The commands of this run as far as they were recorded ahead, its inputs written."""
+    @property
+    def _is_next(self) -> bool:
+        """Whether it may be recorded and submitted on this thread, which may be an event loop's."""
+        gpu, ahead = self._gpu, self._ahead
+        is_short = ahead is not None and 0 < ahead.pace.seconds < SHORT
+        return is_short and gpu.hardware and not (gpu.in_flight.under_way or self._large)
+
+    def _recorded_ahead(self, begin: bool = False) -> RunCommands | None:
+        """The commands of this run as far as they were recorded ahead, its inputs written.
+
+        Args:
+            begin: Begin to record them, if none were; the worker may still be at it.
+        """
         commands = self._ahead.take() if self._ahead else None
+        if commands is None and begin:
+            commands = self._commands(self._targets)
+            commands.record()
         if commands is not None and commands.takes_inputs:
             run = self._dispatch
             commands.upload([contents for _, contents in run.uploads])

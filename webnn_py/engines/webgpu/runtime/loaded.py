@@ -21,10 +21,10 @@ from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.filling import LargeConstants, write_made
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
-from webnn_py.engines.webgpu.runtime.staging import write_made
 from webnn_py.engines.webgpu.runtime.weights import Contents
 from webnn_py.ir import Descriptor, Value
 
@@ -110,18 +110,18 @@ class LoadedGraph:
         size = sum(map(buffer_bytes, values))
         threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
         groups = [[value] for value in values] + ([small] if small else [])
-        places = at_once([functools.partial(self._weights, g) for g in groups], size, threads)
-        for group in places:
-            self._own |= group
+        with LargeConstants(self.gpu) as large:
+            works = [functools.partial(self._weights, group, large) for group in groups]
+            for places in at_once(works, size, threads):
+                self._own |= places
 
-    def _weights(self, values: Sequence[Value]) -> dict[Value, Binding]:
+    def _weights(self, values: Sequence[Value], large: LargeConstants) -> dict[Value, Binding]:
         """Where constants lie in a buffer of theirs."""
         checkpoint()
         sizes = [buffer_bytes(value) for value in values]
         starts = list(itertools.accumulate(map(_aligned, sizes[:-1]), initial=0))
         contents = [(self.graph.constants[value], value.data_type) for value in values]
-        total = starts[-1] + sizes[-1]
-        upload = functools.partial(self._upload, contents, starts, sizes, total)
+        upload = functools.partial(self._upload, contents, starts, sizes, large)
         buffer = self.gpu.weights.get(contents, upload)
         return {
             value: Binding(buffer, start, size)
@@ -133,16 +133,22 @@ class LoadedGraph:
         contents: Sequence[Contents],
         starts: Sequence[int],
         sizes: Sequence[int],
-        total: int,
+        large: LargeConstants,
     ) -> Any:
+        total = starts[-1] + sizes[-1]
+        is_large = len(sizes) == 1 and large.takes(total)
         with device_errors(f"uploading constants of {total} bytes"), self.gpu.life:
-            buffer = self.gpu.buffer(total, STORAGE | COPIES, "constants", mapped=True)
+            usage = STORAGE | COPIES
+            buffer = self.gpu.buffer(total, usage, "constants", mapped=not is_large)
             arrays = (
                 array.astype(DTYPES[host_dtype(kind)].numpy, copy=False) for array, kind in contents
             )
             parts = (padded_bytes(*one) for one in zip(arrays, sizes, strict=True))
-            write_made(buffer, zip(starts, parts, strict=True))
-            buffer.unmap()
+            if is_large:
+                large.write(buffer, *parts)
+            else:
+                write_made(buffer, zip(starts, parts, strict=True))
+                buffer.unmap()
         return buffer
 
     def _place_intermediates(self) -> None:

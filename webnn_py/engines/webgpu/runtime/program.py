@@ -16,11 +16,11 @@ from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.filling import write_made
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes, record_pass
 from webnn_py.engines.webgpu.runtime.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.public import Dispatch
-from webnn_py.engines.webgpu.runtime.staging import write_made
 from webnn_py.ir import Value
 
 

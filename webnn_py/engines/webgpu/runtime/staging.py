@@ -88,24 +88,6 @@ def _view(memory: Any, array: Array) -> Array:
     return view.reshape(array.shape)
 
 
-def write_made(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
-    """Write bytes at places of a buffer that was mapped as it was made.
-
-    wgpu-py would let no other thread run meanwhile.
-    """
-    if not WAITING.there:
-        for start, contents in parts:
-            buffer.write_mapped(contents, start)
-        return
-    memory = np.frombuffer(native.read_mapped(buffer), np.uint8)
-    for start, contents in parts:
-        target = memory[start : start + len(contents)]
-        if len(contents) < native.SMALL:
-            target.data[:] = contents.data
-        else:
-            copy(target, contents)
-
-
 @functools.lru_cache
 def _capacity(size: int) -> int:
     return max(256, 1 << (size - 1).bit_length()) if size < 1 << 20 else size
