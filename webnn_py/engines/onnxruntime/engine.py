@@ -16,6 +16,7 @@ import onnxruntime
 
 from webnn_py.core import cooperation, dtypes, forks, priority
 from webnn_py.core.dimensions import least
+from webnn_py.core.ending import calls_libraries
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
 from webnn_py.core.priority import LONG, begun_by, stand_back
@@ -62,6 +63,7 @@ SMALL = 1 << 14
 """Bytes of all inputs and results up to which these are copied."""
 
 
+@calls_libraries("__init__")
 class LoadedModel:
     """A session, and what it is given.
 
@@ -171,6 +173,7 @@ def _take_from_file(lowered: Lowered, found: Mapping[str, Place], options: Any) 
     return {name: array for name, array in lowered.external.items() if name not in here}
 
 
+@calls_libraries("run", "new_results")
 class OnnxRuntimeExecutable(HostExecutable):
     """A model at some sizes, and for each thread what binds arrays to it.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import forks
+from webnn_py.core.ending import calls_libraries
 from webnn_py.core.messages import said
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
@@ -25,6 +26,7 @@ IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Where OpenVINO looks for external data at an address: their offset."""
 
 
+@calls_libraries("__init__")
 class CompiledModel:
     """OpenVINO's compiled model of a graph, and what it is given.
 
@@ -65,6 +67,7 @@ class CompiledModel:
         self.fixed = [(i, ports[i]) for i in sorted(fixed)]
 
 
+@calls_libraries("run")
 class OpenVinoExecutable(HostExecutable):
     """A model at some sizes, and for each thread a request with arrays bound to it.
 
