@@ -35,6 +35,7 @@ from webnn_py.engines.webgpu.runtime.commands import unobserved
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
 from webnn_py.engines.webgpu.runtime.staging import Staging
+from webnn_py.ordering.operation import Operation
 from webnn_py.ordering.timeline import state_of
 
 TRIPLE = """
@@ -310,6 +311,32 @@ def test_command_buffers_run_between_dispatches(gpu: MLContext) -> None:
     gpu.submit([commands])
     gpu.dispatch(graph, {"x": y}, {"y": z})
     np.testing.assert_array_equal(gpu.read_tensor_sync(z), ONES * 12)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared memory"])
+def test_command_buffers_are_submitted_beside_work_of_other_threads(
+    gpu: MLContext, shared: bool
+) -> None:
+    """What the user's own queue is given afterwards comes after them."""
+    source, target = buffer_of(gpu.device, ONES), empty_buffer(gpu.device, 24)
+    commands = copying(gpu, source, target)
+    begun, go = threading.Event(), threading.Event()
+    queue: Any = session_of(gpu).queue
+    memory = queue.memory_of_commands([commands]) if shared else ()
+
+    def work() -> None:
+        begun.set()
+        assert go.wait(LONG)
+
+    queue.submit(Operation(work, print, slow=True, writes=memory))
+    assert begun.wait(LONG)
+    if not shared:  # else it waits for the work
+        gpu.submit([commands])
+        np.testing.assert_array_equal(read(target, SHAPE), ONES)
+        go.set()
+    else:
+        in_threads(lambda: gpu.submit([commands]), go.set)
+        np.testing.assert_array_equal(read(target, SHAPE), ONES)
 
 
 def test_command_buffers_wait_and_signal(gpu: MLContext) -> None:

@@ -336,7 +336,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         used = queue.memory_of_commands(buffers)
         title = f"submit of {len(buffers)} command buffers"
         run = queue.submit_commands(buffers)
-        queue.submit(Operation(run, fail, waits, writes=used, title=title))
+        queue.submit_before_return(Operation(run, fail, waits, writes=used, title=title))
         if failed:
             queue.raise_failed()
 

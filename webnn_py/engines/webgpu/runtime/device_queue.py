@@ -15,6 +15,7 @@ from webnn_py.core.errors import DataError, ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import native, public
+from webnn_py.engines.webgpu.runtime.batch import MOST_BYTES, MOST_OPERATIONS, Batch
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.capabilities import CHECKING
 from webnn_py.engines.webgpu.runtime.commands import uses_of
@@ -31,58 +32,8 @@ from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run, complete
 
-BATCH_OPERATIONS = 256
-"""Operations recorded before they are submitted without being asked."""
 MOMENT = 1e-3
 """Seconds for which a thread that waits for a result looks itself whether the device is done."""
-BATCH_BYTES = 64 << 20
-"""Bytes to upload that wait in a batch before it is submitted without being asked."""
-
-
-class Batch:
-    """What is recorded and not yet submitted: one command encoder, one compute pass at a time.
-
-    Attributes:
-        empty: Nothing is recorded.
-        operations: How many are.
-        bytes: So many are to be uploaded.
-    """
-
-    def __init__(self, gpu: Device) -> None:
-        self._gpu = gpu
-        self._encoder: Any = None
-        self._pass: Any = None
-        self.empty = True
-        self.operations = 0
-        self.bytes = 0
-
-    def encoder(self) -> Any:
-        """The command encoder, with no pass open."""
-        if self._pass is not None:
-            compute, self._pass = self._pass, None
-            compute.end()
-        if self._encoder is None:
-            self._encoder = self._gpu.plain_encoder("batch")
-            self.empty = False
-        return self._encoder
-
-    def compute_pass(self) -> Any:
-        """The open compute pass; consecutive graphs share it."""
-        if self._pass is None:
-            self._pass = self.encoder().begin_compute_pass()
-        return self._pass
-
-    def submit(self) -> None:
-        """Submit and begin anew."""
-        if self.empty:
-            return
-        try:
-            commands = (self._encoder if self._pass is None else self.encoder()).finish()
-        finally:
-            self._encoder = self._pass = None
-            self.empty = True
-            self.operations = self.bytes = 0
-        self._gpu.submit(commands)
 
 
 class DeviceQueue(Queue):
@@ -307,6 +258,21 @@ class DeviceQueue(Queue):
 
         return run
 
+    def submit_before_return(self, operation: Operation) -> None:
+        """Submit commands before this returns, unless they wait for a timeline or behind what does.
+
+        The user's own submissions, which know no order but the queue's, then come after them.
+        """
+        if operation.sync or any(self.users(memory.region) for memory in operation.writes):
+            self.submit(operation)
+            if not operation.waits:
+                super().flush()
+            return
+        try:  # while other threads may be at work that it shares nothing with
+            self._perform(operation)
+        except Exception as error:
+            operation.abandon(error)
+
     def commands_failed(self, commands: Sequence[Any], error: BaseException) -> None:
         """Command buffers were not submitted after all; they can be again."""
         for given in commands:
@@ -348,7 +314,7 @@ class DeviceQueue(Queue):
                 batch = self._batch
                 if not batch.empty:
                     self._in_batch.append(operation.fail)
-                    if batch.operations >= BATCH_OPERATIONS or batch.bytes >= BATCH_BYTES:
+                    if batch.operations >= MOST_OPERATIONS or batch.bytes >= MOST_BYTES:
                         self._submit_batch()
         except BaseException:
             with self.loss(), device_errors(operation.title):

@@ -1,0 +1,59 @@
+"""Work of a context that is recorded and not yet submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnn_py.engines.webgpu.runtime.device import Device
+
+MOST_OPERATIONS = 256
+"""Operations recorded before they are submitted without being asked."""
+
+MOST_BYTES = 64 << 20
+"""Bytes to upload that wait in a batch before it is submitted without being asked."""
+
+
+class Batch:
+    """What is recorded and not yet submitted: one command encoder, one compute pass at a time.
+
+    Attributes:
+        empty: Nothing is recorded.
+        operations: How many are.
+        bytes: So many are to be uploaded.
+    """
+
+    def __init__(self, gpu: Device) -> None:
+        self._gpu = gpu
+        self._encoder: Any = None
+        self._pass: Any = None
+        self.empty = True
+        self.operations = 0
+        self.bytes = 0
+
+    def encoder(self) -> Any:
+        """The command encoder, with no pass open."""
+        if self._pass is not None:
+            compute, self._pass = self._pass, None
+            compute.end()
+        if self._encoder is None:
+            self._encoder = self._gpu.plain_encoder("batch")
+            self.empty = False
+        return self._encoder
+
+    def compute_pass(self) -> Any:
+        """The open compute pass; consecutive graphs share it."""
+        if self._pass is None:
+            self._pass = self.encoder().begin_compute_pass()
+        return self._pass
+
+    def submit(self) -> None:
+        """Submit and begin anew."""
+        if self.empty:
+            return
+        try:
+            commands = (self._encoder if self._pass is None else self.encoder()).finish()
+        finally:
+            self._encoder = self._pass = None
+            self.empty = True
+            self.operations = self.bytes = 0
+        self._gpu.submit(commands)
