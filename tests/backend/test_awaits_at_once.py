@@ -184,7 +184,7 @@ def test_who_awaits_submits(context: MLContext, run: Run, submitters: list[int])
     assert submitters == [threading.get_ident()]
 
 
-@pytest.mark.parametrize(("recorded", "most"), [(0, 2), (1, 1), (1, 0)])
+@pytest.mark.parametrize(("recorded", "most"), [(0, 3), (0, 2), (1, 1), (1, 0)])
 def test_who_awaits_records_what_little_is_left(
     context: MLContext,
     submitters: list[int],
@@ -204,7 +204,7 @@ def test_who_awaits_records_what_little_is_left(
         submitters.clear()
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
-    assert (submitters == [threading.get_ident()]) == (awaited.SHORT > 0 and most > 0)
+    assert (submitters == [threading.get_ident()]) == (awaited.SHORT > 0 and most in (1, 3))
 
 
 def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: list[int]) -> None:

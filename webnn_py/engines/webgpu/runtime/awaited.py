@@ -136,12 +136,14 @@ class Run(AwaitedRun):
         """The commands of this run as far as they were recorded ahead, its inputs written.
 
         Args:
-            begin: Begin to record them, if none were; the worker may still be at it.
+            begin: Begin to record a few, if none were; the worker may still be at it.
         """
         commands = self._ahead.take() if self._ahead else None
         if commands is None and begin:
-            commands = self._commands(self._targets)
-            commands.record()
+            made = self._commands(self._targets)
+            if made.left <= MOST_LEFT:
+                made.record()
+                commands = made
         if commands is not None and commands.takes_inputs:
             run = self._dispatch
             commands.upload([contents for _, contents in run.uploads])
