@@ -61,12 +61,16 @@ def alike(members: Sequence[Member]) -> list[list[Member]]:
     def form(numbered: tuple[int, Member]) -> object:
         number, member = numbered
         text = member.text
-        if len(text) < LONG or any(_with_calls(text, own) is None for own in member.buffers):
-            return number
-        return form_of(text), tuple(member.types.items())
+        return number if len(text) < LONG else (form_of(text), tuple(member.types.items()))
 
-    found = itertools.groupby(enumerate(members), form)
-    return [[member for _, member in group] for _, group in found]
+    found: list[list[Member]] = []
+    for _, numbered in itertools.groupby(enumerate(members), form):
+        group = [member for _, member in numbered]
+        may_choose = len(group) == 1 or all(
+            _with_calls(group[0].text, own) is not None for own in group[0].buffers
+        )
+        found += [group] if may_choose else [[member] for member in group]
+    return found
 
 
 def as_one(members: Sequence[Member]) -> tuple[str, str]:
@@ -145,7 +149,8 @@ def _accessors(text: str, buffers: Sequence[str], kind: str, own: str) -> list[s
 def _with_calls(text: str, own: str) -> str | None:
     """The text with calls in the place of a binding's elements; None if it does more with it."""
     parts, done = [], 0
-    for found in re.finditer(rf"(?<![\w.]){own}\b", text):
+    # What stands before it is looked at from behind its first letter, as that is found fast.
+    for found in re.finditer(rf"{own[0]}(?<![\w.]{own[0]}){own[1:]}\b", text):
         begin = found.end()
         if begin < done or text[begin : begin + 1] != "[":
             return None
