@@ -40,6 +40,13 @@ LANES = 8
 So they read the fewest different vec4s.
 """
 
+WRITTEN = 4
+"""Steps of k that are written out of convolutions' small tiles: drivers compile networks of them in
+half the time, which run no slower."""
+
+SMALL = 64
+"""Invocations of such a tile."""
+
 RUN = 128
 """How many products of halves are added up as halves."""
 
@@ -145,23 +152,34 @@ class _TileWriter:
     def multiply(self) -> list[str]:
         """Statements that add this slice's part of the shared tiles' product."""
         tile = self.tile
+        steps = tile.depth // tile.slices // self.steps
+        is_loop = self.problem.looped and tile.invocations <= SMALL and steps > WRITTEN
+        if not is_loop or steps % WRITTEN:
+            return [line for k in range(steps) for line in self._step(str(k))]
+        written = (self._step(str(symbol("k") + k)) for k in range(WRITTEN))
+        return [
+            f"for (var k = 0u; k < {steps}u; k += {WRITTEN}u) {{",
+            *(line for lines in written for line in lines),
+            "}",
+        ]
+
+    def _step(self, k: str) -> list[str]:
+        """Statements that add the products of one step of k, or of those multiplied together."""
+        tile = self.tile
         outer = "slice" if tile.slices > 1 else "0"
-        lines = []
-        for k in range(tile.depth // tile.slices // self.steps):
-            lines.append("{")
-            for side in self.sides:
-                for unit in range(side.block // side.unit):
-                    at = symbol(side.lane) + unit * side.threads
-                    lines += [
-                        f"let {side.name}{unit}_{part} = "
-                        f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
-                        for part in range(self.loading.parts(side))
-                    ]
-            for i in range(tile.block_rows):
-                for j in range(tile.block_cols // 4):
-                    lines += self._multiply_add(i, j)
-            lines.append("}")
-        return lines
+        lines = ["{"]
+        for side in self.sides:
+            for unit in range(side.block // side.unit):
+                at = symbol(side.lane) + unit * side.threads
+                lines += [
+                    f"let {side.name}{unit}_{part} = "
+                    f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
+                    for part in range(self.loading.parts(side))
+                ]
+        for i in range(tile.block_rows):
+            for j in range(tile.block_cols // 4):
+                lines += self._multiply_add(i, j)
+        return [*lines, "}"]
 
     def _multiply_add(self, i: int, j: int) -> list[str]:
         """Adds the products of row i and the columns from 4 * j on."""
