@@ -5,6 +5,7 @@ WEBNN_EXAMPLES=100 draws so many calls of each operator; WEBNN_RANDOM_CASES=500 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -27,11 +28,14 @@ from webnn_py import (
     MLContext,
     MLExecution,
     MLGraphBuilder,
+    MLOperand,
+    MLOperandDataType,
     NotSupportedError,
     ValidationError,
     ml,
 )
 from webnn_py.core.dtypes import PACKED_4BIT
+from webnn_py.onnx import load
 from webnn_py.onnx.exporter import to_onnx
 from webnn_py.ops.declare import REGISTRY
 
@@ -119,6 +123,29 @@ def test_random_graph(context: MLContext, seed: int) -> None:
         return
     if session_of(model) is not None:  # what ONNX's reference computes is no judge of whole graphs
         case.assert_close(run(model, case.inputs))
+
+
+@pytest.mark.parametrize("data_type", PACKED_4BIT)
+@pytest.mark.parametrize("blocks", [[2, 4, 2], [1, 4, 8], [2, 2, 8], [2, 4, 1], [2, 4, 8]])
+def test_blocks_of_4_bits_along_an_axis(
+    context: MLContext, blocks: list[int], data_type: MLOperandDataType
+) -> None:
+    rng, shape = np.random.default_rng(0), [2, 4, 8]
+    builder = MLGraphBuilder(context)
+
+    def packed(shape: list[int]) -> MLOperand:
+        return builder.constant(rng.bytes(math.prod(shape) // 2), data_type, shape)
+
+    scale = builder.constant(rng.normal(size=blocks).astype(np.float32))
+    weights = builder.dequantize_linear(packed(shape), scale, packed(blocks))
+    x = builder.input("x", "float32", shape)
+    graph = builder.build_sync({"y": builder.add(x, weights)})
+    model, inputs = to_onnx(graph), {"x": np.zeros(shape, np.float32)}
+    wanted = MLExecution(context).compute(graph, inputs)["y"]
+    assert session_of(model) is not None
+    assert_close(run(model, inputs)["y"], wanted)
+    again = MLExecution(context).compute(load(model, context), inputs)["y"]
+    np.testing.assert_array_equal(again, wanted)
 
 
 def test_names_and_labels_are_kept(context: MLContext) -> None:

@@ -78,17 +78,24 @@ def layer_normalization(
 
 def _scales(
     e: Emitter, node: Node, quantized: Value, scale: Tensor, zero: Tensor
-) -> tuple[Tensor, Tensor, int]:
-    """Scale and zero point as ONNX takes them, and the axis to which they belong."""
+) -> tuple[Tensor, Tensor, dict[str, int]]:
+    """Scale and zero point as ONNX takes them, and the attributes that say where they belong.
+
+    Blocks along one axis are for 4 bits: no engine is given these, and what has 8 is decomposed.
+    """
     if quantized.data_type not in ("int8", "uint8", *PACKED_4BIT):
         raise NotLowered(f"ONNX does not quantize to {quantized.data_type} so")
     shape, blocks = node.output.shape, _shape(node, 1)
+    if quantized.data_type in PACKED_4BIT and blocks not in ((), (1,)):
+        (axis, *others) = [i for i, n in enumerate(shape) if n != blocks[i]] or [0]
+        if not others:
+            return scale, zero, {"axis": axis, "block_size": shape[axis] // blocks[axis]}
     if math.prod(blocks) == 1:
-        return e.reshape(scale, []), e.reshape(zero, []), 1
+        return e.reshape(scale, []), e.reshape(zero, []), {}
     (axis, *others) = [i for i, count in enumerate(blocks) if count != 1]
     if others or blocks[axis] != shape[axis]:
         raise NotLowered("ONNX has other blocks")
-    return e.reshape(scale, [-1]), e.reshape(zero, [-1]), axis
+    return e.reshape(scale, [-1]), e.reshape(zero, [-1]), {"axis": axis}
 
 
 @lowering
@@ -96,12 +103,12 @@ def dequantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Te
     """With one scale, or one for each place of a dimension."""
     value = node.inputs[0]
     assert value is not None
-    factor, offset, axis = _scales(e, node, value, scale, zero)
-    return e.op("DequantizeLinear", x, factor, offset, to=scale.data_type, axis=axis)
+    factor, offset, where = _scales(e, node, value, scale, zero)
+    return e.op("DequantizeLinear", x, factor, offset, to=scale.data_type, **where)
 
 
 @lowering
 def quantize_linear(e: Emitter, node: Node, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     """With one scale, or one for each place of a dimension."""
-    factor, offset, axis = _scales(e, node, node.output, scale, zero)
-    return e.op("QuantizeLinear", x, factor, offset, to=zero.data_type, axis=axis)
+    factor, offset, where = _scales(e, node, node.output, scale, zero)
+    return e.op("QuantizeLinear", x, factor, offset, to=zero.data_type, **where)
