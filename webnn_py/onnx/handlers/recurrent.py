@@ -192,16 +192,11 @@ def rnn(
     _check(x, sequence_lens, clip)
     names = _activations(activations, len(activations or []), activation_alpha, activation_beta)
     first = None if initial_h is None else _laid(g, initial_h, layout)
-    size = r.shape[2]
-    steps, batch, _ = x.shape
+    size, batch = r.shape[2], x.shape[1]
     ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     sequences, lasts = [], []
     for i, backward in enumerate(ways):
         apply = getattr(g, (names or ["tanh"] * 2)[i])
-        weight, recurrent = (
-            g.transpose(g.reshape(g.slice(m, [i, 0, 0], [1, *m.shape[1:]]), m.shape[1:]))
-            for m in (w, r)
-        )
         if first is None:
             state = g.constant(np.zeros((batch, size)), x)
         else:
@@ -210,15 +205,30 @@ def rnn(
         if b is not None:
             parts = [g.reshape(p, [len(ways), size]) for p in _biases(g, b, size)]
             bias = g.slice(g.add(*parts), [i, 0], [1, size])
-        made: list[Any] = [None] * steps
-        for t in reversed(range(steps)) if backward else range(steps):
-            now = g.reshape(g.slice(x, [t, 0, 0], [1, *x.shape[1:]]), list(x.shape[1:]))
-            total = g.add(g.matmul(now, weight), g.matmul(state, recurrent))
-            state = apply(total if bias is None else g.add(total, bias))
-            made[t] = g.reshape(state, [1, 1, batch, size])
-        sequences.append(g.concat(made, 0) if steps > 1 else made[0])
-        lasts.append(g.reshape(state, [1, batch, size]))
+        weights = [
+            g.transpose(g.reshape(g.slice(m, [i, 0, 0], [1, *m.shape[1:]]), m.shape[1:]))
+            for m in (w, r)
+        ]
+        sequence, last = _one_way(g, x, weights, bias, state, apply, backward)
+        sequences.append(sequence)
+        lasts.append(last)
     both = len(ways) > 1
     sequence = g.concat(sequences, 1) if both else sequences[0]
     last = g.concat(lasts, 0) if both else lasts[0]
     return _ordered(g, sequence, [last], layout)
+
+
+def _one_way(
+    g: Emitter, x: Any, weights: list[Any], bias: Any, state: Any, apply: Any, backward: bool
+) -> tuple[Any, Any]:
+    """A simple network from one end to the other: [steps, 1, batch, size], [1, batch, size]."""
+    steps = x.shape[0]
+    weight, recurrent = weights
+    made: list[Any] = [None] * steps
+    for t in reversed(range(steps)) if backward else range(steps):
+        now = g.reshape(g.slice(x, [t, 0, 0], [1, *x.shape[1:]]), list(x.shape[1:]))
+        total = g.add(g.matmul(now, weight), g.matmul(state, recurrent))
+        state = apply(total if bias is None else g.add(total, bias))
+        made[t] = g.reshape(state, [1, 1, *state.shape])
+    sequence = g.concat(made, 0) if steps > 1 else made[0]
+    return sequence, g.reshape(state, [1, *state.shape])
