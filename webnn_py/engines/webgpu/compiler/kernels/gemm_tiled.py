@@ -47,9 +47,6 @@ half the time, which run no slower."""
 SMALL = 64
 """Invocations of such a tile."""
 
-UNBRANCHED = 32
-"""Vec4s of an invocation's block from which on the next tiles are loaded without a branch."""
-
 RUN = 128
 """How many products of halves are added up as halves."""
 
@@ -240,14 +237,14 @@ class _TileWriter:
     def _load_next(self) -> list[str]:
         """The loads of the next tiles, if there are any.
 
-        Among the products of large blocks they cost least where no branch keeps them together: the
-        last tiles are loaded twice then.
+        Where registers are few they lie between the products, without a branch that would keep them
+        together; the last tiles are loaded twice then.
         """
         k, depth = self.problem.k, self.tile.depth
         following, last = symbol("k0") + depth, (k - 1) // depth * depth
         if last == 0:
             return []
-        if self.tile.block >= UNBRANCHED and self.loading.run == 1:
+        if self.tile.fills_registers and self.loading.run == 1:
             next_k = symbol("next_k", last + 1)
             return [f"let next_k = {following.min(last)};", *self.loading.load(next_k)]
         return [f"if ({following} < {k}u) {{", *self.loading.load(following), "}"]

@@ -12,6 +12,9 @@ from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
+BESIDE = 4
+"""How many vec4s along the extent are written beside each other, where operands are transposed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -122,7 +125,11 @@ class TileLoading:
         at = at.below(self._tasks(side))
         if side.turned:
             quads = self._tile.depth // 4
-            return at // quads, at % quads * 4, guard
+            if not self._tile.fills_registers:
+                return at // quads, at % quads * 4, guard
+            # Invocations that write together write to several rows of one k: to other banks.
+            some, within = at // (BESIDE * quads), at % (BESIDE * quads)
+            return some * BESIDE + within % BESIDE, within // BESIDE * 4, guard
         across = side.extent // 4
         return at % across, at // across * self.steps, guard
 
