@@ -12,6 +12,11 @@ from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
 WORKGROUP = 64
+MOST_EACH = 64
+"""Words that an invocation writes one after the other on a software adapter, at most: to begin one
+takes it longer than most words do."""
+FEWEST = 1 << 10
+"""Invocations that there are to be all the same, so that all cores have some."""
 
 
 def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
@@ -25,11 +30,14 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
-    groups = grid(-(-words // WORKGROUP), builder.features.grid)
+    each = _words_each(builder, words)
+    groups = grid(-(-words // (WORKGROUP * each)), builder.features.grid)
+    number = place_in(groups, WORKGROUP)
     lines = [
         f"@compute @workgroup_size({WORKGROUP})",
         "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
-        f"  let w = {place_in(groups, WORKGROUP)};",
+        *([] if each == 1 else [f"  for (var n = 0u; n < {each}u; n++) {{"]),
+        f"  let w = {number if each == 1 else number * each + symbol('n', each)};",
         f"  if (w >= {words}u) {{ return; }}",
     ]
     place = symbol("w", words) + first
@@ -45,7 +53,15 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
         own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)
     name = node.op if node is not None else builder.producers[root].op
-    return builder.finish(name, "\n".join([*lines, "}"]), groups, part)
+    ends = ["}"] if each == 1 else ["  }", "}"]
+    return builder.finish(name, "\n".join([*lines, *ends]), groups, part)
+
+
+def _words_each(builder: KernelBuilder, words: int) -> int:
+    """How many words an invocation writes: several where none of them takes long by itself."""
+    if builder.features.kind != "cpu" or any("for (" in code for code in builder.functions):
+        return 1
+    return min(MOST_EACH, 1 << max(0, (words // FEWEST).bit_length() - 1))
 
 
 def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:
