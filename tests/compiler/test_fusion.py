@@ -201,3 +201,25 @@ def test_twice_the_nodes_are_twice_the_work(step: Step) -> None:
 def test_a_chain_of_twenty_thousand(step: Step) -> None:
     graph = chain(step, 20_000)
     assert 20_000 / SIZE_LIMIT <= compiled(graph) <= 2 * 20_000 / SIZE_LIMIT
+
+
+LOOPS: dict[str, Callable[[MLGraphBuilder, MLOperand], MLOperand]] = {
+    "convolution": lambda b, x: b.relu(b.conv2d(x, b.constant(normal(4, 4, 3, 3)))),
+    "row": lambda b, x: b.softmax(x, 3),
+    "reduction": lambda b, x: b.reduce_sum(x, axes=[2, 3]),
+}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+@pytest.mark.parametrize("loop", [*LOOPS, ""])
+def test_loops_neither_read_nor_write_float16_in_words(loop: str, kind: str) -> None:
+    """What is cast around them has kernels of its own; around single elements it has none."""
+
+    def around(b: MLGraphBuilder) -> Outputs:
+        x = b.cast(b.input("x", "float16", [1, 4, 8, 8]), "float32")
+        return {"y": b.cast(LOOPS.get(loop, MLGraphBuilder.relu)(b, x), "float16")}
+
+    made = kernels(around, Features(f16=False, kind=kind))
+    in_words = [kernel.name for kernel in made if "array<u32>" in kernel.code]
+    assert in_words == (["cast", "cast"] if loop else ["cast"])
+    assert (len(made) > 2) == bool(loop)

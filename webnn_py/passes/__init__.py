@@ -14,6 +14,7 @@ from webnn_py.passes.pipeline import (
     optimize,
     optimize_open,
     report,
+    widen_halves,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "optimize",
     "optimize_open",
     "report",
+    "widen_halves",
 ]

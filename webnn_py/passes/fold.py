@@ -49,7 +49,7 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         there = [operand for operand in operands if operand is not None]
         constants = [
             _constant(rewriter, array, value, there)
-            for array, value in zip(_evaluated(target, node, arrays), node.outputs, strict=True)
+            for array, value in zip(derived(target, node, arrays), node.outputs, strict=True)
         ]
         if not is_result:
             return constants
@@ -64,7 +64,7 @@ def _is_open(node: Node) -> bool:
     return bool(symbols_of([*shapes, *node.attrs.values()]))
 
 
-def _evaluated(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
+def derived(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
     """The outputs of a node, each an array of its own."""
     what = KIND, told(node)
     return target.derive(

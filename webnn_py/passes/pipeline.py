@@ -25,6 +25,7 @@ from webnn_py.passes.shrink_first import shrink_images_first
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
+from webnn_py.passes.widen_halves import widen_halves
 
 Pass = Callable[[Graph, Target], Graph]
 
@@ -70,7 +71,9 @@ BLOCKS = (
 TILES: tuple[Pass, ...] = (*PIPELINE, interleave_channels, put_channels_last)
 """The passes for hardware that multiplies through tiles in shared memory."""
 
-SIZE_INDEPENDENT = frozenset({fold_constants, simplify, merge_duplicates, fuse_batch_norm})
+SIZE_INDEPENDENT = frozenset(
+    {widen_halves, fold_constants, simplify, merge_duplicates, fuse_batch_norm}
+)
 """Passes for graphs with open dimensions, too."""
 
 
@@ -143,4 +146,5 @@ __all__ = [
     "optimize_open",
     "report",
     "verify_types",
+    "widen_halves",
 ]

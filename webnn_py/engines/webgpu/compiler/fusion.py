@@ -145,6 +145,8 @@ class Fusion:
     def _must_store(self, value: Value, reader: Node) -> bool:
         """Whether a value has to lie in a buffer for a node that reads it."""
         inline, facts = self._inline[value], facts_of(reader.op)
+        if (facts.loops or facts.reduced is not None) and self._unpacks(value):
+            return True
         rows = self._common_rows(value, reader)
         if rows is not None and rows.is_one(value):
             return False
@@ -158,6 +160,15 @@ class Fusion:
             # Read often: by each window or row. A view costs only index arithmetic.
             return inline.cost > 0 and not self._is_computed_by(value, reader)
         return self._uses[value] > 1 and inline.cost > RECOMPUTE_LIMIT
+
+    def _is_packed(self, value: Value) -> bool:
+        """Whether float16 lies in words, which loops are slow to read and cannot write."""
+        return value.data_type == "float16" and not self._features.f16
+
+    def _unpacks(self, value: Value) -> bool:
+        """Whether a value is cast from what lies in words to what does not."""
+        node = self._producers[value]
+        return node.op == "cast" and self._is_packed(next(node.operands)) > self._is_packed(value)
 
     def _is_computed_by(self, value: Value, reader: Node) -> bool:
         """Whether a convolution computes its input as it loads it, each element a few times."""
@@ -190,6 +201,8 @@ class Fusion:
         """Whether a loop's result can flow into its reader: one reader, element by element."""
         facts = facts_of(reader.op)
         if self._uses[value] > 1 or facts.loops or len(reader.outputs) > 1:
+            return False
+        if self._is_packed(reader.output) > self._is_packed(value):
             return False
         others = [v for v in reader.operands if v is not value and v not in self._stored]
         if any(self._inline[v].anchor is not None for v in others):

@@ -28,7 +28,7 @@ from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import PIPELINE, TILES
+from webnn_py.passes import PIPELINE, TILES, widen_halves
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
@@ -46,7 +46,8 @@ class WebGPUEngine(DeviceEngine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
-        self.passes = TILES if gpu.hardware else PIPELINE
+        passes = TILES if gpu.hardware else PIPELINE
+        self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
         self._submit_recorded: SubmitRecorded = lambda wait=True: True
         self._worker: Callable[[Run], None] = lambda run: None
         self._under_way = UnderWay()
