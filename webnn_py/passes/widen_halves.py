@@ -6,6 +6,8 @@ aside, stays float16; so does what the graph itself casts to float16, which roun
 
 from __future__ import annotations
 
+import math
+
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes import fold
@@ -40,8 +42,10 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         if not any(value.data_type == "float16" for value in node.operands):
             return None
+        numbers = {n: node.attrs[n] for n in node.given if isinstance(node.attrs[n], float)}
+        if any(math.isinf(held) and held != node.given[n] for n, held in numbers.items()):
+            return None  # float16 cannot hold it, which only an operator on float16 may find out
         operands = {value: widened(rewriter, rewriter.map[value]) for value in node.operands}
-        numbers = {n: held for n, held in node.attrs.items() if isinstance(held, float)}
         made = as_list(rewriter.apply_again(node, operands, **numbers))  # as float16 holds them
         return [narrowed(rewriter, m, v) for m, v in zip(made, node.outputs, strict=True)]
 

@@ -38,6 +38,11 @@ def test_numbers_are_those_that_float16_holds() -> None:
     assert results(made, x)[0].any()
 
 
+def test_numbers_that_float16_does_not_hold() -> None:
+    """An option would have to be infinite."""
+    assert_keeps(widen_halves, recorded(lambda b, x: b.elu(x, alpha=1e6), data_type="float16"))
+
+
 def test_what_is_cast_to_float16_is_rounded() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.cast(b.mul(b.cast(x, "float16"), b.constant(np.float16(3))), "float32")
