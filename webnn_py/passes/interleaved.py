@@ -9,6 +9,7 @@ from __future__ import annotations
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.convolution import dims
 from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.pool_channels import Means, means_of_channels
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
@@ -56,6 +57,10 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
             made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
             made = rewriter.reshape(made, new_shape=(batch, height, width, channels))
             return [rewriter.transpose(made, permutation=FIRST)]
+        means = means_of_channels(graph, node)
+        if means is not None:
+            made = _pooled(rewriter, interleaved(rewriter, means.source), means)
+            return [rewriter.transpose(made, permutation=FIRST)]
         option = LAYOUTS.get(node.op)
         if option is None or node.attrs[option] != "nchw":
             return None
@@ -67,7 +72,22 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
         return [rewriter.transpose(made, permutation=FIRST)]
 
     moved = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
-    return moved if _transposes(moved) - _transposes(graph) < len(convolutions) else graph
+    apart = _transposes(moved) - _transposes(graph)
+    if any(node.output.data_type == "float32" for node in convolutions):
+        # Few convolutions between normalizations gain less than these lose.
+        apart += 2 * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
+    return moved if apart < len(convolutions) else graph
+
+
+def _pooled(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
+    """The means of neighbouring channels that lie side by side: each pixel is a row."""
+    batch, height, width, channels = image.shape
+    after = means.window - 1 - means.before
+    made = rewriter.pad(image, [0, 0, 0, means.before], [0, 0, 0, after])
+    rows = (batch, 1, height * width, channels + means.window - 1)
+    made = rewriter.reshape(made, new_shape=rows)
+    made = rewriter.average_pool2d(made, window_dimensions=(1, means.window))
+    return rewriter.reshape(made, new_shape=image.shape)
 
 
 def _transposes(graph: Graph) -> int:

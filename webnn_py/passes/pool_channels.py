@@ -7,9 +7,11 @@ with a band of weights is one, and what scales and shifts its result becomes par
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from webnn_py.ir import Graph, Node
+from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
@@ -20,27 +22,50 @@ MOST_CHANNELS = 512
 
 def pool_channels_by_products(graph: Graph, target: Target) -> Graph:
     """Put a convolution in the place of pad, reshape, average_pool2d and reshape."""
-    uses = graph.uses
-    makers = graph.producers
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if node.op != "reshape":
+        means = means_of_channels(graph, node)
+        if means is None:
             return None
-        steps = [node]
-        for op in ("average_pool2d", "reshape", "pad"):
-            maker = makers.get(next(steps[-1].operands))
-            if maker is None or maker.op != op or uses[maker.output] > 1:
-                return None
-            steps.append(maker)
-        if not _pools_channels(*steps):
+        source = means.source
+        if source.data_type != "float32" or source.shape[1] > MOST_CHANNELS:
             return None
-        _, pooling, _, pad = steps
-        (source,) = pad.operands
-        window = pooling.attrs["window_dimensions"][0]
-        before = pad.attrs["beginning_padding"][1]
-        return [_convolved(rewriter, rewriter.map[source], window, before)]
+        return [_convolved(rewriter, rewriter.map[source], means.window, means.before)]
 
     return Rewriter(graph).run(rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Means of neighbouring channels of an NCHW image, of zeros around it, too.
+
+    Attributes:
+        source: The image.
+        window: Channels of each mean.
+        before: Zeros before the first channel.
+    """
+
+    source: Value
+    window: int
+    before: int
+
+
+def means_of_channels(graph: Graph, node: Node) -> Means | None:
+    """What a node has made of pad, reshape, average_pool2d and itself, a reshape."""
+    if node.op != "reshape":
+        return None
+    steps = [node]
+    for op in ("average_pool2d", "reshape", "pad"):
+        maker = graph.producers.get(next(steps[-1].operands))
+        if maker is None or maker.op != op or graph.uses[maker.output] > 1:
+            return None
+        steps.append(maker)
+    if not _pools_channels(*steps):
+        return None
+    _, pooling, _, pad = steps
+    (source,) = pad.operands
+    window = pooling.attrs["window_dimensions"][0]
+    return Means(source, window, pad.attrs["beginning_padding"][1])
 
 
 def _convolved(rewriter: Rewriter, source: MLOperand, window: int, before: int) -> MLOperand:
@@ -55,15 +80,14 @@ def _convolved(rewriter: Rewriter, source: MLOperand, window: int, before: int) 
 def _pools_channels(after: Node, pooling: Node, before: Node, pad: Node) -> bool:
     """Whether these nodes make means of neighbouring channels, zeros around them."""
     (source,) = pad.operands
-    if source.rank != 4 or source.data_type != "float32" or after.output.shape != source.shape:
+    if source.rank != 4 or after.output.shape != source.shape:
         return False
     batch, channels, height, width = source.shape
     begins, ends = pad.attrs["beginning_padding"], pad.attrs["ending_padding"]
     window = begins[1] + ends[1] + 1
     plain = {"padding": (0, 0, 0, 0), "strides": (1, 1), "dilations": (1, 1), "layout": "nchw"}
     return (
-        channels <= MOST_CHANNELS
-        and (pad.attrs["mode"], pad.attrs["value"]) == ("constant", 0)
+        (pad.attrs["mode"], pad.attrs["value"]) == ("constant", 0)
         and tuple(begins) == (0, begins[1], 0, 0)
         and tuple(ends) == (0, ends[1], 0, 0)
         and before.output.shape == (batch, 1, channels + window - 1, height * width)

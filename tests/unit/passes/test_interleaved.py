@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.passes.listings import Record, after, assert_keeps, nodes, recorded, results
+from tests.unit.passes.test_pool_channels import means
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.passes.interleaved import interleave_channels
 
@@ -31,6 +32,14 @@ def joined(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return convolved(b, b.mul(y, scale), 4)
 
 
+def normalized(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    y = convolved(b, x, 8)
+    y = b.mul(y, means(b, b.mul(y, y), before=1, behind=2))
+    for _ in range(4):
+        y = convolved(b, y, 4)
+    return y
+
+
 def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     parts = b.reshape(convolved(b, x, 12), [2, 3, 4, 6, 8])
     dealt = b.transpose(parts, permutation=[0, 2, 1, 3, 4])
@@ -38,7 +47,7 @@ def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return convolved(b, convolved(b, y, 8), 4)
 
 
-@pytest.mark.parametrize("record", [chained, joined])
+@pytest.mark.parametrize("record", [chained, joined, normalized])
 def test_transposes_at_the_ends(record: Record) -> None:
     graph = recorded(record, SHAPE)
     made = after(interleave_channels, graph)
