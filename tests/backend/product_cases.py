@@ -66,6 +66,19 @@ def products() -> Iterator[Case]:
         {"a": numbers("a", (20, 33), "float16"), "b": numbers("b", (33, 15), "float16")},
         ("gpu", "cpu"),
     )
+    for batch in ((), (3,)):
+        halves = {
+            "a": numbers("a", (*batch, 20, 72), "float16"),
+            "b": numbers("b", (*batch, 28, 72), "float16"),
+        }
+        yield Case(
+            f"matmul of eight halves at once {batch}",
+            lambda g, a, b: g.matmul(
+                a, g.transpose(b, permutation=[*range(b.rank - 2), b.rank - 1, b.rank - 2])
+            ),
+            halves,
+            ("gpu", "gpu, folded", "gpu, small", "cpu"),
+        )
     yield Case(
         "matmul of batches",
         _product,
@@ -204,6 +217,13 @@ def convolutions() -> Iterator[Case]:
         yield _convolution(
             f"channels {filter_layout}", *sizes, groups=2, **how, data_type=data_type
         )
+    how = {"input_layout": "nhwc", "filter_layout": "ohwi", "data_type": "float16"}
+    eight = ("gpu", "gpu, folded", "gpu, small", "gpu, plain")
+    yield _convolution(
+        "eight channels", (2, 16, 6, 7), (12, 8, 3, 2), eight, groups=2, padding=[1, 0, 2, 1], **how
+    )
+    yield _convolution("eight channels of a point", (2, 24, 5, 7), (20, 24, 1, 1), eight, **how)
+    yield _convolution("eight divided", (1, 128, 3, 4), (12, 128, 3, 3), eight, **how)
     for layout in ("nchw", "nhwc"):
         how = {"input_layout": layout}
         yield _convolution(f"groups {layout}", (3, 6, 9, 8), (8, 3, 3, 3), ALL, groups=2, **how)

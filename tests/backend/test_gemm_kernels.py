@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext
-from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, HALF_COSTS
+from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, EIGHTS_COSTS, HALF_COSTS
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
@@ -91,6 +91,8 @@ class Case:
             b4=(lambda *at: f"b_vectors[{at_b(*at)} / 4u]")
             if self.wide and along_b % 4 == 0
             else None,
+            a8=(lambda *at: f"a_eights[{at_a(*at)} / 8u]") if self._in_eights("a") else None,
+            b8=(lambda *at: f"b_eights[{at_b(*at)} / 8u]") if self._in_eights("b") else None,
             store=lambda batch, row, col, value: (
                 f"c[{at_c(batch, row, col)} / 4u][{col} % 4u] = {self.compute}({value});"
                 if vectors
@@ -106,6 +108,11 @@ class Case:
             a_major=self.a_major,
             b_major=self.b_major,
         )
+
+    def _in_eights(self, name: str) -> bool:
+        """Whether eight halves of an operand along k can be loaded at once."""
+        major = self.a_major if name == "a" else self.b_major
+        return self.wide and self.compute == "f16" and major == "k" and self.k % 8 == 0
 
     @property
     def vector_store(self) -> bool:
@@ -131,15 +138,16 @@ class Case:
 
 
 def bindings(case: Case) -> str:
-    """The arrays that the hooks of a case name; operands both as elements and as vec4s."""
+    """The arrays that the hooks of a case name; operands as elements, vec4s and halves in words."""
     element, vec4 = case.compute, f"vec4<{case.compute}>"
-    arrays = [("a", element), ("a_vectors", vec4), ("b", element), ("b_vectors", vec4)]
+    kinds = {"": element, "_vectors": vec4, "_eights": "vec4<u32>"}
+    arrays = [(f"{name}{suffix}", kind) for name in "ab" for suffix, kind in kinds.items()]
     lines = [
         f"@group(0) @binding({i}) var<storage, read> {name}: array<{type_}>;"
         for i, (name, type_) in enumerate(arrays)
     ]
     c = vec4 if case.vector_store else element
-    lines.append(f"@group(0) @binding(4) var<storage, read_write> c: array<{c}>;\n")
+    lines.append(f"@group(0) @binding(6) var<storage, read_write> c: array<{c}>;\n")
     return ("enable f16;\n" if element == "f16" else "") + "\n".join(lines)
 
 
@@ -150,9 +158,9 @@ def run(device: Any, code: str, kernel: TileKernel, a: Array, b: Array, out: Arr
             {
                 "binding": i,
                 "visibility": "COMPUTE",
-                "buffer": {"type": "storage" if i == 4 else "read-only-storage"},
+                "buffer": {"type": "storage" if i == 6 else "read-only-storage"},
             }
-            for i in range(5)
+            for i in range(7)
         ]
     )
     module = device.create_shader_module(code=code + kernel.code)
@@ -171,7 +179,7 @@ def run(device: Any, code: str, kernel: TileKernel, a: Array, b: Array, out: Arr
         layout=layout,
         entries=[
             {"binding": i, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}}
-            for i, buffer in enumerate((x, x, y, y, z))
+            for i, buffer in enumerate((x, x, x, y, y, y, z))
         ],
     )
     encoder = device.create_command_encoder()
@@ -223,6 +231,8 @@ CASES = (
     Case(1, 30, 100, compute="i32", b_major="k"),
     Case(33, 52, 70, compute="f16", b_major="k"),
     Case(3, 64, 96, compute="f16"),
+    Case(33, 52, 136, batch=2, compute="f16", b_major="k"),
+    Case(33, 52, 136, compute="f16"),
     Case(2, 2, 2, batch=70_000, wide=False),
     Case(16, 16, 16, batch=100),
 )
@@ -237,7 +247,7 @@ def test_products(device: Any, case: Case, kind: str) -> None:
 # The tiles that large problems choose, on problems that are small enough for a software adapter.
 TILES = [cost.tile for cost in COSTS]
 HALF_TILES = [
-    *(cost.tile for cost in HALF_COSTS),
+    *dict.fromkeys(cost.tile for cost in (*HALF_COSTS, *EIGHTS_COSTS)),
     SharedTile(32, 32, 8, 8, 8),
     SharedTile(16, 16, 16, 4, 4),
 ]
@@ -254,6 +264,7 @@ TILED = [
         (
             Case(72, 68, 100, compute="f16"),
             Case(72, 68, 100, compute="f16", a_major="m", b_major="k"),
+            Case(72, 67, 200, compute="f16", b_major="k"),
         ),
         HALF_TILES,
     ),

@@ -51,8 +51,9 @@ def problem(
     b_major: Literal["n", "k"] = "n",
     wide: bool = True,
 ) -> GemmProblem:
-    """A problem whose hooks name their arguments; vec4 hooks where sizes allow."""
+    """A problem whose hooks name their arguments; those of several where sizes allow."""
     along_a, along_b = (k if a_major == "k" else m), (n if b_major == "n" else k)
+    eights = wide and compute == "f16" and k % 8 == 0
     return GemmProblem(
         m=m,
         n=n,
@@ -66,6 +67,12 @@ def problem(
         else None,
         b4=(lambda b, depth, col: f"b4_at({b}, {depth}, {col})")
         if wide and along_b % 4 == 0
+        else None,
+        a8=(lambda b, row, depth: f"a8_at({b}, {row}, {depth})")
+        if eights and a_major == "k"
+        else None,
+        b8=(lambda b, depth, col: f"b8_at({b}, {depth}, {col})")
+        if eights and b_major == "k"
         else None,
         store=lambda b, row, col, value: f"put({b}, {row}, {col}, {value});",
         store4=(lambda b, row, col, value: f"put4({b}, {row}, {col}, {value});")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,6 +14,7 @@ from tests.golden import Golden
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     COSTS,
+    EIGHTS_COSTS,
     HALF_COSTS,
     Cost,
     best_split,
@@ -62,7 +63,12 @@ def choice(monkeypatch: pytest.MonkeyPatch, size: Any, *how: Any, **more: Any) -
 
 def test_choices(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = [("", limits, compute, "n") for limits in LIMITS for compute in ("f32", "f16")]
-    ways += [("", "", "f32", "k"), ("cpu", "", "f32", "n"), ("cpu", "", "f32", "k")]
+    ways += [
+        ("", "", "f32", "k"),
+        ("", "large", "f16", "k"),
+        ("cpu", "", "f32", "n"),
+        ("cpu", "", "f32", "k"),
+    ]
     lines = []
     for (device, limits, compute, major), size in itertools.product(ways, PROBLEMS):
         how = (LIMITS[limits], device)
@@ -72,19 +78,24 @@ def test_choices(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     golden("tiles.txt", "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(("costs", "compute"), [(COSTS, "f32"), (HALF_COSTS, "f16")])
-def test_every_tile_is_chosen_for_some_product(costs: Sequence[Cost], compute: str) -> None:
+@pytest.mark.parametrize(
+    ("costs", "compute", "major"),
+    [(COSTS, "f32", "n"), (HALF_COSTS, "f16", "n"), (EIGHTS_COSTS, "f16", "k")],
+)
+def test_every_tile_is_chosen_for_some_product(
+    costs: Sequence[Cost], compute: str, major: Literal["n", "k"]
+) -> None:
     found = set()
     pixels, channels = (49, 196, 784, 3136, 12544, 50176), (16, 64, 128, 512, 1024)
     for size in itertools.product(pixels, channels, (32, 64, 100, 576, 1152, 2304)):
-        of = problem(1, *size, compute)
+        of = problem(1, *size, compute, b_major=major)
         split = best_split(of, LIMITS["large"])
         found.add(split.tile if split else best_tile(of, LIMITS["large"]))
     assert not {cost.tile for cost in costs} - found
 
 
 def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
-    def invocations(size: Sequence[int], beside: bool) -> int:
+    def invocations(size: Sequence[int], beside: int) -> int:
         of, limits = problem(*size), dataclasses.replace(LIMITS["large"], beside=beside)
         split = best_split(of, limits)
         tile = split.tile if split else best_tile(of, limits)
@@ -92,6 +103,16 @@ def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
         return tile.invocations
 
     small, large = (1, 128, 384, 384), (1, 2048, 2048, 2048)
-    assert invocations(small, beside=False) == 256
-    assert invocations(small, beside=True) == 64
-    assert invocations(large, beside=True) == invocations(large, beside=False) > 64
+    assert invocations(small, beside=0) == 256
+    assert invocations(small, beside=1 << 17) == 64
+    assert invocations(large, beside=1 << 17) == invocations(large, beside=0) > 64
+
+
+def test_halves_beside_others_have_a_tile_that_suits_all() -> None:
+    """Where others keep processors busy, invocations that share k gain nothing."""
+    of = problem(1, 128, 384, 384, "f16", b_major="k")
+    alone = best_tile(of, LIMITS["large"])
+    beside = best_tile(of, dataclasses.replace(LIMITS["large"], beside=3 * 128 * 384))
+    assert alone is not None
+    assert beside is not None
+    assert alone.invocations > beside.invocations

@@ -98,9 +98,9 @@ def _scaled(told: Any, numbers: Any, sources: Any, _: Any) -> Results:
     return fuse_batch_norm.products(op, attrs, fuse_batch_norm.Affine(*numbers), *sources)
 
 
-def _laid_out(_: Any, __: Any, sources: Any, ___: Any) -> Results:
+def _laid_out(layout: Any, _: Any, sources: Any, __: Any) -> Results:
     (array,) = sources
-    return (filter_layouts.laid_out(array),)
+    return (filter_layouts.laid_out(array, layout),)
 
 
 def _transposed(order: Any, _: Any, sources: Any, __: Any) -> Results:

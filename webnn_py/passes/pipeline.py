@@ -14,7 +14,7 @@ from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
-from webnn_py.passes.filter_layouts import put_channels_last
+from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.interleaved import interleave_channels
@@ -68,7 +68,12 @@ BLOCKS = (
 )
 """The same for those that lay out channels in blocks for them."""
 
-TILES: tuple[Pass, ...] = (*PIPELINE, interleave_channels, put_channels_last)
+TILES: tuple[Pass, ...] = (
+    *PIPELINE,
+    interleave_channels,
+    put_channels_last,
+    turn_matrices_of_halves,
+)
 """The passes for hardware that multiplies through tiles in shared memory."""
 
 SIZE_INDEPENDENT = frozenset(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.filter_layouts import put_channels_last
+from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
 
 SHAPE = (2, 6, 5, 4)
 
@@ -34,6 +34,50 @@ def test_channels_come_last(options: dict[str, Any]) -> None:
     x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def _halves(b: MLGraphBuilder, *shape: int) -> MLOperand:
+    return b.constant(np.random.default_rng(0).normal(size=shape).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("layout", "ins", "wanted"), [("nhwc", 8, "ohwi"), ("nhwc", 4, "hwio"), ("nchw", 8, "hwio")]
+)
+def test_halves_lie_as_they_are_loaded(layout: Any, ins: int, wanted: str) -> None:
+    shape = (1, 6, 5, ins) if layout == "nhwc" else (1, ins, 6, 5)
+
+    def convolved(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.conv2d(b.cast(x, "float16"), _halves(b, 12, ins, 3, 2), input_layout=layout)
+
+    graph = recorded(convolved, shape)
+    made = after(put_channels_last, graph)
+    assert made.nodes[-1].attrs["filter_layout"] == wanted
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_matrices_of_halves_are_turned() -> None:
+    def product(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.matmul(b.cast(x, "float16"), _halves(b, 16, 20))
+
+    graph = recorded(product, (3, 8, 16))
+    made = after(turn_matrices_of_halves, graph)
+    assert [node.op for node in made.nodes] == ["cast", "transpose", "matmul"]
+    assert made.nodes[1].inputs[0] in made.constants
+    x = np.random.default_rng(1).normal(size=(3, 8, 16)).astype(np.float32)
+    for one, other in zip(results(graph, x), results(made, x), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("shape", [(1, 16), (32, 12)])
+def test_matrices_that_stay(shape: tuple[int, int]) -> None:
+    """One row reads its matrix once, and an inner size of 12 has no eights."""
+
+    def product(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.matmul(b.cast(x, "float16"), _halves(b, shape[1], 20))
+
+    assert_keeps(turn_matrices_of_halves, recorded(product, shape))
 
 
 def test_what_stays() -> None:

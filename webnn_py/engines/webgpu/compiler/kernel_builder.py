@@ -24,6 +24,9 @@ from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
+EIGHT = "vec4<u32>"
+"""The type of eight halves as they lie in memory: WGSL has none that is loaded at once."""
+
 MOST_COPIES = 16
 """Copies of a loop's body that are written out to keep the loop short."""
 
@@ -44,7 +47,7 @@ class KernelBuilder:
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
             only the kernels of one root know.
         tile: The name of the tile that a product is to have; "" for the one that suits it.
-        beside: Other products may run in the same dispatch.
+        beside: Elements of this product and others that may run in its dispatch; 0 if none may.
 
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
@@ -62,7 +65,7 @@ class KernelBuilder:
         features: Features,
         root: Value,
         tile: str = "",
-        beside: bool = False,
+        beside: int = 0,
     ) -> None:
         self.tile = tile
         self.beside = beside
@@ -76,7 +79,7 @@ class KernelBuilder:
         self._stored = stored
         self._lowerings = lowerings
         self._bound: dict[Value, str] = {}
-        self._vectors: dict[Value, str] = {}
+        self._runs: dict[tuple[Value, str], str] = {}  # by their type, several elements at once
         self._storages: dict[str, Storage] = {}
         self._parts: dict[Value, list[Part]] = {}
         self.vector_out = False
@@ -132,20 +135,25 @@ class KernelBuilder:
 
     def vector(self, value: Value) -> Callable[[str], str] | None:
         """As `element`, for vec4s of consecutive elements, where the value lies so."""
-        storage = self.storage(value)
-        if storage.element not in ("f32", "f16") or not self.places.in_fours(value):
+        element = self.storage(value).element
+        return self._run(value, 4, f"vec4<{element}>") if element in ("f32", "f16") else None
+
+    def eights(self, value: Value) -> Callable[[str], str] | None:
+        """The same for eight consecutive halves, as vec4<u32>: two to a word."""
+        return self._run(value, 8, EIGHT) if self.storage(value).element == "f16" else None
+
+    def _run(self, value: Value, count: int, kind: str) -> Callable[[str], str] | None:
+        if not self.places.in_runs(value, count) or not self.is_whole(value):
             return None
-        if not self.is_whole(value):
-            return None
-        value = self.places.buffer_of(value)
-        if value not in self._vectors:
-            self._vectors[value] = f"fours{len(self._vectors)}"  # not "vec2", a type
-        return f"{self._vectors[value]}[{{}}]".format
+        key = self.places.buffer_of(value), kind
+        if key not in self._runs:
+            self._runs[key] = f"fours{len(self._runs)}"  # not "vec2", a type
+        return f"{self._runs[key]}[{{}}]".format
 
     def writes_vectors(self, extent: int) -> bool:
         """Whether the root can be written as vec4s along an innermost dimension of this size."""
         is_float = self.storage(self.root).element in ("f32", "f16")
-        return extent % 4 == 0 and is_float and self.places.in_fours(self.root)
+        return extent % 4 == 0 and is_float and self.places.in_runs(self.root, 4)
 
     def _part_loader(self, value: Value, name: str) -> str:
         storage = self.storage(value)
@@ -171,17 +179,20 @@ class KernelBuilder:
     ) -> Kernel:
         """Put bindings, helper functions and the entry point together."""
         reads = [
-            (part, buffer if self.is_whole(value) else f"{buffer}_{number}")
+            (
+                part,
+                buffer if self.is_whole(value) else f"{buffer}_{number}",
+                self.storage(value).element,
+            )
             for value, buffer in self._bound.items()
             for number, part in enumerate(self.parts(value))
         ]
-        reads += [(self.parts(value)[0], name) for value, name in self._vectors.items()]
+        reads += [(self.parts(v)[0], name, kind) for (v, kind), name in self._runs.items()]
         text = "\n".join([*reachable(self.functions, main), main])
-        reads = [(part, name) for part, name in reads if _names(text, name)]
+        reads = [read for read in reads if _names(text, read[1])]
         bindings = [
-            f"@group(0) @binding({i}) var<storage, read> {name}:"
-            f" array<{self._array_element(part.value, name in self._vectors.values())}>;"
-            for i, (part, name) in enumerate(reads)
+            f"@group(0) @binding({i}) var<storage, read> {name}: array<{kind}>;"
+            for i, (_, name, kind) in enumerate(reads)
         ]
         bindings.append(
             f"@group(0) @binding({len(bindings)}) var<storage, read_write> out0:"
@@ -199,15 +210,12 @@ class KernelBuilder:
             )
         x, y, z = workgroups
         target = self.parts(self.root)[0] if writes is None else writes
-        return Kernel(name, code, tuple(part for part, _ in reads), (target,), (x, y, z))
+        return Kernel(name, code, tuple(part for part, *_ in reads), (target,), (x, y, z))
 
     def _written_element(self) -> str:
-        element = self._array_element(self.root, self.vector_out)
+        element = self.storage(self.root).element
+        element = f"vec4<{element}>" if self.vector_out else element
         return f"atomic<{element}>" if self.atomic_out else element
-
-    def _array_element(self, value: Value, vector: bool) -> str:
-        element = self.storage(value).element
-        return f"vec4<{element}>" if vector else element
 
 
 class Make(Protocol):

@@ -67,12 +67,12 @@ class Places:
         """Where the element at a flat index of a stored value lies in its buffer."""
         return self.view(value).at(index) if value in self._parents else index
 
-    def in_fours(self, value: Value) -> bool:
-        """Whether four elements of a stored value, from a multiple of 4 on, are one vec4."""
+    def in_runs(self, value: Value, count: int) -> bool:
+        """Whether so many elements of a stored value, from a multiple on, lie so in its buffer."""
         small = self.view(value).collapsed()
-        if not small.sizes or small.strides[-1] != 1 or small.sizes[-1] % 4:
+        if not small.sizes or small.strides[-1] != 1 or small.sizes[-1] % count:
             return False
-        return not any(step % 4 for step in (small.offset, *small.strides[:-1]))
+        return not any(step % count for step in (small.offset, *small.strides[:-1]))
 
     def _place(self, value: Value) -> tuple[Value, Affine]:
         if value not in self._known:

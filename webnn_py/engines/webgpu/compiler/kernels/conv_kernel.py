@@ -11,7 +11,7 @@ from collections.abc import Callable
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.computed_pixels import computed_pixels
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
@@ -74,30 +74,32 @@ class Convolution:
         tap = self.tap(k)
         return f"window({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {place})"
 
-    def window_function(self, vectors: Callable[[Index, Index], str] | None = None) -> None:
+    def window_function(
+        self, load: Callable[[Index, Index], str] | None = None, width: int = 1
+    ) -> None:
         """`window(batch, i, h, w, p)`: the input's element under a tap of place p, 0 outside.
 
-        With loads of vectors it is `window4`, and gives four channels from i on.
+        With loads of several channels from i on it is `window4` or `window8`.
         """
+        kind = {1: self.compute, 4: f"vec4<{self.compute}>", 8: EIGHT}[width]
         body = Body(self.builder)
         tap = {letter: symbol(letter, size) for letter, size in self._sizes.items()}
         p = symbol("p", self.area)
         at = body.let(p // self.width), body.let(p % self.width)
         (row, column), inside = window_position(body, at, (tap["h"], tap["w"]), self.node)
         if inside:
-            nothing = "0.0" if vectors is None else f"vec4<{self.compute}>()"
-            body.line(f"if (!({inside})) {{ return {nothing}; }}")
+            body.line(f"if (!({inside})) {{ return {kind}(); }}")
         image, group = self.split_batch(symbol("batch", self.batch * self.groups))
         places = {"n": image, "c": group * self.ins + tap["i"], "h": row, "w": column}
         place = flat(self.layout, self.data, places)
         channel = places["c"]
         parameters = "batch: u32, i: u32, h: u32, w: u32, p: u32"
-        if vectors is None:
+        if load is None:
             self._return(body, self.data, place)
-            self.builder.function("window", parameters, self.compute, body)
         else:
-            body.line(f"return {vectors(place, channel)};")
-            self.builder.function("window4", parameters, f"vec4<{self.compute}>", body)
+            body.line(f"return {load(place, channel)};")
+        name = f"window{width}" if width > 1 else "window"
+        self.builder.function(name, parameters, kind, body)
 
     def _return(self, body: Body, value: Value, place: Index) -> None:
         """The end of a function: an element of an operand."""
@@ -208,7 +210,7 @@ def _planar(conv: Convolution) -> GemmProblem:
         looped=True,
         a=lambda batch, row, k: f"weight({batch}, {row}, {k})",
         b=conv.window,
-        a4=_weight_vectors(conv),
+        a4=_weight_vectors(conv, 4),
         a_major="m" if conv.filter_layout.endswith("o") else "k",
         k_run=conv.ins if conv.order.endswith("i") else 1,
         b4=_pixel_vectors(conv),
@@ -219,34 +221,37 @@ def _planar(conv: Convolution) -> GemmProblem:
     )
 
 
-def _vectors(conv: Convolution, value: Value) -> Callable[[Index], str] | None:
-    """Loads of four consecutive elements of a stored operand."""
+def _vectors(conv: Convolution, value: Value, width: int) -> Callable[[Index], str] | None:
+    """Loads of four consecutive elements, or of eight halves, of a stored operand."""
     builder = conv.builder
-    if builder.computes(value):
+    if builder.computes(value) or (width == 8 and conv.compute != "f16"):
         return None
-    at = builder.vector(value)
+    at = builder.vector(value) if width == 4 else builder.eights(value)
     if at is None:
         return None
-    if builder.storage(value).element == conv.compute:
-        return lambda index: at(f"{builder.places.at(value, index).enclosed} >> 2u")
+    shift = width.bit_length() - 1
+    if width == 8 or builder.storage(value).element == conv.compute:
+        return lambda index: at(f"{builder.places.at(value, index).enclosed} >> {shift}u")
     return lambda index: f"vec4<f32>({at(f'{builder.places.at(value, index).enclosed} >> 2u')})"
 
 
-def _input_vectors(conv: Convolution) -> Callable[[Index, Index], str] | None:
-    """Loads of four consecutive elements of the input, given the first one's place and channel."""
-    load = _vectors(conv, conv.data)
+def _input_vectors(conv: Convolution, width: int) -> Callable[[Index, Index], str] | None:
+    """Loads of consecutive elements of the input, given the first one's place and channel."""
+    load = _vectors(conv, conv.data, width)
+    if load is None and width == 8:
+        return None
     if load is None:
         axis = conv.layout.index("c")
         return computed_pixels(conv.builder, conv.data, axis, conv.compute)
     return lambda place, channel: load(place)
 
 
-def _weight_vectors(conv: Convolution) -> LoadHook | None:
-    """The filter four taps at a time, where they are consecutive in memory."""
+def _weight_vectors(conv: Convolution, width: int) -> LoadHook | None:
+    """The filter several taps at a time, where they are consecutive in memory."""
     along = conv.per_group if conv.filter_layout.endswith("o") else conv.k
-    if along % 4:
+    if along % width:
         return None
-    load = _vectors(conv, conv.filter)
+    load = _vectors(conv, conv.filter, width)
     if load is None:
         return None
 
@@ -268,7 +273,7 @@ def _pixel_vectors(conv: Convolution) -> LoadHook | None:
     """The input four pixels at a time, where the window is one pixel and moves by one."""
     if not conv.is_pixelwise or conv.area % 4:
         return None
-    load = _input_vectors(conv)
+    load = _input_vectors(conv, 4)
     if load is None:
         return None
 
@@ -285,7 +290,8 @@ def _interleaved(conv: Convolution) -> GemmProblem:
     conv.window_function()
     conv.weight_function()
     vector = _vector_out(conv, conv.per_group)
-    weights, last = _weight_vectors(conv), conv.filter_layout.endswith("o")
+    last = conv.filter_layout.endswith("o")
+    weights, more = _weight_vectors(conv, 4), None if last else _weight_vectors(conv, 8)
     return GemmProblem(
         m=conv.area,
         n=conv.per_group,
@@ -295,8 +301,10 @@ def _interleaved(conv: Convolution) -> GemmProblem:
         looped=True,
         a=lambda batch, row, k: conv.window(batch, k, row),
         b=lambda batch, k, col: f"weight({batch}, {col}, {k})",
-        a4=_channel_vectors(conv),
+        a4=_channel_vectors(conv, 4),
         b4=None if weights is None else lambda batch, k, col: weights(batch, col, k),
+        a8=_channel_vectors(conv, 8),
+        b8=None if more is None else lambda batch, k, col: more(batch, col, k),
         b_major="n" if last else "k",
         store=lambda batch, row, col, value: conv.store("put", batch, col, row, value),
         store4=(lambda batch, row, col, value: conv.store("put4", batch, col, row, value))
@@ -305,11 +313,11 @@ def _interleaved(conv: Convolution) -> GemmProblem:
     )
 
 
-def _channel_vectors(conv: Convolution) -> LoadHook | None:
-    """The input four channels at a time, where they are consecutive in memory and along k."""
-    if conv.ins % 4 or not conv.order.endswith("i"):
+def _channel_vectors(conv: Convolution, width: int) -> LoadHook | None:
+    """The input several channels at a time, where they are consecutive in memory and along k."""
+    if conv.ins % width or not conv.order.endswith("i"):
         return None
-    load = _input_vectors(conv)
+    load = _input_vectors(conv, width)
     if load is None:
         return None
     if conv.is_pixelwise:
@@ -321,10 +329,10 @@ def _channel_vectors(conv: Convolution) -> LoadHook | None:
             return load(place, channel)
 
         return pixel
-    conv.window_function(load)
+    conv.window_function(load, width)
 
     def channels(batch: Index, row: Index, k: Index) -> str:
         tap = conv.tap(k)
-        return f"window4({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {row})"
+        return f"window{width}({batch}, {', '.join(str(tap[letter]) for letter in 'ihw')}, {row})"
 
     return channels

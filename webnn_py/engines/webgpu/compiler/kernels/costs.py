@@ -33,7 +33,7 @@ SUMS_RATE = 5e6
 TOGETHER = 64
 """Invocations of workgroups of products that may run in one dispatch: they are of one size there,
 and those that divide k leave no room for others. Halves gain nothing by it, nor do products that
-keep all processors busy themselves."""
+keep all processors busy themselves; what halves gain by is a tile that suits all of them."""
 
 GAIN = 0.95
 """How much of the time a divided product may take at most to be worth a second kernel."""
@@ -96,23 +96,32 @@ HALF_COSTS = (
 )
 """The same for float16, of which twice as many elements are loaded at once."""
 
+EIGHTS_COSTS = (
+    Cost(SharedTile(64, 64, 32, 8, 4), 0.73, 0.59, 4, 0.3),
+    Cost(SharedTile(64, 32, 32, 8, 4), 0.70, 0.34, 8, 0.8),
+    Cost(SharedTile(32, 32, 32, 4, 4), 0.44, 0.19, 10, 0.3),
+    Cost(SharedTile(16, 16, 64, 4, 4, 4), 0.46, 0.14, 10, 0.3),
+    Cost(SharedTile(16, 16, 128, 4, 4, 16), 0.33, 0.30, 2, 0.8),
+)
+"""The same where both operands are loaded eight halves at a time."""
+
 
 def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     """The tile that takes least; None where none fits the limits."""
     fitting = _fitting(problem, limits)
-    return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
+    return min(fitting, key=lambda cost: _time(problem, limits, cost)).tile if fitting else None
 
 
 def best_split(problem: GemmProblem, limits: Limits) -> Split | None:
     """How to divide a product along k between workgroups, where that pays."""
     fitting = _fitting(problem, limits)
-    whole = min((_time(problem, cost) for cost in fitting), default=0.0)
+    whole = min((_time(problem, limits, cost) for cost in fitting), default=0.0)
     elements = problem.batch * problem.m * problem.n
     most = min(MOST_PARTS, MOST_SUMS // (4 * elements), problem.k // SHORTEST)
     times = {
         Split(parts, cost.tile): ADDING
         + 8 * parts * elements / SUMS_RATE
-        + _time(problem, cost, parts)
+        + _time(problem, limits, cost, parts)
         for cost in fitting
         for parts in range(2, most + 1)
         if problem.k % (parts * cost.tile.depth) == 0
@@ -129,17 +138,24 @@ def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
 
 def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     halves = problem.compute == "f16"
-    costs: Sequence[Cost] = HALF_COSTS if halves else COSTS
+    half_costs = EIGHTS_COSTS if problem.in_eights else HALF_COSTS
+    costs: Sequence[Cost] = half_costs if halves else COSTS
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
     if limits.beside and is_small and not halves:
         costs = [cost for cost in costs if cost.tile.invocations == TOGETHER]
     return [cost for cost in costs if fits(cost.tile, problem, limits)]
 
 
-def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
-    """Microseconds of the kernel that multiplies, without its launch."""
+def _time(problem: GemmProblem, limits: Limits, cost: Cost, parts: int = 1) -> float:
+    """Microseconds of the kernel that multiplies, without its launch.
+
+    Of halves that are loaded eight at a time, with those beside it, if they are divided as it is.
+    """
     tile = cost.tile
     count = -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
+    elements = problem.batch * problem.m * problem.n
+    if problem.in_eights and limits.beside > elements:
+        count = count * limits.beside // elements
     steps = math.ceil(problem.k / parts / tile.depth)
 
     def wave(workgroups: int) -> float:

@@ -81,7 +81,7 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
             f"let first_col = {block % across * tile.cols};",
         ]
         place += [f"let col{j} = {col + j * width};" for j in range(tile.cols // width)]
-    lines = load_functions(problem, guards, a_wide=a_along_k, b_wide=along_k or wide_cols)
+    lines = load_functions(problem, guards, 4 if a_along_k else 1, 4 if along_k or wide_cols else 1)
     lines += store_functions(problem, wide=wide_cols)
     lines += entry_point(tile.lanes, [*place, *plan.product(), *plan.stores(guards)])
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
 
 
@@ -76,11 +77,11 @@ def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
 
 
 def load_functions(
-    problem: GemmProblem, guards: Guards, *, a_wide: bool, b_wide: bool, run: int = 1
+    problem: GemmProblem, guards: Guards, a_width: int, b_width: int, run: int = 1
 ) -> list[str]:
-    """Functions that load one element, or with `*_wide` a vec4, of each operand.
+    """Functions that load one element, a vec4, or eight halves of each operand.
 
-    They are named `gemm_a`, `gemm_b`, `gemm_a4` and `gemm_b4`. Outside the matrix along k they
+    They are named `gemm_a`, `gemm_a4` or `gemm_a8`, and so for B. Outside the matrix along k they
     return zeros, so that a ragged last step adds nothing; rows and columns outside are clamped,
     because what they contribute to is never stored. With a run, those of B take k as two numbers:
     the number of the run, and the place in it.
@@ -90,15 +91,16 @@ def load_functions(
     b_name = _Operand(
         "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
     )
-    for operand, hook, hook4, wide in (
-        (a_name, problem.a, problem.a4, a_wide),
-        (b_name, problem.b, problem.b4, b_wide),
+    for operand, width, hook, several in (
+        (a_name, a_width, problem.a, {4: problem.a4, 8: problem.a8}),
+        (b_name, b_width, problem.b, {4: problem.b4, 8: problem.b8}),
     ):
-        if wide and hook4 is not None:
-            lines += operand.function(problem, hook4, 4)
+        wide = several.get(width)
+        if wide is not None:
+            lines += operand.function(problem, wide, width)
             continue
         lines += operand.function(problem, hook, 1)
-        if wide:
+        if width > 1:
             lines += operand.composed(problem)
     return lines
 
@@ -119,7 +121,7 @@ class _Operand:
     def _signature(self, result: str, width: int, free: str, k: str) -> str:
         ks = (k,) if self.run == 1 else ("run", "within")
         order = (free, *ks) if self.name == "a" else (*ks, free)
-        suffix = "4" if width == 4 else ""
+        suffix = str(width) if width > 1 else ""
         parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
         return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
 
@@ -128,7 +130,7 @@ class _Operand:
 
     def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
         """A guarded call of the hook."""
-        result = problem.compute if width == 1 else problem.vec4
+        result = {1: problem.compute, 4: problem.vec4, 8: EIGHT}[width]
         free = f"{self.free}_in" if self.guard_free else self.free
         k = "k_in" if self.guard_k else "k"
         lines = [self._signature(result, width, free, k)]

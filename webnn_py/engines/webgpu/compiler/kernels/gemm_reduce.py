@@ -61,7 +61,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     lines = [
         f"var<workgroup> gemm_partial: array<array<{result}, {tile.columns * tile.slices}>, "
         f"{rows_at_once}>;",
-        *load_functions(problem, guards, a_wide=a_wide, b_wide=wide or along_k),
+        *load_functions(problem, guards, 4 if a_wide else 1, 4 if wide or along_k else 1),
         *store_functions(problem, wide=wide),
     ]
     body = [*grid.prologue, *name_batch(problem), *place, *sums]

@@ -27,13 +27,13 @@ class Limits:
         max_workgroup_storage: Bytes of `var<workgroup>` memory.
         max_invocations: Invocations in one workgroup.
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
-        beside: Other products may run in the same dispatch.
+        beside: Elements of C of a product and others that may run in its dispatch; 0 if none may.
     """
 
     max_workgroup_storage: int = 16384
     max_invocations: int = 256
     max_workgroups_per_dim: int = 65535
-    beside: bool = False
+    beside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,9 @@ class GemmProblem:
         a4: The same for a vec4 of elements that are consecutive along `a_major`; the extent
             along it is then a multiple of 4.
         b4: The same for B along `b_major`.
+        a8: The same for eight halves that are consecutive along k, two to a word of a vec4<u32>,
+            where that is `a_major`; k is then a multiple of 8.
+        b8: The same for B, where k is `b_major`.
         store: `store(batch, row, col, value)`: statements that write one element of C.
         store4: The same for a vec4 of consecutive columns; n is then a multiple of 4.
         k_run: Runs of k, of which k is a multiple, that the hooks of B divide it by; 1 for none.
@@ -103,6 +106,8 @@ class GemmProblem:
     b: LoadHook
     a4: LoadHook | None = None
     b4: LoadHook | None = None
+    a8: LoadHook | None = None
+    b8: LoadHook | None = None
     store: StoreHook
     store4: StoreHook | None = None
     k_run: int = 1
@@ -124,6 +129,9 @@ class GemmProblem:
         for hook, extent in ((self.a4, along_a), (self.b4, along_b), (self.store4, self.n)):
             if hook is not None and extent % 4:
                 raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
+        for hook, major in ((self.a8, self.a_major), (self.b8, self.b_major)):
+            if hook is not None and (major != "k" or self.k % 8):
+                raise ValueError(f"eight halves need k divisible by 8, got {self.k} by {major}")
 
     def divided(self, parts: int) -> GemmProblem:
         """The problem whose batches are parts of k, which follow one another in each of these."""
@@ -143,6 +151,8 @@ class GemmProblem:
             b=of_b(self.b),
             a4=None if self.a4 is None else of_a(self.a4),
             b4=None if self.b4 is None else of_b(self.b4),
+            a8=None if self.a8 is None or depth % 8 else of_a(self.a8),
+            b8=None if self.b8 is None or depth % 8 else of_b(self.b8),
             k_run=self.k_run if depth % self.k_run == 0 else 1,
         )
 
@@ -172,6 +182,11 @@ class GemmProblem:
         return _SIZES[self.total]
 
     @property
+    def in_eights(self) -> bool:
+        """Whether both operands can be loaded eight halves at a time."""
+        return self.a8 is not None and self.b8 is not None
+
+    @property
     def is_float(self) -> bool:
         """Whether products may be fused into the addition."""
         return self.compute.startswith("f")
@@ -179,6 +194,7 @@ class GemmProblem:
     def transposed(self) -> GemmProblem:
         """The problem Cᵀ = Bᵀ·Aᵀ, which writes the same elements of C."""
         a, b, a4, b4, store = self.a, self.b, self.a4, self.b4, self.store
+        a8, b8 = self.a8, self.b8
         return replace(
             self,
             m=self.n,
@@ -187,6 +203,8 @@ class GemmProblem:
             b=lambda batch, k, col: a(batch, col, k),
             a4=None if b4 is None else lambda batch, row, k: b4(batch, k, row),
             b4=None if a4 is None else lambda batch, k, col: a4(batch, col, k),
+            a8=None if b8 is None else lambda batch, row, k: b8(batch, k, row),
+            b8=None if a8 is None else lambda batch, k, col: a8(batch, col, k),
             store=lambda batch, row, col, value: store(batch, col, row, value),
             store4=None,
             a_major="m" if self.b_major == "n" else "k",

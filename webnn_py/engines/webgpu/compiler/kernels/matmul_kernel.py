@@ -106,27 +106,32 @@ class Operand:
             return element(str(place))
         return self._builder.storage(stored).load(element, place)
 
-    def vectors(self) -> tuple[LoadHook, Literal["row", "column"]] | None:
-        """Loads of four elements along the contiguous dimension, if memory and sizes allow."""
+    def vectors(self, width: int) -> tuple[LoadHook, Literal["row", "column"]] | None:
+        """Loads of four elements, or of eight halves, along the contiguous dimension.
+
+        None where memory or sizes do not allow that.
+        """
         strided = self._strided
-        if strided is None or min(strided.strides) < 0 or strided.offset % 4:
+        if strided is None or min(strided.strides) < 0 or strided.offset % width:
             return None
         along: Literal["row", "column"] = "column" if strided.strides[-1] == 1 else "row"
         axis = -1 if along == "column" else -2
         others = [
             step for i, step in enumerate(strided.strides) if i - len(strided.strides) != axis
         ]
-        if strided.strides[axis] != 1 or self._value.shape[axis] % 4:
+        if strided.strides[axis] != 1 or self._value.shape[axis] % width:
             return None
-        if any(step % 4 for step in others):
+        if any(step % width for step in others):
             return None
-        at = self._builder.vector(strided.stored)
+        builder = self._builder
+        at = builder.vector(strided.stored) if width == 4 else builder.eights(strided.stored)
         if at is None:
             return None
-        wide = self._builder.storage(strided.stored).element == self._compute
+        shift = width.bit_length() - 1
+        wide = width == 8 or self._builder.storage(strided.stored).element == self._compute
 
         def load(batch: Index, row: Index, column: Index) -> str:
-            element = at(f"{self.index(batch, row, column).enclosed} >> 2u")
+            element = at(f"{self.index(batch, row, column).enclosed} >> {shift}u")
             return element if wide else f"vec4<f32>({element})"
 
         return load, along
@@ -155,7 +160,8 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
     b = Operand(builder, b_value, "load_b", batch, compute)
     if math.prod(batch) > 1 and math.prod(b_value.shape[:-2]) == 1 and a.merge_rows():
         m, batch = m * math.prod(batch), ()
-    a_vectors, b_vectors = a.vectors(), b.vectors()
+    a_vectors, b_vectors = a.vectors(4), b.vectors(4)
+    a_eights, b_eights = (a.vectors(8), b.vectors(8)) if compute == "f16" else (None, None)
     builder.vector_out = builder.writes_vectors(n)
 
     def place(batch: Index, row: Index, column: Index) -> Index:
@@ -171,6 +177,8 @@ def product(builder: KernelBuilder, node: Node) -> Product | None:
         b=b.load,
         a4=a_vectors[0] if a_vectors else None,
         b4=b_vectors[0] if b_vectors else None,
+        a8=a_eights[0] if a_eights and a_eights[1] == "column" else None,
+        b8=b_eights[0] if b_eights and b_eights[1] == "row" else None,
         a_major="m" if a_vectors and a_vectors[1] == "row" else "k",
         b_major="k" if b_vectors and b_vectors[1] == "row" else "n",
         store=lambda batch, row, col, value: f"put({place(batch, row, col)}, {value});",

@@ -9,9 +9,6 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 LARGE = 64
 """Elements of a large block."""
 
-LARGEST = 128
-"""Elements of the largest blocks."""
-
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
@@ -76,11 +73,6 @@ class SharedTile:
         """Whether the block of an invocation leaves no registers for twice the sums."""
         return self.block_rows * self.block_cols >= LARGE and self.slices == 1
 
-    @property
-    def fills_registers(self) -> bool:
-        """Whether the block of an invocation leaves few registers for what is loaded."""
-        return self.block_rows * self.block_cols >= LARGEST
-
     def storage(self, problem: GemmProblem) -> int:
         """Bytes of shared memory, at least."""
         shared = self._tiles(problem)
@@ -91,8 +83,18 @@ class SharedTile:
         fitting = (most - self._tiles(problem)) // self._exchange(problem)
         return min(max(fitting // self.share, 1) * self.share, self.block)
 
+    def padding(self, turned: bool) -> int:
+        """Units by which steps of k of a shared tile lie further apart than they need be.
+
+        Where vectors along k are transposed, invocations side by side write different steps of k,
+        and would write to the same banks. Others have few of them, or more to do besides.
+        """
+        return int(turned and self.block == 4 and self.slices <= 2)
+
     def _tiles(self, problem: GemmProblem) -> int:
-        elements = self.rows * self.copies(problem) + self.cols
+        rows = self.rows + 4 * self.padding(problem.a_major == "k")
+        cols = self.cols + 4 * self.padding(problem.b_major == "k")
+        elements = rows * self.copies(problem) + cols
         return elements * self.depth * problem.element_bytes
 
     def _exchange(self, problem: GemmProblem) -> int:

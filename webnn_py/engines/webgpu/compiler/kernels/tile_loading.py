@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
-
-BESIDE = 4
-"""How many vec4s along the extent are written beside each other, where operands are transposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,7 @@ class Side:
         turned: Whether memory is contiguous along k, so that vec4s must be transposed.
         first: The first invocation that loads.
         loaders: How many invocations load.
+        width: Elements that are loaded at once: eight halves along k, or four.
     """
 
     name: str
@@ -41,6 +40,12 @@ class Side:
     turned: bool
     first: int
     loaders: int
+    width: int
+
+    @property
+    def in_eights(self) -> bool:
+        """Whether elements are loaded as eight halves, which lie in pairs as they are shared."""
+        return self.width == 8
 
     @property
     def lane(self) -> str:
@@ -71,10 +76,18 @@ class TileLoading:
         self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
         copies = tile.copies(problem)
         wide = 8 if copies == 2 else 4  # 16 bytes are read at once
+        pairs = self.steps == 2 and tile.depth % 8 == 0
+        a, b = (8 if pairs and hook is not None else 4 for hook in (problem.a8, problem.b8))
         self.sides = (
-            Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0]),
-            Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1]),
+            Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0], a),
+            Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1], b),
         )
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Elements of A and of B that are loaded at once."""
+        a, b = self.sides
+        return a.width, b.width
 
     def declarations(self) -> list[str]:
         """The shared arrays: [slice][steps of k][unit along the extent][vec4 of the unit]."""
@@ -82,7 +95,7 @@ class TileLoading:
         lines = []
         for side in self.sides:
             unit = f"array<{self._problem.vec4}, {self.parts(side)}>"
-            row = f"array<{unit}, {side.extent // side.unit}>"
+            row = f"array<{unit}, {side.extent // side.unit + tile.padding(side.turned)}>"
             steps = f"array<{row}, {tile.depth // tile.slices // self.steps}>"
             slices = f"array<{steps}, {tile.slices}>"
             lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
@@ -94,42 +107,42 @@ class TileLoading:
 
     def variables(self) -> list[str]:
         """The registers for loading."""
-        names = {n: None for side in self.sides for task in self._registers(side) for n in task}
+        names = {n: side for side in self.sides for task in self._registers(side) for n in task}
+        kinds = {4: self._problem.vec4, 8: EIGHT}
         return [
-            *(f"var {name}: {self._problem.vec4};" for name in names),
+            *(f"var {name}: {kinds[side.width]};" for name, side in names.items()),
             *(f"var {name} = 0u;" for name in ("run", "within") if self.run > 1),
         ]
 
     def _registers(self, side: Side) -> list[list[str]]:
-        """Names of the vec4s an invocation loads, a list for each of its tasks.
+        """Names of the vectors an invocation loads, a list for each of its tasks.
 
-        A task is a block of 4x4 elements that is transposed, or where none need be a vec4 for each
-        of the steps that are multiplied together.
+        A task is a block of 4x4 elements that is transposed, or of eight halves by two, or where
+        none need be transposed a vec4 for each of the steps that are multiplied together.
         """
-        prefix = "load" if self._split else f"load_{side.name}"
+        widths = {side.width for side in self.sides}
+        prefix = "load" if self._split and len(widths) == 1 else f"load_{side.name}"
         each = self._each(side)
         tasks = -(-self._tasks(side) // side.loaders)
         return [[f"{prefix}{t * each + i}" for i in range(each)] for t in range(tasks)]
 
     def _tasks(self, side: Side) -> int:
-        return side.extent * self._tile.depth // (4 * self._each(side))
+        return side.extent * self._tile.depth // (side.width * self._each(side))
 
     def _each(self, side: Side) -> int:
+        if side.in_eights:
+            return 2
         return 4 if side.turned else self.steps
 
     def _task(self, side: Side, task: int) -> tuple[Index, Index, str]:
-        """A task's vec4 along the extent, its k, and a condition if not all have the task."""
+        """A task's place along the extent, its k, and a condition if not all have the task."""
         at = (symbol("lid") - side.first).below(side.loaders) + task * side.loaders
         ragged = (task + 1) * side.loaders > self._tasks(side)
         guard = f"{at} < {self._tasks(side)}u" if ragged else ""
         at = at.below(self._tasks(side))
         if side.turned:
-            quads = self._tile.depth // 4
-            if not self._tile.fills_registers:
-                return at // quads, at % quads * 4, guard
-            # Invocations that write together write to several rows of one k: to other banks.
-            some, within = at // (BESIDE * quads), at % (BESIDE * quads)
-            return some * BESIDE + within % BESIDE, within // BESIDE * 4, guard
+            along = self._tile.depth // side.width
+            return at // along, at % along * side.width, guard
         across = side.extent // 4
         return at % across, at // across * self.steps, guard
 
@@ -163,14 +176,16 @@ class TileLoading:
                 free, depth, guard = self._task(side, task)
                 block = []
                 for i, name in enumerate(names):
-                    along, at = (free * 4 + i, depth) if side.turned else (free * 4, depth + i)
+                    along, at = free * len(names) + i, depth
+                    if not side.turned:
+                        along, at = free * 4, depth + i
                     if side.name == "a":
-                        call = f"gemm_a4(batch, {symbol('row0') + along}, {k + at})"
+                        call = f"gemm_a{side.width}(batch, {symbol('row0') + along}, {k + at})"
                     elif self.run > 1:
                         place = symbol("within") + at
                         call = f"gemm_b4(batch, run, {place}, {symbol('col0') + along})"
                     else:
-                        call = f"gemm_b4(batch, {k + at}, {symbol('col0') + along})"
+                        call = f"gemm_b{side.width}(batch, {k + at}, {symbol('col0') + along})"
                     block.append(f"{name} = {call};")
                 lines += [f"if ({guard}) {{", *block, "}"] if guard else block
             phases.append(lines)
@@ -184,9 +199,12 @@ class TileLoading:
             for task, names in enumerate(self._registers(side)):
                 free, depth, guard = self._task(side, task)
                 block = [f"let to = {free};", f"let to_k = {depth};"]
-                for i in range(0, len(names), self.steps):
-                    values = self._values(side, names, i)
-                    block += self._write(side, symbol("to_k", self._tile.depth) + i, values)
+                to_k = symbol("to_k", self._tile.depth)
+                if side.in_eights:
+                    block += self._write_pairs(side, to_k, names)
+                else:
+                    for i in range(0, len(names), self.steps):
+                        block += self._write(side, to_k + i, self._values(side, names, i))
                 lines += [f"if ({guard}) {{" if guard else "{", *block, "}"]
             phases.append(lines)
         return self._divide(phases)
@@ -210,10 +228,24 @@ class TileLoading:
 
     def _write(self, side: Side, k: Index, values: list[str]) -> list[str]:
         """Writes four elements along the extent, `to`, for steps of k, to shared memory."""
-        own = self._tile.depth // self._tile.slices
-        slice_ = k // own if self._tile.slices > 1 else constant(0)
-        array = f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
+        array = self._shared(side, k)
         if side.unit == 8:
             to = symbol("to")
             return [f"{array}[{to // 2}][{to % 2}] = {values[0]};"]
         return [f"{array}[to][{part}] = {value};" for part, value in enumerate(values)]
+
+    def _write_pairs(self, side: Side, k: Index, names: list[str]) -> list[str]:
+        """Writes eight steps of k of the pair `to` of rows or columns to shared memory."""
+        to = symbol("to")
+        lines = []
+        for pair, word in enumerate("xyzw"):
+            halves = ", ".join(f"unpack2x16float({name}.{word})" for name in names)
+            place = f"{self._shared(side, k + 2 * pair)}[{to // 2}][{to % 2}]"
+            lines.append(f"{place} = {self._problem.vec4}(vec4<f32>({halves}));")
+        return lines
+
+    def _shared(self, side: Side, k: Index) -> str:
+        """The part of a shared array for a step of k."""
+        own = self._tile.depth // self._tile.slices
+        slice_ = k // own if self._tile.slices > 1 else constant(0)
+        return f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
