@@ -22,6 +22,7 @@ from tests.backend.compared import (
     units_apart,
 )
 from tests.internals import built_from
+from tests.property.drawing import Array
 from tests.property.graphs import seeded_case
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, ml
 from webnn_py.core.dtypes import DTYPES
@@ -187,6 +188,23 @@ def test_softplus_is_right_far_below_zero(engine: MLContext) -> None:
     wanted = np.logaddexp(0, values.astype(np.float64))
     np.testing.assert_allclose(results["y"], wanted, rtol=4e-7, atol=1.2e-7)
     assert (results["y"] >= 0).all()
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_what_others_read_of_a_concat(engine: MLContext, reference: MLContext, name: str) -> None:
+    """Nobody writes its result there."""
+    values = np.linspace(-2, 3, 6, dtype=np.float32)
+
+    def computed(context: MLContext) -> dict[str, Array]:
+        builder = MLGraphBuilder(context)
+        y = builder.concat([builder.input("x", "float32", [6])] * 2, 0)
+        made = getattr(builder, name)(*[y] * len(REGISTRY[name].limits))
+        outputs = {"made": made, "other": builder.neg(y), "last": builder.floor(y)}
+        return MLExecution(context).compute(builder.build_sync(outputs), {"x": values})
+
+    results = computed(engine)
+    for key, wanted in computed(reference).items():
+        np.testing.assert_allclose(results[key], wanted, rtol=1e-4, atol=1e-5)
 
 
 ROWS = [

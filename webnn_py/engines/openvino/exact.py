@@ -80,6 +80,11 @@ def _is_mistaken(node: Node) -> bool:
     return channels == 1 and width == 1
 
 
+def _abs(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """OpenVINO writes its own where a concat lies, though others read that."""
+    return e.op("LeakyRelu", x, alpha=-1.0)
+
+
 def _exp(e: Emitter, node: Node, x: Tensor) -> Tensor:
     return e.where(e.op("IsNaN", x, to="bool"), x, e.op("Exp", x))
 
@@ -110,7 +115,7 @@ def _min(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
 
 def _softplus(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """OpenVINO's own is off by 2e-6, and below 0 for what is far below it."""
-    far = _exp(e, node, e.op("Neg", e.op("Abs", x)))
+    far = _exp(e, node, e.op("Neg", _abs(e, node, x)))
     return e.op("Add", e.op("Relu", x), e.op("Log", e.op("Add", far, e.like(1, x))))
 
 
@@ -142,6 +147,7 @@ def _extreme(kind: str, end: float) -> Lowering:
 
 
 INSTEAD: dict[str, Lowering] = {
+    "abs": _abs,
     "exp": _exp,
     "greater": _greater,
     "greater_or_equal": _greater_or_equal,
@@ -152,4 +158,4 @@ INSTEAD: dict[str, Lowering] = {
     "reduce_min": _extreme("ReduceMin", math.inf),
     "softplus": _softplus,
 }
-"""What is composed, as OpenVINO's own operators take NaN and infinities for numbers."""
+"""What is composed, as OpenVINO's own are wrong, or take NaN and infinities for numbers."""
