@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import ONES, SHAPE
 from tests.internals import engine_of
 from webnn_py import MLContext
+from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
 
 ENCODERS = ("encoder", "plain_encoder")
@@ -58,6 +60,19 @@ def test_submitting_the_user_s_makes_none(gpu: MLContext, monkeypatch: pytest.Mo
         monkeypatch.delattr(type(engine_of(gpu).gpu), make)
     gpu.submit([finished])
     np.testing.assert_array_equal(read(y, SHAPE), ONES)
+
+
+def test_waiting_for_long_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits finds out now and then whether the device lives."""
+    seen: list[Any] = []
+    monkeypatch.setattr(public, "LIFE_SIGN", -1.0)
+    monkeypatch.setattr(public, "check_alive", seen.append)
+    buffer = gpu.device.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ)
+    looks, look = itertools.count(), native.BufferMapping.look
+    monkeypatch.setattr(native.BufferMapping, "look", lambda m: next(looks) > 3 and look(m))
+    native.mapping(gpu.device, buffer).wait()
+    assert next(looks) > 4
+    assert not seen
 
 
 @pytest.mark.parametrize("make", ENCODERS)

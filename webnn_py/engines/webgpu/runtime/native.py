@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core.errors import OperationError
+from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
@@ -296,7 +296,7 @@ class BufferMapping:
             while not self.look():
                 now = time.monotonic()
                 if now - looked > public.LIFE_SIGN:
-                    public.check_alive(self._device)
+                    check_alive(self._device, self._buffer)
                     looked = now
                 pause(now - begun, expected)
         status = _statuses[self._number]
@@ -324,6 +324,14 @@ def is_lost(buffer: Any) -> bool:
     except wgpu.GPUError as error:
         return "lost" in str(error.with_traceback(None))  # frames would keep it, and it them
     return False
+
+
+def check_alive(device: Any, buffer: Any) -> None:
+    """Raise a ContextLostError if a device was lost or destroyed, by a buffer of it."""
+    if CHECKING.missing is not None:
+        public.check_alive(device)
+    elif is_lost(buffer):
+        raise ContextLostError("the GPUDevice is lost")
 
 
 def is_released(resource: Any) -> bool:
