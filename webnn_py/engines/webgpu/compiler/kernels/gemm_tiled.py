@@ -213,15 +213,14 @@ class _TileWriter:
     def loop(self) -> list[str]:
         """The walk along k; the next tiles travel while these are multiplied."""
         k, depth = self.problem.k, self.tile.depth
-        following = symbol("k0") + depth
         lines = [
             *self.loading.load(constant(0)),
             f"for (var k0 = 0u; k0 < {k}u; k0 += {depth}u) {{",
+            *self.loading.share(),
+            "workgroupBarrier();",
+            *self._load_next(),
+            *self.multiply(),
         ]
-        lines += [*self.loading.share(), "workgroupBarrier();"]
-        if k > depth:
-            lines += [f"if ({following} < {k}u) {{", *self.loading.load(following), "}"]
-        lines += self.multiply()
         every = self.steps_of_run * depth
         if every and k > every - depth:
             lines += [
@@ -234,6 +233,21 @@ class _TileWriter:
         if every and -(-k // depth) * depth % every:
             lines += self._add_run()
         return lines
+
+    def _load_next(self) -> list[str]:
+        """The loads of the next tiles, if there are any.
+
+        Where registers are few they lie between the products, without a branch that would keep them
+        together; the last tiles are loaded twice then.
+        """
+        k, depth = self.problem.k, self.tile.depth
+        following, last = symbol("k0") + depth, (k - 1) // depth * depth
+        if last == 0:
+            return []
+        if self.tile.fills_registers and self.loading.run == 1:
+            next_k = symbol("next_k", last + 1)
+            return [f"let next_k = {following.min(last)};", *self.loading.load(next_k)]
+        return [f"if ({following} < {k}u) {{", *self.loading.load(following), "}"]
 
     # Finishing
 

@@ -9,6 +9,9 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 LARGE = 64
 """Elements of a large block."""
 
+LARGEST = 128
+"""Elements of the largest blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
@@ -72,6 +75,11 @@ class SharedTile:
     def _is_large(self) -> bool:
         """Whether the block of an invocation leaves no registers for twice the sums."""
         return self.block_rows * self.block_cols >= LARGE and self.slices == 1
+
+    @property
+    def fills_registers(self) -> bool:
+        """Whether the block of an invocation leaves few registers for what is loaded."""
+        return self.block_rows * self.block_cols >= LARGEST
 
     def storage(self, problem: GemmProblem) -> int:
         """Bytes of shared memory, at least."""

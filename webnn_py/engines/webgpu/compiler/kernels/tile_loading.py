@@ -13,6 +13,9 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
+BESIDE = 4
+"""How many vec4s along the extent are written beside each other, where operands are transposed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -141,8 +144,12 @@ class TileLoading:
         guard = f"{at} < {self._tasks(side)}u" if ragged else ""
         at = at.below(self._tasks(side))
         if side.turned:
-            along = self._tile.depth // side.width
-            return at // along, at % along * side.width, guard
+            along, width = self._tile.depth // side.width, side.width
+            if not self._tile.fills_registers:
+                return at // along, at % along * width, guard
+            # Invocations that write together write to several rows of one k: to other banks.
+            some, within = at // (BESIDE * along), at % (BESIDE * along)
+            return some * BESIDE + within % BESIDE, within // BESIDE * width, guard
         across = side.extent // 4
         return at % across, at // across * self.steps, guard
 
