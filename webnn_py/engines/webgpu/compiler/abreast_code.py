@@ -229,7 +229,7 @@ def quotient(name: str, divisor: int, end: int) -> str:
         factor = -(-(1 << shift) // divisor)
         excess = factor * divisor - (1 << shift)
         if excess * (end - 1) < 1 << shift and factor * (end - 1) < 1 << 32:
-            return f"{name} * {factor}u >> {shift}u"
+            return f"({name} * {factor}u) >> {shift}u"
     return f"{name} / {divisor}u"
 
 

@@ -15,7 +15,7 @@ from webnn_py.engines.webgpu.compiler.sharing import form_of, replaced, spans_of
 LONG = 4_000
 """Characters of code from which it is worth it: what differs is chosen as the code runs."""
 
-_MAIN = "fn main(" + ") {\n"
+_MAIN = "fn main() {\n"
 _WHICH = "own_part"
 _WRITTEN = re.compile(r" = ([^;]*)")
 _OTHERWISE = re.compile(r"(?:\.\w+|\[[^]]*\])? (?:[-+*/%&|^]|<<|>>)?=[^=]")
