@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from tests.backend.compared import (
 from tests.internals import built_from
 from tests.property.drawing import Array
 from tests.property.graphs import seeded_case
-from webnn_py import MLContext, MLExecution, MLGraphBuilder, ml
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand, MLOperandDataType, ml
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.registry import FAST
 from webnn_py.ops.declare import REGISTRY
@@ -176,6 +176,30 @@ def test_infinities_are_quantized_to_the_ends(
     scale, zero = np.array([0.5], data_type), np.array([3], wanted)
     operands = {"input": values, "scale": scale, "zero_point": zero}
     assert_like_reference(engine, reference, applied("quantize_linear", operands))
+
+
+@pytest.mark.parametrize("data_type", ["int8", "uint8"])
+@pytest.mark.parametrize("name", ["transpose", "reshape", "slice", "concat", "relu", "max_pool2d"])
+def test_what_was_quantized_is_moved(
+    engine: MLContext, reference: MLContext, name: str, data_type: MLOperandDataType
+) -> None:
+    moves: dict[str, Callable[[MLGraphBuilder, MLOperand], MLOperand]] = {
+        "reshape": lambda b, x: b.reshape(x, [30]),
+        "slice": lambda b, x: b.slice(x, [0, 0, 1, 1], [1, 1, 3, 4], strides=[1, 1, 2, 2]),
+        "concat": lambda b, x: b.concat([x, x], 0),
+    }
+    values = np.linspace(-9, 9, 30, dtype=np.float32).reshape(1, 1, 5, 6)
+
+    def computed(context: MLContext) -> Array:
+        b = MLGraphBuilder(context)
+        scale = b.constant(np.full([1] * 4, 0.25, np.float32))
+        zero = b.constant(np.full([1] * 4, 3, data_type))
+        x = b.quantize_linear(b.input("x", "float32", values.shape), scale, zero)
+        x = b.dequantize_linear(x, scale, zero)
+        graph = b.build_sync({"y": moves[name](b, x) if name in moves else getattr(b, name)(x)})
+        return MLExecution(context).compute(graph, {"x": values})["y"]
+
+    np.testing.assert_array_equal(computed(engine), computed(reference))
 
 
 def test_softplus_is_right_far_below_zero(engine: MLContext) -> None:
