@@ -11,9 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.alike import Member, alike, as_one, renamed
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-from webnn_py.engines.webgpu.compiler.sharing import with_divisors
 
 _F16 = "enable f16;\n"
 _BINDING = re.compile(r"@group\(0\) @binding\((\d+)\) var<storage, (\w+)> (\w+): (.*);\n")
@@ -22,7 +20,7 @@ _ENTRY = re.compile(
     r"@compute @workgroup_size\((\d+)\)\nfn main\(([^{]*)\) \{\n(.*)\n\}\n", re.DOTALL
 )
 _BUILTIN = re.compile(r"@builtin\((\w+)\) (\w+):")
-_DECLARED = re.compile(r"^(?:fn|struct|const|var<private>) (\w+)", re.MULTILINE)
+_DECLARED = re.compile(r"^(?:fn|struct|const) (\w+)", re.MULTILINE)
 _PRELUDE = "wn_"
 """What the names of functions begin with that are the same in all kernels."""
 
@@ -146,32 +144,24 @@ def joined(pairs: Sequence[tuple[Kernel, Code]]) -> Kernel:
     bindings = sorted(found, key=lambda binding: binding.is_written)
     shared = shared_of(codes)
     invocations = common_invocations(codes)
-    members: list[Member] = []
-    end = 0
-    for kernel, code in pairs:
-        begin, end = end, end + workgroups_of(kernel, code, invocations)
-        shown = zip(code.bindings, bindings_of(kernel, code), strict=True)
-        buffers = {name: f"data{bindings.index(b)}" for (*_, name, _), b in shown}
-        variables = zip(code.shared, _numbered(code), strict=True)
-        names = {name: f"shared{shared.index(which)}" for (name, _), which in variables}
-        place = "\n".join(_place(kernel, code, begin, invocations))
-        texts = [renamed(text, names) for text in (code.declarations, code.body)]
-        if not any("for (" in text for text in texts):  # who divides but once
-            texts = [with_divisors(text) for text in texts]
-        types = {name: kind for *_, name, kind in code.bindings}
-        members.append(Member(texts[0], place, texts[1], buffers, types, begin))
     declared: dict[str, None] = {}
     main: list[str] = []
-    groups = alike(members)
-    for number, group in enumerate(groups):
-        declarations, body = as_one(group)
-        own_names = (n for n in _DECLARED.findall(declarations) if not n.startswith(_PRELUDE))
-        names = {name: f"{name}_{number}" for name in own_names}
-        declared |= dict.fromkeys(_parted(renamed(declarations, names)))
-        is_last = number == len(groups) - 1
-        head = "{" if is_last else f"if (wn_group.x < {groups[number + 1][0].begin}u) {{"
+    end = 0
+    for number, (kernel, code) in enumerate(pairs):
+        names = {
+            name: f"data{bindings.index(binding)}"
+            for (*_, name, _), binding in zip(code.bindings, bindings_of(kernel, code), strict=True)
+        }
+        variables = zip(code.shared, _numbered(code), strict=True)
+        names |= {name: f"shared{shared.index(which)}" for (name, _), which in variables}
+        own_names = (n for n in _DECLARED.findall(code.declarations) if not n.startswith(_PRELUDE))
+        names |= {name: f"{name}_{number}" for name in own_names}
+        declared |= dict.fromkeys(_parted(_renamed(code.declarations, names)))
+        begin, end = end, end + workgroups_of(kernel, code, invocations)
+        head = "{" if number == len(pairs) - 1 else f"if (wn_group.x < {end}u) {{"
         main.append(f"  }} else {head}" if number else f"  {head}")
-        main.append(renamed(body, names))
+        main += _place(kernel, code, begin, invocations)
+        main.append(_renamed(code.body, names))
     lines = [
         *(
             f"@group(0) @binding({n}) var<storage, {b.access}> data{n}: {b.type};"
@@ -208,29 +198,23 @@ def workgroups_of(kernel: Kernel, code: Code, invocations: int) -> int:
 def _place(kernel: Kernel, code: Code, begin: int, invocations: int) -> list[str]:
     """The statements that name what the kernel's own builtin values would be."""
     x, y, z = kernel.workgroups
-    lines = [f"  let wn_here = wn_group.x - {begin}u;"]
+    here = f"(wn_group.x - {begin}u)" if begin else "wn_group.x"
     if code.is_independent:
         name = code.names["global_invocation_id"]
-        return [*lines, f"  let {name} = vec3<u32>(wn_here * {invocations}u + wn_lane, 0u, 0u);"]
-    lines += [
-        f"  let wn_row = {quotient('wn_here', x, x * y * z)};",
-        f"  let wn_layer = {quotient('wn_here', x * y, x * y * z)};",
-        f"  let {code.names['workgroup_id']} ="
-        f" vec3<u32>(wn_here - wn_row * {x}u, wn_row - wn_layer * {y}u, wn_layer);",
-    ]
+        return [f"  let {name} = vec3<u32>({here} * {invocations}u + wn_lane, 0u, 0u);"]
+    across = f"{here} % {x}u" if y * z > 1 else here
+    down = f"{here} / {x}u" + (f" % {y}u" if z > 1 else "") if y * z > 1 else "0u"
+    deep = f"{here} / {x * y}u" if z > 1 else "0u"
+    lines = [f"  let {code.names['workgroup_id']} = vec3<u32>({across}, {down}, {deep});"]
     if "local_invocation_index" in code.names:
         lines.append(f"  let {code.names['local_invocation_index']} = wn_lane;")
     return lines
 
 
-def quotient(name: str, divisor: int, end: int) -> str:
-    """A quotient of a number under `end`, where that can be by factors: numbers to read."""
-    for shift in range(32):
-        factor = -(-(1 << shift) // divisor)
-        excess = factor * divisor - (1 << shift)
-        if excess * (end - 1) < 1 << shift and factor * (end - 1) < 1 << 32:
-            return f"({name} * {factor}u) >> {shift}u"
-    return f"{name} / {divisor}u"
+def _renamed(code: str, names: dict[str, str]) -> str:
+    if not names:
+        return code
+    return re.sub(rf"(?<![\w.])(?:{'|'.join(names)})\b", lambda found: names[found[0]], code)
 
 
 def _parted(declarations: str) -> Iterator[str]:

@@ -33,8 +33,6 @@ _NUMBER = re.compile(_LITERAL.format(""))
 _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
 """Divisors stay what they are where it counts: compilers make products of them."""
 
-_DIVISOR = re.compile(r"([/%] )(\d+u)\b")
-
 _HEAD = re.compile(r"for \([^)]*\)")
 
 Span = tuple[int, int]
@@ -43,7 +41,7 @@ Column = tuple[str, ...]
 
 def share(kernels: Sequence[Kernel]) -> list[Kernel]:
     """The kernels, alike ones with the same code."""
-    spans = {code: spans_of(code) for code in {kernel.code for kernel in kernels}}
+    spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         groups.setdefault(form_of(kernel.code), []).append(place)
@@ -58,17 +56,12 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
 @functools.lru_cache(MOST_FORMS)
 def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
-    spans = spans_of(code)
-    return replaced(code, spans, ["#"] * len(spans))
-
-
-def with_divisors(code: str) -> str:
-    """The code, its divisors among the numbers that may as well be read."""
-    return _DIVISOR.sub(r"\1(\2)", code)
+    spans = _spans(code)
+    return _replaced(code, spans, ["#"] * len(spans))
 
 
 @functools.lru_cache(MOST_FORMS)
-def spans_of(code: str) -> list[Span]:
+def _spans(code: str) -> list[Span]:
     """Where the numbers stand that may as well be read."""
     if "for (" not in code:
         return [match.span() for match in _FACTOR.finditer(code)]
@@ -88,7 +81,7 @@ def spans_of(code: str) -> list[Span]:
     return [span for span in found if span[0] not in kept]
 
 
-def replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     """The code with texts in the place of numbers."""
     parts = []
     done = 0
@@ -134,7 +127,7 @@ def _reading(kernel: Kernel, spans: list[Span], columns: list[Column], read: lis
             named[names[column]] = value
             value = names[column]
         texts.append(value)
-    code = replaced(kernel.code, spans, texts)
+    code = _replaced(kernel.code, spans, texts)
     head = code.index("@group(")  # behind directives
     body = code.index("{\n", code.index("fn main(")) + 2
     place, size = len(kernel.reads) + len(kernel.writes), -(-len(read) // 4)
