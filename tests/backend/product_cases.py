@@ -58,13 +58,6 @@ def products() -> Iterator[Case]:
         beside | {"c": numbers("c", (96, 20))},
         GPU,
     )
-    shapes = (("a", (24, 96)), ("b", (32, 96)), ("c", (20, 96)))
-    yield Case(
-        "matmul of halves beside another",
-        lambda g, a, b, c: g.concat([g.matmul(a, g.transpose(b)), g.matmul(a, g.transpose(c))], 1),
-        {name: numbers(name, shape, "float16") for name, shape in shapes},
-        GPU,
-    )
     row = {"a": numbers("a", (1, 70)), "b": numbers("b", (70, 2052))}
     yield Case("matmul of a row by many columns", _product, row, GPU)
     yield Case(

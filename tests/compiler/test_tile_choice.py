@@ -95,7 +95,7 @@ def test_every_tile_is_chosen_for_some_product(
 
 
 def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
-    def invocations(size: Sequence[int], beside: int) -> int:
+    def invocations(size: Sequence[int], beside: bool) -> int:
         of, limits = problem(*size), dataclasses.replace(LIMITS["large"], beside=beside)
         split = best_split(of, limits)
         tile = split.tile if split else best_tile(of, limits)
@@ -103,16 +103,6 @@ def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
         return tile.invocations
 
     small, large = (1, 128, 384, 384), (1, 2048, 2048, 2048)
-    assert invocations(small, beside=0) == 256
-    assert invocations(small, beside=1 << 17) == 64
-    assert invocations(large, beside=1 << 17) == invocations(large, beside=0) > 64
-
-
-def test_halves_beside_others_have_a_tile_that_suits_all() -> None:
-    """Where others keep processors busy, invocations that share k gain nothing."""
-    of = problem(1, 128, 384, 384, "f16", b_major="k")
-    alone = best_tile(of, LIMITS["large"])
-    beside = best_tile(of, dataclasses.replace(LIMITS["large"], beside=3 * 128 * 384))
-    assert alone is not None
-    assert beside is not None
-    assert alone.invocations > beside.invocations
+    assert invocations(small, beside=False) == 256
+    assert invocations(small, beside=True) == 64
+    assert invocations(large, beside=True) == invocations(large, beside=False) > 64

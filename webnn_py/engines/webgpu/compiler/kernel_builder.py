@@ -47,7 +47,7 @@ class KernelBuilder:
         root: The value that the kernel writes. It may be a scratch value, which no node makes and
             only the kernels of one root know.
         tile: The name of the tile that a product is to have; "" for the one that suits it.
-        beside: Elements of this product and others that may run in its dispatch; 0 if none may.
+        beside: Other products may run in the same dispatch.
 
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
@@ -65,7 +65,7 @@ class KernelBuilder:
         features: Features,
         root: Value,
         tile: str = "",
-        beside: int = 0,
+        beside: bool = False,
     ) -> None:
         self.tile = tile
         self.beside = beside

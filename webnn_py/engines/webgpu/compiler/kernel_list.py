@@ -26,7 +26,7 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
     structures = Structures(graph, producers, fusion.is_stored, places)
     shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
-    beside = {} if features.kind == "cpu" else products_beside(fusion)
+    beside = set() if features.kind == "cpu" else products_beside(fusion)
     for root in checkpoints(fusion.roots):
         left = places.left.get(root)
         if left == ():  # the kernels of its operands write all of it
@@ -38,9 +38,9 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
             writes: Value | None = None, root: Value = root, tile: str = tile
         ) -> KernelBuilder:
             target = root if writes is None else writes
-            return KernelBuilder(*shared, target, tile, beside.get(root, 0))
+            return KernelBuilder(*shared, target, tile, root in beside)
 
-        key = (beside.get(root, 0), *structure.key)
+        key = (root in beside, *structure.key)
         if key in written:
             made, values = written[key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))

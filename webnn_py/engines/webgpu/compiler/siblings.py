@@ -12,16 +12,11 @@ NEAR = 12
 """Stored values among which others are looked for: about as many as `abreast.WINDOW` kernels."""
 
 
-def products_beside(fusion: Fusion) -> dict[Value, int]:
-    """The results of products that depend on as many kernels in a row as products nearby do.
-
-    Returns:
-        For each the elements of these results together.
-    """
+def products_beside(fusion: Fusion) -> set[Value]:
+    """The results of products that depend on as many kernels in a row as products nearby do."""
     depths: dict[Value, int] = {}
-    groups: dict[int, list[Value]] = {}
-    last: dict[int, int] = {}
-    found: dict[Value, int] = {}
+    last: dict[int, tuple[int, Value]] = {}
+    found: set[Value] = set()
     for number, root in enumerate(fusion.roots):
         depth = max((depths.get(leaf, 0) for leaf in fusion.leaves_of(root)), default=0)
         # The kernels of its operands write a concat of which nothing is left.
@@ -29,12 +24,8 @@ def products_beside(fusion: Fusion) -> dict[Value, int]:
         anchor = fusion.anchor_of(root)
         if anchor is None or anchor.op not in PRODUCTS:
             continue
-        depth = depths[root]
-        if depth not in last or number - last[depth] >= NEAR:
-            groups[depth] = []
-        last[depth] = number
-        group = groups[depth]
-        group.append(root)
-        if len(group) > 1:
-            found |= dict.fromkeys(group, sum(value.size for value in group))
+        before = last.get(depths[root])
+        if before is not None and number - before[0] < NEAR:
+            found |= {before[1], root}
+        last[depths[root]] = number, root
     return found

@@ -33,7 +33,7 @@ SUMS_RATE = 5e6
 TOGETHER = 64
 """Invocations of workgroups of products that may run in one dispatch: they are of one size there,
 and those that divide k leave no room for others. Halves gain nothing by it, nor do products that
-keep all processors busy themselves; what halves gain by is a tile that suits all of them."""
+keep all processors busy themselves."""
 
 GAIN = 0.95
 """How much of the time a divided product may take at most to be worth a second kernel."""
@@ -109,19 +109,19 @@ EIGHTS_COSTS = (
 def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     """The tile that takes least; None where none fits the limits."""
     fitting = _fitting(problem, limits)
-    return min(fitting, key=lambda cost: _time(problem, limits, cost)).tile if fitting else None
+    return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
 
 
 def best_split(problem: GemmProblem, limits: Limits) -> Split | None:
     """How to divide a product along k between workgroups, where that pays."""
     fitting = _fitting(problem, limits)
-    whole = min((_time(problem, limits, cost) for cost in fitting), default=0.0)
+    whole = min((_time(problem, cost) for cost in fitting), default=0.0)
     elements = problem.batch * problem.m * problem.n
     most = min(MOST_PARTS, MOST_SUMS // (4 * elements), problem.k // SHORTEST)
     times = {
         Split(parts, cost.tile): ADDING
         + 8 * parts * elements / SUMS_RATE
-        + _time(problem, limits, cost, parts)
+        + _time(problem, cost, parts)
         for cost in fitting
         for parts in range(2, most + 1)
         if problem.k % (parts * cost.tile.depth) == 0
@@ -146,16 +146,10 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     return [cost for cost in costs if fits(cost.tile, problem, limits)]
 
 
-def _time(problem: GemmProblem, limits: Limits, cost: Cost, parts: int = 1) -> float:
-    """Microseconds of the kernel that multiplies, without its launch.
-
-    Of halves that are loaded eight at a time, with those beside it, if they are divided as it is.
-    """
+def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
+    """Microseconds of the kernel that multiplies, without its launch."""
     tile = cost.tile
     count = -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
-    elements = problem.batch * problem.m * problem.n
-    if problem.in_eights and limits.beside > elements:
-        count = count * limits.beside // elements
     steps = math.ceil(problem.k / parts / tile.depth)
 
     def wave(workgroups: int) -> float:

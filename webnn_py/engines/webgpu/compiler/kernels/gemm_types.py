@@ -27,13 +27,13 @@ class Limits:
         max_workgroup_storage: Bytes of `var<workgroup>` memory.
         max_invocations: Invocations in one workgroup.
         max_workgroups_per_dim: Workgroups in one dimension of a dispatch.
-        beside: Elements of C of a product and others that may run in its dispatch; 0 if none may.
+        beside: Other products may run in the same dispatch.
     """
 
     max_workgroup_storage: int = 16384
     max_invocations: int = 256
     max_workgroups_per_dim: int = 65535
-    beside: int = 0
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
