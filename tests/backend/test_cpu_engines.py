@@ -202,6 +202,29 @@ def test_what_was_quantized_is_moved(
     np.testing.assert_array_equal(computed(engine), computed(reference))
 
 
+@pytest.mark.parametrize("name", ["add", "average_pool2d", "sigmoid"])
+@pytest.mark.parametrize("data_type", ["int8", "uint8"])
+def test_quantized_again_otherwise(
+    engine: MLContext, reference: MLContext, name: str, data_type: MLOperandDataType
+) -> None:
+    """By channel, and then to another data type."""
+    values = np.linspace(-9, 9, 60, dtype=np.float32).reshape(1, 2, 5, 6)
+
+    def computed(context: MLContext) -> Array:
+        b = MLGraphBuilder(context)
+
+        def rounded(x: MLOperand, shape: list[int], to: MLOperandDataType) -> MLOperand:
+            ends = b.constant(np.full(shape, 0.25, np.float32)), b.constant(np.full(shape, 3, to))
+            return b.dequantize_linear(b.quantize_linear(x, *ends), *ends)
+
+        x = rounded(b.input("x", "float32", values.shape), [1, 2, 1, 1], data_type)
+        y = getattr(b, name)(*[x] * len(REGISTRY[name].limits))
+        graph = b.build_sync({"y": rounded(y, [1] * 4, "uint8")})
+        return MLExecution(context).compute(graph, {"x": values})["y"]
+
+    np.testing.assert_allclose(computed(engine), computed(reference), atol=0.26)
+
+
 def test_softplus_is_right_far_below_zero(engine: MLContext) -> None:
     values = np.linspace(-30, 30, 1201, dtype=np.float32)
     builder = MLGraphBuilder(engine)

@@ -35,11 +35,14 @@ from webnn_py.memory.mapped import Place, places
 from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
-    "QDQPropagationTransformer",  # takes int8 for uint8 where it moves a quantization
     "Pad_Fusion",  # makes poolings of more padding than their kernels take
     "SkipLayerNormFusion",  # a kernel that takes two to five times of what it stands for
 ]
 """Optimizers of ONNX Runtime that make a graph wrong or slower."""
+
+QUANTIZED_AS_WRITTEN = ("session.disable_quant_qdq", "1")
+"""Else it computes between dequantization and quantization with integers: the results are others,
+int8 is taken for uint8, and some graphs, as with scales by channel, make no session."""
 
 FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where files of weights lie."""
@@ -96,6 +99,7 @@ class LoadedModel:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT
         options.add_session_config_entry(SPIN_OPTION, str(_spin_microseconds(graph)))
+        options.add_session_config_entry(*QUANTIZED_AS_WRITTEN)
         if threads is not None:
             options.intra_op_num_threads = threads
         with places(lowered.external) as found:
