@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from tests.compiler.compiled import kernels
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import fold_grid
+from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,
     TileKernel,
     emit_gemm,
 )
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.program.storage import Features
 
 BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
@@ -256,3 +258,11 @@ def test_rows_of_all_batches_are_those_of_one_product_with_weights(kind: str) ->
         return product.code
 
     assert code(2, 64) == code(4, 32) == code(1, 128) == code(8, 16)
+
+
+@pytest.mark.parametrize("k", [64, 72])
+def test_large_blocks_load_their_last_tiles_again_and_nothing_beyond(k: int) -> None:
+    code = emit_tiled(problem(1, 128, 128, k), SharedTile(128, 128, 16, 8, 16), Limits()).code
+    found = re.search(r"let next_k = min\(k0 \+ 16u, (\d+)u\);", code)
+    assert found is not None
+    assert int(found[1]) == (k - 1) // 16 * 16
