@@ -225,6 +225,21 @@ def test_quantized_again_otherwise(
     np.testing.assert_allclose(computed(engine), computed(reference), atol=0.26)
 
 
+def test_quantized_twice(engine: MLContext, reference: MLContext) -> None:
+    values = np.linspace(-9, 9, 61, dtype=np.float32)
+
+    def computed(context: MLContext) -> Array:
+        b = MLGraphBuilder(context)
+        x = b.input("x", "float32", [61])
+        scale = b.constant(np.full(1, 0.1, np.float32))
+        for zero in (np.full(1, 100, np.uint8), np.full(1, 3, np.int8), np.zeros(1, np.int8)):
+            ends = scale, b.constant(zero)
+            x = b.dequantize_linear(b.quantize_linear(x, *ends), *ends)
+        return MLExecution(context).compute(b.build_sync({"y": x}), {"x": values})["y"]
+
+    np.testing.assert_allclose(computed(engine), computed(reference), rtol=1e-6)
+
+
 def test_softplus_is_right_far_below_zero(engine: MLContext) -> None:
     values = np.linspace(-30, 30, 1201, dtype=np.float32)
     builder = MLGraphBuilder(engine)

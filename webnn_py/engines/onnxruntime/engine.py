@@ -35,6 +35,7 @@ from webnn_py.memory.mapped import Place, places
 from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
+    "DoubleQDQPairsRemover",  # makes one quantization of two, with a scale of its own
     "Pad_Fusion",  # makes poolings of more padding than their kernels take
     "SkipLayerNormFusion",  # a kernel that takes two to five times of what it stands for
 ]
