@@ -119,8 +119,8 @@ def test_layers_of_all_sizes(each_device: MLContext, layout: str, strides: list[
         np.testing.assert_allclose(results[name], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_loops_of_few_rounds_know_their_end(gpu: MLContext) -> None:
-    """Compilers write them out."""
+def test_loops_of_few_rounds_know_their_end() -> None:
+    """Compilers write them out; on graphics hardware windows are written out at once."""
 
     def pools(b: MLGraphBuilder) -> dict[str, MLOperand]:
         x = b.input("x", "float32", [1, 4, 16, 16])
@@ -129,6 +129,7 @@ def test_loops_of_few_rounds_know_their_end(gpu: MLContext) -> None:
             for size in (2, 3)
         }
 
-    heads = re.findall(r"for \(.*?\)", "".join(kernel.code for kernel in kernels_of(gpu, pools)))
+    made = share(compiled.kernels(pools, Features(kind="cpu")))
+    heads = re.findall(r"for \(.*?\)", "".join(kernel.code for kernel in made))
     assert len(heads) == 4
     assert not any("number" in head for head in heads)

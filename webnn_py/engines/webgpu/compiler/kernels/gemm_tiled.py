@@ -77,12 +77,14 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     return TileKernel("\n".join(lines) + "\n", grid.workgroups)
 
 
-def _paired(index: Index, across: int) -> tuple[Index, Index]:
-    """Row and column, where pairs lie below one another and `across` of them side by side.
+def _placed(index: Index, across: int, pairs: bool) -> tuple[Index, Index]:
+    """Row and column, `across` side by side; of pairs, that lie below one another, if asked for.
 
     Shared memory serves invocations at once whose neighbours, or those two further on, read the
-    same: here the former hold for B, and the latter for A.
+    same: of pairs the former hold for B, and the latter for A.
     """
+    if not pairs:
+        return index // across, index % across
     return index // (2 * across) * 2 + index % 2, index // 2 % across
 
 
@@ -117,13 +119,14 @@ class _TileWriter:
         if tile.slices > 1:
             lines += [f"let slice = {lid // tile.team};", f"let member = {lid % tile.team};"]
             lid = symbol("member", tile.team)
+        pairs = tile.copies(self.problem) == 1  # where A lies twice they are a fifth slower
         high = 32 // LANES
         if tile.across % LANES == 0 and tile.down % high == 0:
             warps = tile.across // LANES
-            row, col = _paired(lid % 32, LANES)
+            row, col = _placed(lid % 32, LANES, pairs)
             row, col = lid // (32 * warps) * high + row, lid // 32 % warps * LANES + col
         else:
-            row, col = _paired(lid, tile.across)
+            row, col = _placed(lid, tile.across, pairs)
         return [
             *lines,
             f"let lane_col = {col};",
