@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -192,11 +192,11 @@ def test_who_awaits_records_what_little_is_left(
     recorded: int,
     most: int,
 ) -> None:
-    """Nothing may be recorded, as the worker may still be at it."""
+    """Nothing may be recorded, as the worker may still be at it, or so many steps, in any case."""
     graph, record, allowed = repeated(context), Ahead.record, [1] * recorded
 
-    def recording(ahead: Ahead, *given: Any) -> bool:
-        return bool(allowed) and record(ahead, *given[:2], allowed.pop())
+    def recording(ahead: Ahead, make: Callable[[], RunCommands], *_: Any) -> bool:
+        return bool(allowed) and record(ahead, make, lambda seconds: True, allowed.pop())
 
     monkeypatch.setattr(Ahead, "record", recording)
     monkeypatch.setattr(awaited, "MOST_LEFT", most)
