@@ -217,14 +217,15 @@ def repeated(
     try:
         reads: list[TensorMemory] = []
         writes: list[TensorMemory] = []
-        key: list[Hashable] = [*inputs, None, *outputs]
+        serials: list[int] = []
         for tensors, memories in ((inputs, reads), (outputs, writes)):
             for tensor in tensors.values():
                 memory = tensor._memory
                 if memory.storage is None or memory.rented:
                     return None
                 memories.append(memory)
-                key.append(memory.serial)
-        return tuple(key), reads, writes
+                serials.append(memory.serial)
+        # The names last: other objects than mappings may be without an end.
+        return (*inputs, None, *outputs, *serials), reads, writes
     except Exception:
         return None
