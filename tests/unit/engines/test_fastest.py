@@ -177,6 +177,7 @@ def test_the_cache_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, folder: Pa
 def test_the_cache_lies_where_the_platform_has_such_things(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where a Vulkan driver's thread leaves what "relative" names
     monkeypatch.delenv("WEBNN_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
