@@ -23,6 +23,7 @@ from webnn_py.engines.onnx_lowering.emitter import (
     Tensor,
     lower,
 )
+from webnn_py.engines.onnx_lowering.versions import older_opset
 from webnn_py.ir import Array, Graph, Node, Value, titled
 
 LARGE = 1024
@@ -109,6 +110,7 @@ def lower_graph(
     instead: Mapping[str, Lowering] = NONE,
     given_sizes: bool = False,
     of_nodes: Mapping[Node, Lowering] = MappingProxyType({}),
+    older: bool = False,
 ) -> Lowered:
     """A graph whose nodes can all be lowered.
 
@@ -121,6 +123,7 @@ def lower_graph(
         given_sizes: What follows from open sizes is given to the model, which calculates it
             otherwise.
         of_nodes: Lowerings of some nodes, for an engine that has operators of its own.
+        older: Name an older version of the operators where it says the same.
 
     Raises:
         NotLowered: ONNX has no operators that compute a node for all open sizes.
@@ -143,11 +146,12 @@ def lower_graph(
         made = made if isinstance(made, list) else [made]
         tensors.update(zip(node.outputs, made, strict=True))
         e.entitle(first, names.title(node))
+    opset = older_opset(e) if older else OPSET
     results = (tensors[value] for _, value in graph.outputs)
     _name_outputs(e, list(zip(names.outputs, results, strict=True)))
     constants |= {name: (str(array.dtype), array) for name, array in e.weights.items()}
     outside, initializers = _initializers(e, constants, external)
-    return Lowered(_model(e, graph, names, initializers), outside, e.given)
+    return Lowered(_model(e, graph, names, initializers, opset), outside, e.given)
 
 
 def _initializers(
@@ -169,7 +173,9 @@ def _initializers(
     return outside, [*initializers, *own]
 
 
-def _model(e: Emitter, graph: Graph, names: Names, initializers: list[TensorProto]) -> ModelProto:
+def _model(
+    e: Emitter, graph: Graph, names: Names, initializers: list[TensorProto], opset: int
+) -> ModelProto:
     """The nodes written, between the graph's inputs and outputs."""
     inputs = [_info(name, value) for name, value in zip(names.inputs, graph.inputs, strict=True)]
     inputs += [
@@ -183,7 +189,7 @@ def _model(e: Emitter, graph: Graph, names: Names, initializers: list[TensorProt
     return helper.make_model(
         helper.make_graph(e.nodes, "graph", inputs, outputs, initializers),
         opset_imports=[
-            helper.make_opsetid("", OPSET),
+            helper.make_opsetid("", opset),
             *(helper.make_opsetid(domain, 1) for domain in sorted(domains)),
         ],
         ir_version=IR_VERSION,

@@ -91,12 +91,9 @@ def _pooling(node: Node) -> tuple[dict[str, Any], bool]:
         if counted != wanted[i]:
             ends[i] = max(least, 0)
     fits = all(begin < n and end < n for begin, end, n in zip(starts, ends, window, strict=True))
-    how = {
-        "kernel_shape": list(window),
-        "pads": [*starts, *ends],
-        "strides": list(steps),
-        "dilations": list(spread),
-    }
+    how = {"kernel_shape": list(window), "pads": [*starts, *ends], "strides": list(steps)}
+    if set(spread) != {1}:
+        how["dilations"] = list(spread)  # which older versions lack
     return how | ({"ceil_mode": 1} if rounds_up else {}), fits
 
 

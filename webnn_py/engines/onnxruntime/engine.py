@@ -96,6 +96,8 @@ class LoadedModel:
             instead=INSTEAD,
             given_sizes=True,
             of_nodes=in_blocks(graph),
+            # Since version 19 ONNX Runtime averages windows one element at a time.
+            older=any(node.op == "average_pool2d" for node in graph.nodes),
         )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = SILENT

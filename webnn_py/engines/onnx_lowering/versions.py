@@ -1,0 +1,39 @@
+"""Which version of ONNX's operators a model names."""
+
+from __future__ import annotations
+
+import functools
+
+import onnx
+
+from webnn_py.engines.onnx_lowering.emitter import OPSET, Emitter
+
+OLDER_OPSET = 18
+"""A version in which most operators are the same."""
+
+
+def older_opset(e: Emitter) -> int:
+    """An older version than OPSET if it says the same of all that was written, else OPSET."""
+    for node, types in zip(e.nodes, e.types, strict=True):
+        attributes = frozenset(attribute.name for attribute in node.attribute)
+        if not node.domain and not _is_older(node.op_type, attributes, frozenset(sum(types, ()))):
+            return OPSET
+    return OLDER_OPSET
+
+
+@functools.cache
+def _is_older(operator: str, attributes: frozenset[str], types: frozenset[str]) -> bool:
+    """Whether the older version has an operator, with these attributes and data types."""
+    try:
+        older = onnx.defs.get_schema(operator, OLDER_OPSET)
+    except onnx.defs.SchemaError:
+        return False
+    if onnx.defs.get_schema(operator, OPSET).since_version == older.since_version:
+        return True
+    taken = {t for one in older.type_constraints for t in one.allowed_type_strs}
+    named = {f"tensor({_NAMES.get(t, t)})" for t in types if t}
+    return attributes <= older.attributes.keys() and named <= taken
+
+
+_NAMES = {"float32": "float"}
+"""Data types that ONNX calls otherwise."""
