@@ -29,7 +29,7 @@ from tests.conformance.compare import first_difference
 from tests.runtime.chromium import Page, chromium, find_chromium
 from tests.runtime.programs import CASES, FAULTS, Arrays, broken, changed, run_by_python
 from webnn_py import DataError, MLContext, NotSupportedError
-from webnn_py.engines.webgpu.program.file import read_program
+from webnn_py.engines.webgpu.program.file import reading_program
 
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
 COMMAND = find_chromium()
@@ -272,10 +272,10 @@ def test_the_demo(gpu: MLContext, tmp_path: Path) -> None:
 
 def verdict(path: Path) -> str:
     try:
-        read_program(path)
+        with reading_program(path):
+            return "read"
     except (DataError, NotSupportedError) as error:
         return type(error).__name__
-    return "read"
 
 
 def test_broken_files_are_read_as_by_python(page: Page, programs: Path) -> None:

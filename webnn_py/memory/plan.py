@@ -24,13 +24,11 @@ class Plan(Generic[T]):
     Attributes:
         slots: The number of the buffer that holds a value.
         sizes: Bytes of each buffer.
-        last_use: The last step that touches a value.
         bound: Bytes of the values that live at the same time, at most: no plan takes less.
     """
 
     slots: Mapping[T, int]
     sizes: tuple[int, ...]
-    last_use: Mapping[T, int]
     bound: int
 
     @property
@@ -79,7 +77,7 @@ def plan_buffers(
         other_slots, other_capacity = _by_size(lives, sizes)
         if sum(other_capacity) < sum(capacity):
             slots, capacity = other_slots, other_capacity
-    return Plan(slots, tuple(capacity), last, bound)
+    return Plan(slots, tuple(capacity), bound)
 
 
 def _by_size(

@@ -120,17 +120,13 @@ class Archive:
         """What messages call an entry."""
         return f"{self.source}: {name}"
 
-    def check_names(self, required: Sequence[str], allowed: str = "") -> None:
+    def check_names(self, expected: Sequence[str]) -> None:
         """Check that just the expected entries are there.
-
-        Args:
-            required: The names of those that must be.
-            allowed: What the names of others match, a regular expression.
 
         Raises:
             DataError: One is missing, or one is there that is not expected.
         """
-        for name in required:
+        for name in expected:
             if name not in self._entries:
                 other = next((kind for head, kind in KINDS.items() if head in self._entries), "")
                 if name in KINDS and other:
@@ -139,7 +135,7 @@ class Archive:
                     self.source, f"entry {name} is missing, there are {shown(self.names)}"
                 )
         for name in self._entries:
-            if name not in required and not re.fullmatch(allowed, name):
+            if name not in expected:
                 raise damaged(self.source, f"entry {name} is not expected in such a file")
 
     def view(self, name: str) -> memoryview:

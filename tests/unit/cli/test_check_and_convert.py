@@ -15,7 +15,7 @@ from webnn_py.cli import check
 from webnn_py.cli.main import main
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.registry import default_engine
-from webnn_py.engines.webgpu.program.file import read_program
+from webnn_py.engines.webgpu.program.file import reading_program
 
 
 @pytest.fixture
@@ -101,12 +101,13 @@ def test_a_program_is_written_of_known_sizes(
     target = tmp_path / "doubling.mlprogram"
     assert "--shape batch=SIZE" in refused(capsys, "convert", doubling, str(target))
     told(capsys, "convert", doubling, str(target), "--shape", "batch=3")
-    plan = read_program(target)
-    assert [(a.name, a.shape) for a in plan.arguments] == [("x", (3, 2)), ("y", (3, 2))]
+    with reading_program(target) as plan:
+        assert [(a.name, a.shape) for a in plan.arguments] == [("x", (3, 2)), ("y", (3, 2))]
     saved = str(tmp_path / "doubling.mlgraph")
     told(capsys, "convert", doubling, saved)
     told(capsys, "convert", saved, str(target), "--shape", "x=5,2")
-    assert read_program(target).arguments[0].shape == (5, 2)
+    with reading_program(target) as plan:
+        assert plan.arguments[0].shape == (5, 2)
     assert "is run from Python" in refused(capsys, "run", str(target))
 
 

@@ -28,20 +28,16 @@ def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
         write_archive(stream, entries)
 
 
-def read_program(path: str | os.PathLike[str]) -> Plan:
+@contextlib.contextmanager
+def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
     """Read a file; its tensors stay where they lie in it.
+
+    Their checksum is compared meanwhile, until the block ends.
 
     Raises:
         OSError: The file cannot be opened.
         DataError: It is damaged, or none of the kind.
     """
-    with reading_program(path) as plan:
-        return plan
-
-
-@contextlib.contextmanager
-def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
-    """As `read_program`; the tensors' checksum is compared until the block ends, meanwhile."""
     archive = Archive.open(path)
     archive.check_names((PROGRAM, WEIGHTS))
     with ThreadPoolExecutor(1, "webnn-checksum", cooperation.enable) as thread:

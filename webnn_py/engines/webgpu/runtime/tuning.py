@@ -132,7 +132,7 @@ def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
     for kernel in kernels:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
     sizes = tuple(buffer_bytes(value) for value in values)
-    plan = Plan({value: slot for slot, value in enumerate(values)}, sizes, {}, sum(sizes))
+    plan = Plan({value: slot for slot, value in enumerate(values)}, sizes, sum(sizes))
     return Compiled(Graph((), {}, (), ()), features, kernels, (), plan)
 
 
