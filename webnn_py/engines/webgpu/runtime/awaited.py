@@ -28,7 +28,7 @@ from webnn_py.engines.webgpu.runtime.pauses import NEAR, Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.engines.webgpu.runtime.staging import BufferMapping, Ending
-from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host
 from webnn_py.memory.host import HUGE
@@ -64,7 +64,7 @@ class Run(AwaitedRun):
     Args:
         loaded: What is computed.
         ahead: What is known of its runs.
-        submit_recorded: Submits what the context has recorded and not yet submitted.
+        recorded: What the context has not yet submitted.
         under_way: What the context has begun.
         dispatch: What is recorded before and after, and where everything lies.
         outputs: For each what was given, or None and what it is.
@@ -74,7 +74,7 @@ class Run(AwaitedRun):
         self,
         loaded: LoadedGraph | LoadedProgram,
         ahead: Ahead,
-        submit_recorded: SubmitRecorded,
+        recorded: Recorded,
         under_way: UnderWay,
         dispatch: Dispatch,
         outputs: Sequence[tuple[Any, Descriptor]],
@@ -82,7 +82,7 @@ class Run(AwaitedRun):
         super().__init__()
         self._gpu = loaded.gpu
         self._loaded = loaded
-        self._submit_recorded = submit_recorded
+        self._recorded = recorded
         self._under_way = under_way
         self._alone = False  # nothing else was under way when it took its turn
         self._dispatch = dispatch
@@ -180,7 +180,7 @@ class Run(AwaitedRun):
             and bool(self._dispatch.downloads)
             and gpu.life.idle
             and not gpu.submit_lock.locked()
-            and self._submit_recorded(wait=False)
+            and self._recorded.nothing_recorded
         )
 
     def _compute_at_once(self) -> None:
@@ -209,7 +209,7 @@ class Run(AwaitedRun):
             return
         if commands.left > (MOST_LEFT if ahead.pace.seconds < SHORT else 0):
             return
-        if self._dispatch.uploads or self._sources or not self._submit_recorded(wait=False):
+        if self._dispatch.uploads or self._sources or not self._recorded.nothing_recorded:
             return
         if not gpu.submit_lock.acquire(blocking=False):
             return
@@ -258,7 +258,7 @@ class Run(AwaitedRun):
     def _submit(self) -> RunCommands:
         """Upload, record what is not recorded yet, submit."""
         gpu = self._gpu
-        self._submit_recorded()
+        self._recorded.submit_recorded()
         run = self._dispatch
         # What is only read back is not written yet, and a cancelled await need not wait for the
         # driver, which may take as long as the work before.

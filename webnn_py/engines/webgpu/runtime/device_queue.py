@@ -326,13 +326,15 @@ class DeviceQueue(Queue):
         self.submit_recorded()
         return left
 
-    def submit_recorded(self, wait: bool = True) -> bool:
-        """Submit what is recorded; without `wait` only find out whether that is nothing."""
-        if not wait:
-            return self._batch.empty
+    @property
+    def nothing_recorded(self) -> bool:
+        """Whether there is nothing to submit."""
+        return self._batch.empty
+
+    def submit_recorded(self) -> None:
+        """Submit what is recorded."""
         with self._locked("submitting recorded graphs"):
             self._submit_batch()
-        return True
 
     def _submit_batch(self) -> None:
         recorded, self._in_batch = self._in_batch, []

@@ -25,7 +25,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
-from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import PIPELINE, TILES, widen_halves
@@ -48,8 +48,9 @@ class WebGPUEngine(DeviceEngine):
         self.accelerated = gpu.hardware
         passes = TILES if gpu.hardware else PIPELINE
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
-        self._submit_recorded: SubmitRecorded = lambda wait=True: True
-        self._worker: Callable[[Run], None] = lambda run: None
+        # Made by `queue`, which a context asks for before anything else.
+        self._queue: DeviceQueue
+        self._worker: Callable[[Run], None]
         self._under_way = UnderWay()
         self._roof: Roof | None = None
 
@@ -93,9 +94,8 @@ class WebGPUEngine(DeviceEngine):
     def queue(self, worker: Callable[[Run], None], width: int = 1) -> Queue:
         """Recorded in batches, in the device queue's order."""
         self._worker = worker
-        made = DeviceQueue(self.gpu, worker, self._under_way)
-        self._submit_recorded = made.submit_recorded
-        return made
+        self._queue = DeviceQueue(self.gpu, worker, self._under_way)
+        return self._queue
 
     def commands(self, queue: Queue, encoder: Any) -> Commands:
         """A GPUCommandEncoder, the user's or a new one."""
@@ -107,7 +107,7 @@ class WebGPUEngine(DeviceEngine):
 
         self._worker(self.gpu.staging.begin)
         compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), cached=True)
-        return WebGPUExecutable(self.gpu, compiled, self._submit_recorded, self._under_way)
+        return WebGPUExecutable(self.gpu, compiled, self._queue, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -117,7 +117,7 @@ class WebGPUEngine(DeviceEngine):
             OperationError: The device refused a kernel, or has no memory left.
         """
         loaded = LoadedProgram(self.gpu, plan)
-        return ProgramExecutable(loaded, self._submit_recorded, self._under_way)
+        return ProgramExecutable(loaded, self._queue, self._under_way)
 
 
 class _Beginner:

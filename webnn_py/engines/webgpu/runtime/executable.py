@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.under_way import SubmitRecorded, UnderWay
+from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -35,7 +35,7 @@ class WebGPUExecutable(DeviceExecutable):
     Args:
         gpu: The device.
         compiled: The graph for devices like it.
-        submit_recorded: Submits what the context has recorded and not yet submitted.
+        recorded: What the context has not yet submitted.
         under_way: What the context has begun.
     """
 
@@ -43,14 +43,14 @@ class WebGPUExecutable(DeviceExecutable):
         self,
         gpu: Device,
         compiled: Compiled,
-        submit_recorded: SubmitRecorded,
+        recorded: Recorded,
         under_way: UnderWay,
     ) -> None:
         self.compiled = compiled
         self.loaded = LoadedGraph(gpu, compiled)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
-        self._submit_recorded = submit_recorded
+        self._recorded = recorded
         self._under_way = under_way
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
@@ -69,7 +69,7 @@ class WebGPUExecutable(DeviceExecutable):
         return Run(
             loaded,
             self.ahead,
-            self._submit_recorded,
+            self._recorded,
             self._under_way,
             dispatch,
             list(zip(outputs, made, strict=True)),
@@ -77,7 +77,7 @@ class WebGPUExecutable(DeviceExecutable):
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
         """A step for each value that is stored, however many kernels make it."""
-        self._submit_recorded()
+        self._recorded.submit_recorded()
         return profiling.profile(self.loaded, inputs)
 
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -130,16 +130,14 @@ class ProgramExecutable:
 
     Args:
         program: The program there.
-        submit_recorded: Submits what the context has recorded and not yet submitted.
+        recorded: What the context has not yet submitted.
         under_way: What the context has begun.
     """
 
-    def __init__(
-        self, program: LoadedProgram, submit_recorded: SubmitRecorded, under_way: UnderWay
-    ) -> None:
+    def __init__(self, program: LoadedProgram, recorded: Recorded, under_way: UnderWay) -> None:
         self.program = program
         self.ahead = Ahead()
-        self._submit_recorded = submit_recorded
+        self._recorded = recorded
         self._under_way = under_way
 
     @property
@@ -169,7 +167,7 @@ class ProgramExecutable:
         return Run(
             program,
             self.ahead,
-            self._submit_recorded,
+            self._recorded,
             self._under_way,
             dispatch,
             written,
@@ -177,7 +175,7 @@ class ProgramExecutable:
 
     def profile(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> RunTime:
         """Run twice on this thread, step by step and as a whole, and measure; as `start`."""
-        self._submit_recorded()
+        self._recorded.submit_recorded()
         return profiling.profile_program(self.program, inputs, outputs)
 
     def record(

@@ -11,11 +11,16 @@ from webnn_py.core.completion import Cancellation, Completion
 Fail = Callable[[BaseException], None]
 
 
-class SubmitRecorded(Protocol):
-    """Submits what a context has recorded and not yet submitted."""
+class Recorded(Protocol):
+    """What a context has recorded and not yet submitted."""
 
-    def __call__(self, wait: bool = True) -> bool:
-        """Do it, unless that may take long and `wait` is false; whether nothing is left."""
+    @property
+    def nothing_recorded(self) -> bool:
+        """Whether there is nothing to submit."""
+        ...
+
+    def submit_recorded(self) -> None:
+        """Submit it."""
         ...
 
 
