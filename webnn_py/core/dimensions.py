@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from webnn_py.core import polynomials
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
+from webnn_py.core.questions import deciding, for_sizes, narrowed, note
 
-MAX_DIMENSION = 2**31 - 1
 EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
-
-Question = tuple[str, "MLDimension"]
-"""What is not known of something for all sizes: whether it is ">=" or "==" 0."""
-_asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
 
 
 class MLDimension:
@@ -152,7 +146,7 @@ class MLDimension:
         low, high = self.bounds
         if low > 0 or high < 0:
             return True
-        raise ValidationError(f"whether `{self} != 0` is not known{_for(self)}")
+        raise ValidationError(f"whether `{self} != 0` is not known{for_sizes(self._polynomial)}")
 
     def __index__(self) -> int:
         raise ValidationError(
@@ -185,9 +179,11 @@ class MLDimension:
         low, high = span(over)
         if low >= 0 or high < 0:
             return low >= 0
-        _note(">=", over)
+        polynomial = over._polynomial
+        note(">=", polynomial)
         raise ValidationError(
-            f"whether `{self} {relation} {other}` is not known{_for(over)}{_deciding(over)}"
+            f"whether `{self} {relation} {other}` is not known"
+            f"{for_sizes(polynomial)}{deciding(polynomial)}"
         )
 
 
@@ -219,10 +215,9 @@ def _floor_divided(a: Polynomial, b: Polynomial) -> Polynomial:
         raise ZeroDivisionError("integer division or modulo by zero")
     low, high = polynomials.bounds(b)
     if low <= 0 <= high:
-        divisor = MLDimension(b)
         raise ValidationError(
-            f"whether `{divisor} >= 1` is not known{_for(divisor)}{_deciding(divisor - 1)}; by it"
-            " something is divided"
+            f"whether `{b} >= 1` is not known{for_sizes(b)}{deciding(b + polynomials.number(-1))};"
+            " by it something is divided"
         )
     if high < 0:
         return polynomials.floor_divided(a.scaled(-1), b.scaled(-1))
@@ -310,8 +305,9 @@ def check_divides(divisor: int, size: int, what: str) -> None:
         raise ValidationError(what)
     if isinstance(rest, MLDimension):
         raise ValidationError(
-            f"whether `{size} % {divisor} == 0` is not known{_for(rest)}; make the dimension a"
-            f" multiple (of one of the size n: n * {divisor}), or give its size in dimensions="
+            f"whether `{size} % {divisor} == 0` is not known{for_sizes(rest._polynomial)}; make the"
+            f" dimension a multiple (of one of the size n: n * {divisor}), or give its size in"
+            " dimensions="
         )
 
 
@@ -334,58 +330,10 @@ def undecided(got: object, expected: object) -> str:
         if _is_never_zero(over):
             return ""
         if not found:
-            _note("==", over)
-        found = found or f"; whether `{a} == {b}` is not known{_for(over)}{_equating(a, b, over)}"
+            note("==", over._polynomial)
+            sizes = for_sizes(over._polynomial)
+            found = f"; whether `{a} == {b}` is not known{sizes}{_equating(a, b, over)}"
     return found
-
-
-@contextmanager
-def questions() -> Iterator[list[Question]]:
-    """What rules ask of open dimensions and is not known, for one who can choose the bounds."""
-    found: list[Question] = []
-    token = _asked.set(found)
-    try:
-        yield found
-    finally:
-        _asked.reset(token)
-
-
-def _note(relation: str, over: MLDimension) -> None:
-    asked = _asked.get()
-    if asked is not None:
-        asked.append((relation, over))
-
-
-def narrowed(question: Question) -> tuple[str, int, int] | None:
-    """The one size that a question is about, and the bounds within which its answer is yes.
-
-    None where it is about several, or the answer is never yes.
-    """
-    relation, over = question
-    if len(over.names) != 1:
-        return None
-    (symbol,) = over._symbols.values()
-    name, low, high = symbol.name, symbol.low, symbol.high
-    rises = over.evaluate({name: high}) > over.evaluate({name: low})
-
-    def turn(least: int) -> int:
-        """The first size that is on the other side of a number than the lowest one is."""
-        return _first(low, high + 1, lambda n: (over.evaluate({name: n}) >= least) == rises)
-
-    if relation == "==":
-        low, high = sorted((turn(0), turn(1)))
-        return (name, low, high - 1) if low < high else None
-    low, high = (turn(0), high) if rises else (low, turn(0) - 1)
-    return (name, low, high) if low <= high else None
-
-
-def paired(question: Question) -> tuple[str, str] | None:
-    """The two sizes that a question asks to be equal, where it asks just this."""
-    relation, over = question
-    if relation != "==" or len(over.names) != 2:
-        return None
-    one, other = (MLDimension(polynomials.single(s)) for s in over._symbols.values())
-    return over.names[:2] if over in (one - other, other - one) else None
 
 
 def _is_never_zero(value: int | MLDimension) -> bool:
@@ -396,45 +344,11 @@ def _is_never_zero(value: int | MLDimension) -> bool:
     return polynomial.terms.get((), 0) % polynomial.common != 0
 
 
-def _for(value: MLDimension) -> str:
-    """The bounds of the sizes that something follows from, in a message."""
-    told = [f"{s.name} in {s.low}..{s.high}" for s in sorted(value._symbols.values(), key=str)]
-    return f" for {', '.join(told)}"
-
-
-def _deciding(over: MLDimension) -> str:
-    """Bounds of one size for which something is never negative, as the end of a message."""
-    polynomial = over._polynomial
-    for symbol in sorted(over._symbols.values(), key=str):
-
-        def holds(low: int, high: int, symbol: Symbol = symbol) -> bool:
-            return polynomials.bounds(polynomial, {symbol: (low, high)})[0] >= 0
-
-        if holds(symbol.high, symbol.high):
-            low = _first(symbol.low, symbol.high, lambda n: holds(n, symbol.high))  # noqa: B023
-            if low < MAX_DIMENSION:
-                high = symbol.high if symbol.high < MAX_DIMENSION else None
-                return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
-        if holds(symbol.low, symbol.low):
-            above = _first(symbol.low, symbol.high, lambda n: not holds(symbol.low, n))  # noqa: B023
-            return f"; give dimensions={{{symbol.name!r}: {(symbol.low, above - 1)}}}"
-    names = ", ".join(map(repr, over.names))
-    return f"; give dimensions= with narrower bounds of {names}"
-
-
-def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The first number of a range from which on something holds; it does for the last one."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
-
-
 def _equating(a: object, b: object, over: MLDimension) -> str:
     """What would make two sizes equal whose difference is given, as the end of a message."""
     if symbol_of(a) is not None and symbol_of(b) is not None:
         return "; give both one name"
-    found = narrowed(("==", over))
+    found = narrowed(("==", over._polynomial))
     if found is not None:
         return f"; give dimensions={{{found[0]!r}: {found[1]}}}"
     names = ", ".join(f"{name!r}: …" for name in over.names)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+MAX_DIMENSION = 2**31 - 1
+"""The highest value that a size may have."""
 Range = tuple[int, int]
 """Lowest and highest value, both inclusive."""
 

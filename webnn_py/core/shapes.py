@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 
 from webnn_py.core import dtypes
-from webnn_py.core.dimensions import MAX_DIMENSION, is_dimension, least, span, undecided
+from webnn_py.core.dimensions import is_dimension, least, span, undecided
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
+from webnn_py.core.polynomials import MAX_DIMENSION
 
 Shape = tuple[int, ...]
 

@@ -8,17 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py.core import convert
-from webnn_py.core.dimensions import (
-    MAX_DIMENSION,
-    MLDimension,
-    is_dimension,
-    named,
-    symbol_of,
-    symbols_of,
-)
+from webnn_py.core.dimensions import MLDimension, is_dimension, named, symbol_of, symbols_of
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import shown, suggestion
-from webnn_py.core.polynomials import Range, Symbol
+from webnn_py.core.polynomials import MAX_DIMENSION, Range, Symbol
 from webnn_py.core.shapes import Shape
 
 ANY_SIZE: Range = (1, MAX_DIMENSION)

@@ -10,15 +10,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import onnx
 
-from webnn_py.core.dimensions import (
-    MLDimension,
-    is_dimension,
-    narrowed,
-    paired,
-    questions,
-    symbols_of,
-)
+from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.questions import narrowed, paired, questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]

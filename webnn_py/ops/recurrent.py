@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from webnn_py.core.convert import Size
-from webnn_py.core.dimensions import MAX_DIMENSION, undecided
+from webnn_py.core.dimensions import undecided
 from webnn_py.core.dtypes import FLOATS
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import is_over
 from webnn_py.ir import Descriptor
 from webnn_py.ops.declare import Inferred, Limits, multi_operator, operator, result

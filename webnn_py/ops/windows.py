@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import is_over
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py._version import __version__
-from webnn_py.core.dimensions import MAX_DIMENSION
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.core.messages import shown
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.webgpu.program.plan import (
     MOST_DISPATCHES,

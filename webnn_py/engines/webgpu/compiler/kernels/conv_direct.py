@@ -7,7 +7,7 @@ every channel and every tap that it lies under.
 
 from __future__ import annotations
 
-from webnn_py.core.dimensions import MAX_DIMENSION
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.engines.webgpu.compiler.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
