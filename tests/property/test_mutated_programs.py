@@ -24,7 +24,7 @@ from tests.property.mutations import Mutations
 from webnn_py import DataError, MLContext, MLError, NotSupportedError, OperationError
 from webnn_py.api.program_file import write_graph
 from webnn_py.engines.webgpu.program.document import document_of
-from webnn_py.engines.webgpu.program.file import PROGRAM, read_program, write_program
+from webnn_py.engines.webgpu.program.file import PROGRAM, reading_program, write_program
 
 CASES = int(os.environ.get("WEBNN_RANDOM_CASES", "400"))
 FIXED = 2**20
@@ -47,15 +47,17 @@ def check(gpu: MLContext, path: Path, data: bytes) -> str:
     before, _ = tracemalloc.get_traced_memory()
     plan, said = None, ""
     try:
-        plan, outcome = read_program(path), "read"
+        with reading_program(path) as plan:
+            outcome = "read"
     except (DataError, NotSupportedError) as error:
-        outcome, said = type(error).__name__, str(error)
+        plan, outcome, said = None, type(error).__name__, str(error)
     _, peak = tracemalloc.get_traced_memory()
     if plan is None:
         assert REFUSED[outcome].search(said), said
     else:
         write_program(plan, path)
-        assert document_of(read_program(path)) == document_of(plan)
+        with reading_program(path) as again:
+            assert document_of(again) == document_of(plan)
         try:
             engine_of(gpu).load_program(plan)
         except (NotSupportedError, OperationError) as error:
