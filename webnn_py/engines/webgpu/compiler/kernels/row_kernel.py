@@ -31,45 +31,22 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     """
     if not is_reduction(node):
         return None
-    found = _computed(builder)
     root = builder.root
-    row = node.output.shape
-    rows, count, features = node.output.size, reduction.count_of(node), builder.features
-    threads = threads_for(count, rows, features)
-    shared = threads > 1
+    rows, features = node.output.size, builder.features
+    threads = threads_for(reduction.count_of(node), rows, features)
     body = Body(builder)
     i = symbol("i", rows)
     walk = RowWalk(builder, body, node, threads)
-    if sum(map(is_reduction, found)) == 1 and root.size == rows:
-        steps = (part for part in found if part is not node)
-        alike = all(part.output.shape == row and is_step(part, features) for part in steps)
-        if walk.width == 1 or count > LONGEST or not (alike and is_writable(root, features)):
-            return None
+    found = _computed(builder)
+    if not _pays(builder, node, found, walk):
+        return None
     arrays: list[str] = []
     for part in found:
-        value = part.output
-        if not is_reduction(part):
-            if value.shape == row:
-                body.preset(value, None, body.load(value, i))
-            continue
-        rule, storage = reduction.rule_of(part), builder.storage(value)
-        start = reduction.initial(rule, storage)
-        totals = [body.var(storage.compute, start) for _ in range(walk.width)]
-        for number, _, element in walk.elements(next(part.operands)):
-            total = totals[number]
-            body.line(f"{total} = {reduction.step(rule, storage, total, element)};")
-        while len(totals) > 1:
-            a, b, *others = totals
-            totals = [*others, body.let(reduction.combine(rule, storage, a, b), "acc")]
-        total = totals[0]
-        if shared:
-            array = f"shared{len(arrays)}"
-            arrays.append(f"var<workgroup> {array}: array<{storage.compute}, {threads}>;")
-            body.line(f"{array}[t] = {total};")
-            body.lines += halving(array, threads, rule, storage)
-            total = f"{array}[0]"
-        whole = body.let(reduction.finish(rule, storage, total, count), "whole")
-        body.preset(value, None, whole)
+        if is_reduction(part):
+            arrays += _reduce(builder, body, walk, part, threads, f"shared{len(arrays)}")
+        elif part.output.shape == node.output.shape:
+            body.preset(part.output, None, body.load(part.output, i))
+    shared = threads > 1
     if root.size == rows:
         with body.block(f"if ({'t == 0u && ' if shared else ''}row < {rows}u)"):
             body.store(i, body.load(root, i))
@@ -93,6 +70,44 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         ]
     )
     return builder.finish(builder.producers[root].op, main, groups)
+
+
+def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowWalk) -> bool:
+    """Whether what is computed on the way is worth it; one reduction alone is, by fours."""
+    root, features = builder.root, builder.features
+    if sum(map(is_reduction, found)) > 1 or root.size != node.output.size:
+        return True
+    if walk.width == 1 or reduction.count_of(node) > LONGEST or not is_writable(root, features):
+        return False
+    steps = (part for part in found if part is not node)
+    return all(part.output.shape == node.output.shape and is_step(part, features) for part in steps)
+
+
+def _reduce(
+    builder: KernelBuilder, body: Body, walk: RowWalk, node: Node, threads: int, array: str
+) -> list[str]:
+    """Compute a reduction of row `i`, and give it a name.
+
+    Returns:
+        The declaration of the array that a workgroup's threads share for it, if they do.
+    """
+    rule, storage = reduction.rule_of(node), builder.storage(node.output)
+    start = reduction.initial(rule, storage)
+    totals = [body.var(storage.compute, start) for _ in range(walk.width)]
+    for number, _, element in walk.elements(next(node.operands)):
+        total = totals[number]
+        body.line(f"{total} = {reduction.step(rule, storage, total, element)};")
+    while len(totals) > 1:
+        a, b, *others = totals
+        totals = [*others, body.let(reduction.combine(rule, storage, a, b), "acc")]
+    (total,) = totals
+    if threads > 1:
+        body.line(f"{array}[t] = {total};")
+        body.lines += halving(array, threads, rule, storage)
+        total = f"{array}[0]"
+    whole = reduction.finish(rule, storage, total, reduction.count_of(node))
+    body.preset(node.output, None, body.let(whole, "whole"))
+    return [f"var<workgroup> {array}: array<{storage.compute}, {threads}>;"] if threads > 1 else []
 
 
 def _computed(builder: KernelBuilder) -> list[Node]:
