@@ -187,5 +187,5 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         executable = compiled.executable_there(session, sizes)
         if executable is None:
             compile_it = functools.partial(compiled.executable, session, sizes=sizes)
-            executable = await session.run_on_builder(compile_it)
+            executable = await session.await_builder(compile_it)
         return await self._run(executable, compiled.signature_at(sizes), given, waits)

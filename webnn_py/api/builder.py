@@ -166,12 +166,17 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 
         Source: WebNN 2026, "build method".
         """
-        return told(progress, self._compile, self._nodes.finish(outputs))
+        recipe = self._nodes.finish(outputs)
+        with self._nodes.building():
+            return told(progress, self._compile, recipe)
 
     async def build_async(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
     ) -> MLGraph:
         """As `build_sync`, on a thread of the context: the event loop is never blocked.
+
+        If the await is cancelled, what is being compiled is not used, and what is not compiled yet
+        will not be. The builder has been used then, too, as by a build that fails.
 
         Args:
             outputs: Names and operands of the results; an input or constant needs an `identity`.
@@ -183,7 +188,8 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         Source: WebNN 2026, "build method".
         """
         work = functools.partial(told, progress, self._compile, self._nodes.finish(outputs))
-        return await self._nodes.session.run_on_builder(work)
+        with self._nodes.building():
+            return await self._nodes.session.await_builder(work)
 
     def _compile(self, recipe: Graph) -> MLGraph:
         return MLGraph(CompiledGraph(self._nodes.session, recipe))

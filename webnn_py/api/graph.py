@@ -99,7 +99,7 @@ class MLGraph(Suggesting):
         Source: spec/execution.md, "Open dimensions".
         """
         work = functools.partial(told, progress, self._compiled.prepare, sizes)
-        await self._compiled.session.run_on_builder(work)
+        await self._compiled.session.await_builder(work)
 
     def profile(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:
         """Run the graph several times on this thread, and measure its steps.
@@ -143,7 +143,7 @@ class MLGraph(Suggesting):
         Source: webnn_py, spec/execution.md, "Profiles".
         """
         work = functools.partial(self._compiled.profile, inputs, runs)
-        return await self._compiled.session.run_on_builder(work)
+        return await self._compiled.session.await_builder(work)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what the graph computes into a file, for `MLContext.load_graph_sync`.

@@ -69,7 +69,7 @@ class Loading(SessionOwner):
         Source: spec/saved_graphs.md, "Loading".
         """
         work = functools.partial(told, progress, _load, self._session, path, verify)
-        return await self._session.run_on_builder(work)
+        return await self._session.await_builder(work)
 
     def load_program_sync(
         self, path: str | os.PathLike[str], *, progress: BuildProgress | None = None
@@ -107,7 +107,7 @@ class Loading(SessionOwner):
         Source: webnn_py, spec/programs.md, "Files".
         """
         work = functools.partial(told, progress, load_program, self, path)
-        return await self._session.run_on_builder(work)
+        return await self._session.await_builder(work)
 
 
 @telling_of_memory

@@ -212,7 +212,7 @@ class MLProgram(Unpicklable, Suggesting):
         Source: webnn_py, spec/programs.md, "Compiling".
         """
         work = functools.partial(self.compile_sync, progress=progress)
-        await self._session.run_on_builder(work)
+        await self._session.await_builder(work)
 
     @telling_of_memory
     def _compiled(self) -> ProgramExecutable:
@@ -363,7 +363,7 @@ class MLProgram(Unpicklable, Suggesting):
         Source: webnn_py, spec/execution.md, "Profiles".
         """
         work = functools.partial(self._profile, arguments, runs)
-        return await self._session.run_on_builder(work)
+        return await self._session.await_builder(work)
 
     def _profile(self, arguments: Mapping[str, Any] | None, runs: int) -> MLProfile:
         count = run_count(runs)

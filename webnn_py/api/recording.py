@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.session import Session
@@ -26,7 +27,7 @@ class SessionNodes(NodeList):
         super().__init__()
         self.session = session
         self.sizes = sizes
-        self._has_built = False
+        self._spent = ""  # what became of the graph, once it was asked for
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
         """A named input.
@@ -44,9 +45,11 @@ class SessionNodes(NodeList):
         self.sizes.check(options)
 
     def check_open(self) -> None:
-        """Raise an InvalidStateError if the builder has built or its context is gone."""
-        if self._has_built:
-            raise InvalidStateError("this MLGraphBuilder has built its graph; make a new builder")
+        """Raise an InvalidStateError if the builder was told to build or its context is gone."""
+        if self._spent:
+            raise InvalidStateError(
+                f"this MLGraphBuilder {self._spent}; a builder builds once: make a new builder"
+            )
         self.session.check_alive()
 
     def check_supported(
@@ -64,6 +67,20 @@ class SessionNodes(NodeList):
                     f"operand {name!r}: this context does not support {first.data_type} here;"
                     f" it supports {', '.join(types[name])} (see op_support_limits())"
                 )
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """Around what compiles the finished graph: who uses the builder again is told how it is."""
+        built, self._spent = self._spent, "is building its graph"
+        try:
+            yield
+        except Exception:
+            self._spent = "could not build its graph"
+            raise
+        except BaseException:
+            self._spent = "was to build its graph, which was cancelled"
+            raise
+        self._spent = built
 
     def finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
         """The graph up to `outputs`; nothing can be added after."""
@@ -87,7 +104,7 @@ class SessionNodes(NodeList):
                     f"build: output {shown(name)} is an input or a constant; put identity() between"
                 )
             pairs.append((name, value))
-        self._has_built = True
+        self._spent = "has built its graph"
         graph = without_dead_nodes(make_graph(self._inputs, self._constants, self._nodes, pairs))
         self._nodes, self._constants = [], {}
         return graph.replace(inputs=_needed_inputs(graph))

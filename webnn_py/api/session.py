@@ -12,9 +12,14 @@ from typing import Any, TypeVar
 from webnn_py.api.independent import MOST_HELPERS, Alone, IndependentRuns
 from webnn_py.core import forks
 from webnn_py.core.at_once import MOST_THREADS
-from webnn_py.core.completion import Completion
+from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
-from webnn_py.core.errors import ContextLostError, InvalidStateError, ValidationError
+from webnn_py.core.errors import (
+    ContextLostError,
+    InvalidStateError,
+    OperationError,
+    ValidationError,
+)
 from webnn_py.core.messages import LOG, shown
 from webnn_py.core.recently_used import Room
 from webnn_py.core.sizes import typical_sizes
@@ -251,6 +256,17 @@ class Session:
         if self.lost.done:  # by another thread, just now
             self._fail_builds()
         return done
+
+    async def await_builder(self, work: Callable[[], T]) -> T:
+        """Await `run_on_builder`; what has not begun when the await is cancelled never will."""
+        cancellation = Cancellation()
+
+        def run() -> T:
+            if cancellation.cancelled:
+                raise OperationError("the work was cancelled before it began")
+            return work()
+
+        return await wait_or_cancel(self.run_on_builder(run), cancellation, settle=False)
 
     def _fail_builds(self) -> None:
         error = ContextLostError(self._why_lost())
