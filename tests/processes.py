@@ -15,12 +15,15 @@ LONG = 100
 """Seconds after which a process counts as hanging."""
 
 
-def run_alone(work: Callable[[], None], **variables: str) -> None:
+def run_alone(work: Callable[[], None], **variables: str) -> str:
     """Import a function's module in a new process and call it there; it must end well.
 
     Args:
         work: A function at the top of its module.
         variables: Changes of the environment.
+
+    Returns:
+        What it wrote to its standard error, also at Python's end.
     """
     module = inspect.getmodule(work)
     assert module is not None
@@ -40,3 +43,4 @@ def run_alone(work: Callable[[], None], **variables: str) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert done.stdout.endswith("the end\n"), done.stdout
+    return done.stderr

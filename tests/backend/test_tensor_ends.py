@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tests.backend.tensors import LONG, ONES, SHAPE, Parked, adding, broken, ten
 from tests.graphs import doubling
 from tests.internals import storage_of
 from tests.loops import Run, cancel_after, pause, together
+from tests.processes import run_alone
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -377,3 +378,50 @@ def test_exporting_and_submitting_need_a_gpu(cpu: MLContext) -> None:
         cpu.export_to_gpu(tensor(cpu)),
     ):
         pass
+
+
+class Circle:
+    """What Python ends in any order, when it ends itself."""
+
+    def __init__(self, *parts: object) -> None:
+        self.parts = (self, *parts)
+
+
+def leave_exports_open() -> None:
+    gc.disable()
+    for holds in (export, export_in_a_block):
+        for keep in (None, threading):
+            context = ml.create_context_sync(device_type="gpu")
+            made = tensor(context, ONES, exportable=True)
+            circle = Circle(context, made, holds(context, made))
+            if keep is not None:
+                setattr(keep, holds.__name__, circle)
+
+
+def export(context: MLContext, made: MLTensor) -> object:
+    entered = context.export_to_gpu(made)
+    entered.__enter__()
+    return entered
+
+
+def export_in_a_block(context: MLContext, made: MLTensor) -> object:
+    def generator() -> Iterator[None]:
+        with context.export_to_gpu(made):
+            yield
+
+    begun = generator()
+    next(begun)
+    return begun
+
+
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_exports_that_are_never_left_end_with_the_process(gpu: MLContext, native: str) -> None:
+    assert not run_alone(leave_exports_open, WEBNN_NATIVE=native)
+
+
+def test_an_export_that_is_never_left_goes_on(gpu: MLContext) -> None:
+    made = tensor(gpu, ONES, exportable=True)
+    export(gpu, made)
+    gc.collect()
+    with pytest.raises(InvalidStateError, match="exported"):
+        gpu.read_tensor_sync(made)

@@ -17,7 +17,7 @@ from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
-from webnn_py.api.tensor_memory import rented
+from webnn_py.api.tensor_memory import Export
 from webnn_py.core import convert
 from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
@@ -380,7 +380,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         memory = own_memory(self._session, tensor, "export_to_gpu")
         if not tensor.exportable:
             raise ValidationError("export_to_gpu: the MLTensor was not created exportable")
-        return rented(memory)
+        return Export(memory)
 
     def from_dlpack(self, value: Any) -> MLTensor:
         """Make a tensor over the memory of a DLPack tensor; GPU contexts copy it.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -185,22 +185,38 @@ def check_not_held(memory: TensorMemory, what: str, reading: bool = False) -> No
             )
 
 
-@contextlib.contextmanager
-def rented(memory: TensorMemory) -> Iterator[Any]:
-    """The GPUBuffer that a tensor of a GPU context lies in; nothing else may use it meanwhile."""
-    memory.session.check_alive()
-    check_not_held(memory, "export_to_gpu: the MLTensor")
-    memory.check_written()
-    memory.rent()
-    queue: Any = memory.session.queue
-    storage = memory.storage
-    try:
-        with queue.rented_buffer(storage) as buffer:
-            yield buffer
-    finally:
-        memory.rented = False
-        if not queue.is_intact(storage):
-            memory.destroy()
+class Export(AbstractContextManager[Any]):
+    """A tensor of a GPU context, rented as the GPUBuffer that it lies in.
+
+    Who drops it without leaving it ends nothing: what may be gone by then, such as when Python
+    ends, is not asked for.
+
+    Args:
+        memory: The tensor's; nothing else may use it meanwhile.
+    """
+
+    def __init__(self, memory: TensorMemory) -> None:
+        self._memory = memory
+        self._rent: Any = None
+
+    def __enter__(self) -> Any:
+        memory = self._memory
+        memory.session.check_alive()
+        check_not_held(memory, "export_to_gpu: the MLTensor")
+        memory.check_written()
+        memory.rent()
+        queue: Any = memory.session.queue
+        self._rent = queue.rent(memory.storage)
+        return self._rent.buffer
+
+    def __exit__(self, *raised: object) -> None:
+        rent, self._rent = self._rent, None
+        if rent is None:
+            return
+        rent.end()
+        self._memory.rented = False
+        if rent.destroyed:
+            self._memory.destroy()
 
 
 def run_on_tensors(reads: Sequence[TensorMemory], writes: Sequence[TensorMemory], run: Run) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import wgpu
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import DataError, ValidationError, consequence
+from webnn_py.core.errors import ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import native, public
@@ -25,7 +25,6 @@ from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
-from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.host import Lent
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
@@ -285,23 +284,9 @@ class DeviceQueue(Queue):
         if failed is not None:
             raise consequence("a submission that had waited for a timeline", failed)
 
-    @contextlib.contextmanager
-    def rented_buffer(self, storage: Any) -> Iterator[Any]:
-        """A tensor's GPUBuffer, which the user may destroy within the block, and not afterwards."""
-        buffer = storage.buffer
-        vars(buffer).pop("destroy", None)
-        try:
-            yield buffer
-        finally:
-            buffer.destroy = _no_longer_rented
-
-    def is_intact(self, storage: Any) -> bool:
-        """Whether the user has left a tensor's buffer alive."""
-        try:
-            check_usable(storage.buffer, "")
-        except DataError:
-            return False
-        return True
+    def rent(self, storage: Any) -> Rent:
+        """Give a tensor's GPUBuffer to the user, from now on."""
+        return Rent(storage.buffer)
 
     def _perform(self, operation: Operation) -> None:
         """Record it, unless it is slow; it fails with the batch, if that is then refused."""
@@ -383,8 +368,35 @@ class DeviceQueue(Queue):
         return _Locked(self, self._lock, what)
 
 
-def _no_longer_rented() -> None:
-    """What `destroy` of a buffer does when the rent is over: the memory is the tensor's."""
+class Rent:
+    """A tensor's GPUBuffer in the hands of the user, who may destroy it until the end.
+
+    The device is asked for nothing, as it may be gone when an abandoned one comes to its end.
+
+    Args:
+        buffer: The GPUBuffer.
+
+    Attributes:
+        buffer: As given.
+        destroyed: The user has destroyed it.
+    """
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.destroyed = False
+        buffer.destroy = self._destroy
+
+    def _destroy(self) -> None:
+        self.destroyed = True
+        type(self.buffer).destroy(self.buffer)
+
+    def end(self) -> None:
+        """From now on `destroy` does nothing: the memory is the tensor's."""
+        self.buffer.destroy = _nothing
+
+
+def _nothing() -> None:
+    """What `destroy` of a buffer does when the rent is over."""
 
 
 class _Locked:
