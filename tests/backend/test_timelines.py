@@ -6,6 +6,7 @@ WEBNN_REPEAT is the number of passes of the long ones (20 if not set).
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,10 @@ import pytest
 from tests.backend.buffers import buffer_of, empty_buffer
 from tests.backend.tensors import LONG, ONES, SHAPE, adding, tensor
 from tests.graphs import build, doubling
-from tests.loops import Run, pause, together
+from tests.loops import Run, cancel_after, pause, together
 from tests.threads import in_threads
 from webnn_py import (
+    ContextLostError,
     MLAwaitedExecution,
     MLContext,
     MLGraphBuilder,
@@ -117,6 +119,66 @@ def test_what_a_failed_run_was_to_signal_fails_before_its_await(
             with pytest.raises(OperationError, match="boom"):
                 await MLAwaitedExecution(context).compute(graph, {"x": ONES}, sync=sync)
             with pytest.raises(OperationError, match="boom"):
+                timeline.wait_sync(1, timeout=0)
+
+    run(main)
+
+
+def test_what_a_run_was_to_signal_fails_that_is_cancelled_while_it_is_compiled(
+    context: MLContext, run: Run
+) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", ["n"])
+    graph = builder.build_sync({"y": builder.neg(x)})
+    execution = MLAwaitedExecution(context)
+
+    async def main() -> None:
+        for size in range(1, PASSES):
+            parked, timeline = Timeline(), Timeline()
+            inputs = {"x": np.ones(size, np.float32)}
+            sync = [parked(wait=1), timeline(signal=1)]
+            compute = functools.partial(execution.compute, graph, inputs, sync=sync)
+            await cancel_after(compute, pause)
+            with pytest.raises(OperationError, match=r"compute of 'y'.*cancelled before it began"):
+                timeline.wait_sync(1, timeout=0)
+            await execution.compute(graph, inputs, sync=[timeline(signal=1)])
+            assert timeline.value == 1
+
+    run(main)
+
+
+def test_what_a_run_was_to_signal_fails_if_its_task_never_began(context: MLContext) -> None:
+    graph, timeline = doubling(context), Timeline()
+    compute = MLAwaitedExecution(context).compute
+
+    async def main() -> None:
+        task = asyncio.create_task(compute(graph, {"x": ONES}, sync=[timeline(signal=1)]))
+        task.cancel()
+        with pytest.raises(OperationError, match="cancelled before it began"):
+            await asyncio.wait_for(timeline.wait_async(1), LONG)
+        compute(graph, {"x": ONES}, sync=[timeline(signal=2)]).close()
+        with pytest.raises(OperationError, match="cancelled before it began"):
+            timeline.wait_sync(2, timeout=0)
+        await asyncio.create_task(compute(graph, {"x": ONES}, sync=[timeline(signal=1)]))
+        await asyncio.gather(compute(graph, {"x": ONES}, sync=[timeline(signal=2)]))
+        assert timeline.value == 2
+
+    asyncio.run(main())
+
+
+def test_what_a_run_was_to_signal_fails_if_its_context_is_lost_before(
+    contexts: Callable[[str], MLContext], run: Run
+) -> None:
+    async def main() -> None:
+        for kind in ("cpu", "gpu"):
+            context, timeline = contexts(kind), Timeline()
+            graph = doubling(context)
+            sync = [timeline(signal=1)]
+            awaitable = MLAwaitedExecution(context).compute(graph, {"x": ONES}, sync=sync)
+            context.destroy()
+            with pytest.raises(ContextLostError):
+                await awaitable
+            with pytest.raises(OperationError, match=r"compute of 'y'.*destroy\(\) was called"):
                 timeline.wait_sync(1, timeout=0)
 
     run(main)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import Points, computed, finished, raised
+from webnn_py.api.awaited_run import Points, computed, finished, promising, raised
 from webnn_py.api.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext
@@ -110,13 +110,14 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             batching = self._batching
             if batching is not None and batching.name in dict(sizes):
                 given = self._given(compiled, signature, inputs, outputs)
-                return self._joined(batching, compiled, sizes, given, waits)
-            prepared = executables.find(sizes)
-            now = prepared is not None
-            given = self._given(compiled, signature, inputs, outputs, private=not now)
-            if prepared is None:
-                return self._compile_first(compiled, sizes, given, waits)
-            return self._run(prepared.executable, signature, given, waits)
+                run = self._joined(batching, compiled, sizes, given, waits)
+            elif (prepared := executables.find(sizes)) is not None:
+                given = self._given(compiled, signature, inputs, outputs, private=False)
+                run = self._run(prepared.executable, signature, given, waits)
+            else:
+                given = self._given(compiled, signature, inputs, outputs)
+                run = self._compile_first(compiled, sizes, given, waits)
+            return promising(run, given, waits) if waits else run
         except Exception as error:
             return raised(error)
 

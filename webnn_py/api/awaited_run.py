@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.independent import HostRequest
-from webnn_py.api.operation import Memory, ordered_operation
+from webnn_py.api.operation import Memory, ordered_operation, title_of
 from webnn_py.api.session import Session
 from webnn_py.core.completion import wait_or_cancel
+from webnn_py.core.errors import OperationError
 from webnn_py.core.priority import LONG, wake_at_once
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array, Shape
-from webnn_py.ordering.operation import Run
+from webnn_py.ordering.operation import CANCELLED, Operation, Run
 from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
 Points = tuple[TimelinePoint, ...]
+AwaitableRun = Coroutine[Any, Any, dict[str, Any]]
 NO_MEMORY: Memory = ((), ())
 
 
@@ -102,6 +104,68 @@ async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -
         await wait_or_cancel(run.end, run.cancellation, withdraw, settle=given.writes_given)
     finally:
         run.release()
+
+
+def promising(run: AwaitableRun, given: Arguments, waits: Points) -> AwaitableRun:
+    """A run of which those learn that wait for what it is to signal, also if it never begins."""
+    signals = any(point.signal is not None for point in waits)
+    return _Promising(run, waits, given.names) if signals else run
+
+
+class _Promising(Coroutine[Any, Any, dict[str, Any]]):
+    """An awaited run that is to signal: if it ends before it does, who waits for that is told.
+
+    A coroutine would not do, as none of it runs if its task is cancelled before its first turn.
+
+    Args:
+        run: The run.
+        sync: What it waits for and signals.
+        names: Of its outputs.
+    """
+
+    def __init__(self, run: AwaitableRun, sync: Points, names: Sequence[str]) -> None:
+        self._run = run
+        self._work = Operation(_nothing, _ignore, sync, title=title_of(names))
+
+    def send(self, value: Any) -> Any:
+        """Go on."""
+        return self._step(self._run.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on with an error, such as that the await is cancelled."""
+        return self._step(self._run.throw, *error)
+
+    def close(self) -> None:
+        """End here."""
+        self._run.close()
+        self._work.refuse(OperationError(CANCELLED))
+
+    def __await__(self) -> Generator[Any, None, dict[str, Any]]:
+        return self  # as an iterator, all that `await` needs
+
+    def __iter__(self) -> _Promising:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def _step(self, step: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return step(*given)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            failed = isinstance(error, Exception)
+            self._work.refuse(error if failed else OperationError(CANCELLED))
+            raise
+
+
+def _nothing() -> None:
+    """What is never submitted has nothing to run."""
+
+
+def _ignore(error: BaseException) -> None:
+    """Who awaits has the error."""
 
 
 async def raised(error: Exception) -> Any:

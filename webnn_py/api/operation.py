@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.tensor_memory import mark_failed, run_on_tensors
@@ -49,5 +49,10 @@ def ordered_operation(
         host=not given.only_tensors,
         reads=(*given.reads, *memory[0]),
         writes=(*given.writes, *memory[1]),
-        title=f"compute of {', '.join(map(shown, given.names))}",
+        title=title_of(given.names),
     )
+
+
+def title_of(outputs: Iterable[str]) -> str:
+    """What messages call a run with these outputs."""
+    return f"compute of {', '.join(map(shown, outputs))}"

@@ -11,6 +11,8 @@ from webnn_py.ordering.positions import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
+CANCELLED = "the work was cancelled before it began"
+
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
 """A timeline, and a value that work waits for or signals."""
@@ -77,6 +79,17 @@ class Operation:
         """It will not be done, and so not signal either."""
         self.break_promises(error)
         self.fail(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """It was never submitted, and so does not signal; changes nothing if it was."""
+        self.sync = tuple(
+            point
+            for point in self.sync
+            if point.signal is not None and state_of(point.timeline).failure(point.signal) is None
+        )
+        for timeline, value in self.signals:
+            timeline.expect(value, self)
+        self.break_promises(error)
 
     def tell_watchers(self) -> None:
         """Work that may count on what it signals is to look again."""

@@ -21,7 +21,7 @@ from webnn_py.ordering.backlog import Backlog
 from webnn_py.ordering.dependence import deadlock, overtaking
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.operation import CANCELLED, Held, Operation
 from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 from webnn_py.ordering.signals import Signals
 
@@ -128,7 +128,7 @@ class Schedule:
                 self._backlog.remove(operation)
             else:
                 return
-        operation.abandon(OperationError("the work was cancelled before it began"))
+        operation.abandon(OperationError(CANCELLED))
         if held is not None:
             self._wake(held)
 
