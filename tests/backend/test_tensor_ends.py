@@ -425,3 +425,21 @@ def test_an_export_that_is_never_left_goes_on(gpu: MLContext) -> None:
     gc.collect()
     with pytest.raises(InvalidStateError, match="exported"):
         gpu.read_tensor_sync(made)
+
+
+def test_a_rental_ends_once_and_can_begin_again(gpu: MLContext) -> None:
+    made = gpu.create_tensor_sync("float32", SHAPE, exportable=True, readable=True)
+    rental = gpu.export_to_gpu(made)
+    with rental as buffer:
+        assert buffer.size == 24
+        with pytest.raises(InvalidStateError, match="is exported"), rental:
+            pytest.fail("it was lent twice")
+        with pytest.raises(InvalidStateError, match="is exported"):
+            gpu.read_tensor_sync(made)
+    rental.__exit__(None, None, None)
+    assert not gpu.read_tensor_sync(made).any()
+    with rental as again:
+        assert again.size == 24
+    made.destroy()
+    with pytest.raises(ValidationError, match="destroyed"), rental:
+        pytest.fail("it was lent when it was destroyed")

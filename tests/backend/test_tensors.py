@@ -79,8 +79,10 @@ def test_tensors_are_made_awaited(context: MLContext, run: Run) -> None:
     ids=str,
 )
 def test_what_is_no_tensor_is_refused(context: MLContext, given: Any) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match=r"^create_tensor: "):
         context.create_tensor_sync(*given)
+    with pytest.raises(ValidationError, match=r"^create_constant_tensor: "):
+        context.create_constant_tensor_sync(object(), *given)
 
 
 @pytest.mark.parametrize("flag", ["readable", "writable", "exportable"])

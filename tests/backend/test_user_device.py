@@ -20,6 +20,7 @@ from tests.graphs import (
     normal,
 )
 from webnn_py import (
+    ContextLostError,
     MLCommandEncoder,
     MLContext,
     MLGraphBuilder,
@@ -87,6 +88,15 @@ def test_what_is_no_device(gpu: MLContext) -> None:
     for wrong in (gpu.device.adapter, gpu.device.queue, "gpu"):
         with pytest.raises(ValidationError, match=r"expected a wgpu\.GPUDevice"):
             ml.create_context_sync(wrong)
+
+
+def test_a_device_that_was_destroyed_before(gpu: MLContext) -> None:
+    fresh, known = device_with(), device_with()
+    assert_awaits(ml.create_context_sync(known))
+    for device in (fresh, known):
+        device.destroy()
+        with pytest.raises(ContextLostError, match="the GPUDevice is lost"):
+            ml.create_context_sync(device)
 
 
 def classifier(builder: MLGraphBuilder) -> dict[str, MLOperand]:

@@ -68,6 +68,31 @@ def test_descriptors_stand_for_type_and_shape(builder: MLGraphBuilder) -> None:
     assert (operand.data_type, operand.shape) == ("float16", (2, 3))
     assert descriptor == MLOperandDescriptor("float16", (2, 3))
     assert builder.constant(b"\0" * 12, descriptor).shape == (2, 3)
+    assert builder.constant(b"\0" * 12, descriptor, [2, 3]).shape == (2, 3)
+
+
+def test_a_shape_besides_a_descriptor_is_the_same(cpu: MLContext, builder: MLGraphBuilder) -> None:
+    descriptor = MLOperandDescriptor("float16", [2, 3])
+    contents = bytes(12)
+    for call in (
+        lambda: builder.input("other", descriptor, [3, 2]),
+        lambda: builder.constant(contents, descriptor, [6]),
+        lambda: cpu.create_tensor_sync(descriptor, [6]),
+        lambda: cpu.create_constant_tensor_sync(contents, descriptor, [6]),
+    ):
+        with pytest.raises(
+            ValidationError, match=r"besides MLOperandDescriptor\('float16', \[2, 3"
+        ):
+            call()
+
+
+def test_what_is_said_of_a_constant_tensor_is_so(cpu: MLContext, builder: MLGraphBuilder) -> None:
+    tensor = cpu.create_constant_tensor_sync(ONES)
+    assert builder.constant(tensor, "float32", ONES.shape).shape == ONES.shape
+    with pytest.raises(ValidationError, match="data type 'int8', but the MLTensor is float32"):
+        builder.constant(tensor, "int8")
+    with pytest.raises(ValidationError, match=r"shape \[6\], but the MLTensor is float32\[2,3\]"):
+        builder.constant(tensor, "float32", [6])
 
 
 @pytest.mark.parametrize(

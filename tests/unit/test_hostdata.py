@@ -41,6 +41,7 @@ class DLPackOnly:
         memoryview(VALUES),
         memoryview(VALUES).cast("B"),
         memoryview(b"-" + VALUES.tobytes())[1:],
+        memoryview(np.repeat(np.frombuffer(VALUES.tobytes(), np.uint8), 2))[::2],
         array.array("f", VALUES.ravel().tolist()),
         DLPackOnly(VALUES.copy()),
         {"resource": VALUES, "dimensions": [2, 3]},
@@ -88,6 +89,7 @@ def test_inputs_share_memory(value: Any) -> None:
         (DLPackOnly(VALUES, device=2), r"DLPack device type 2, expected the CPU"),
         (3.0, "got float, expected an array"),
         (None, "got NoneType"),
+        ({"resource": {"resource": VALUES}}, "a 'resource' within a 'resource'"),
         ({"resource": VALUES, "dimensions": [6]}, r"dimensions \[6\], expected \[2, 3\]"),
     ],
 )

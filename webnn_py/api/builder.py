@@ -8,14 +8,14 @@ from typing import Any
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
-from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.descriptor import MLOperandDescriptor, split
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.recording import SessionNodes
 from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.errors import ValidationError, naming
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, told
@@ -82,15 +82,12 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         if not isinstance(name, str) or not name:
             raise ValidationError(f"input: name {shown(name)} is not a string with characters")
         name = convert.string(name, "name")
-        title = f"input {shown(name)}"
-        try:
+        with naming(f"input {shown(name)}"):
             descriptor = _descriptor(data_type, shape)
             if descriptor.data_type in dtypes.PACKED_4BIT:
                 raise ValidationError(f"data type {descriptor.data_type} is for constants only")
             given = Descriptor(descriptor.data_type, descriptor.shape)
             return self._nodes.add_input(name, given)
-        except MLError as error:
-            raise type(error)(f"{title}: {error}") from error.__cause__
 
     def constant(
         self,
@@ -120,12 +117,10 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
         Source: WebNN 2026, "constant operands".
         """
         self._nodes.check_open()
-        try:
+        with naming("constant"):
             title = convert.label(name, "name")
             array, held = self._contents(value, data_type, shape)
             check_dimensions(array.shape, held)
-        except MLError as error:
-            raise type(error)(f"constant: {error}") from error.__cause__
         return self._nodes.add_constant(array, held, title)
 
     def _contents(
@@ -142,10 +137,14 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
             contents: Array = memory.place("tensor")
             if not memory.constant:
                 raise ValidationError("the MLTensor is not constant")
+            held = memory.descriptor
+            name, sizes = split(data_type, shape)
+            if name not in (None, held.data_type):
+                raise ValidationError(f"data type {shown(name)}, but the MLTensor is {held}")
+            if sizes is not None and convert.unsigned_list(sizes, "shape") != held.shape:
+                raise ValidationError(f"shape {shown(sizes)}, but the MLTensor is {held}")
             return contents, value.data_type
-        if isinstance(data_type, MLOperandDescriptor):
-            shape, data_type = data_type.shape, data_type.data_type
-        return host.constant_array(value, data_type, shape, self._copy)
+        return host.constant_array(value, *split(data_type, shape), self._copy)
 
     def build_sync(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None
@@ -214,6 +213,5 @@ def keeps_what_it_is_given(builder: MLGraphBuilder) -> bool:
 def _descriptor(
     data_type: MLOperandDataType | MLOperandDescriptor, shape: Sequence[int | str] | None
 ) -> MLOperandDescriptor:
-    if isinstance(data_type, MLOperandDescriptor):
-        return data_type
-    return MLOperandDescriptor(data_type, () if shape is None else shape)
+    name, sizes = split(data_type, shape)
+    return MLOperandDescriptor(name, () if sizes is None else sizes)

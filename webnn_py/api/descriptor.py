@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from webnn_py.core import dtypes, sizes
 from webnn_py.core.dtypes import MLOperandDataType
-from webnn_py.core.messages import Suggesting
+from webnn_py.core.errors import ValidationError
+from webnn_py.core.messages import Suggesting, shown
 
 
 class MLOperandDescriptor(Suggesting):
@@ -49,3 +51,16 @@ class MLOperandDescriptor(Suggesting):
 
     def __repr__(self) -> str:
         return f"MLOperandDescriptor({self.data_type!r}, {list(self.shape)})"
+
+
+def split(data_type: Any, shape: Any) -> tuple[Any, Any]:
+    """Data type and shape, each as given or both of an MLOperandDescriptor.
+
+    Raises:
+        ValidationError: A shape is given besides an MLOperandDescriptor, and is another one.
+    """
+    if not isinstance(data_type, MLOperandDescriptor):
+        return data_type, shape
+    if shape is not None and sizes.shape(shape, "shape") != data_type.shape:
+        raise ValidationError(f"shape: got {shown(shape)} besides {data_type}; give it once")
+    return data_type.data_type, data_type.shape

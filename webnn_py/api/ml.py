@@ -92,6 +92,7 @@ class ML(Suggesting):
             ValidationError: The arguments contradict each other or are not valid.
             NotSupportedError: There is no such device or engine, or what it needs is not installed.
             OperationError: The engine or the device could not be made.
+            ContextLostError: `device` is lost, as by its `destroy`.
             InvalidStateError: A GPU context, in a child process that was forked after the GPU's
                 driver was loaded.
 

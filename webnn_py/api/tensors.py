@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.descriptor import split
 from webnn_py.api.given_tensors import own_memory
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor
@@ -21,6 +21,7 @@ from webnn_py.core.errors import (
     MLError,
     NotSupportedError,
     ValidationError,
+    naming,
     telling_of_memory,
 )
 from webnn_py.core.messages import said, type_name
@@ -37,11 +38,12 @@ MOMENT = 0.002
 def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool]) -> MLTensor:
     """A zeroed tensor; see `MLContext.create_tensor_sync`."""
     session.check_alive()
-    descriptor = tensor_descriptor(data_type, shape)
-    for name, flag in flags.items():
-        convert.boolean(flag, f"option {name!r}")
-    if flags["exportable"] and session.device_type != "gpu":
-        raise NotSupportedError("exportable tensors need a GPU context")
+    with naming("create_tensor"):
+        descriptor = tensor_descriptor(data_type, shape)
+        for name, flag in flags.items():
+            convert.boolean(flag, f"option {name!r}")
+        if flags["exportable"] and session.device_type != "gpu":
+            raise NotSupportedError("exportable tensors need a GPU context")
     with session.queue.loss():
         storage = session.queue.allocate(descriptor)
     return MLTensor(TensorMemory(session, descriptor, storage), **flags)
@@ -50,8 +52,9 @@ def create(session: Session, data_type: Any, shape: Any, flags: dict[str, bool])
 def create_constant(session: Session, value: Any, data_type: Any, shape: Any) -> MLTensor:
     """A tensor of fixed contents; see `MLContext.create_constant_tensor_sync`."""
     session.check_alive()
-    array, name = host.constant_array(value, *_split(data_type, shape))
-    check_dimensions(array.shape, name)
+    with naming("create_constant_tensor"):
+        array, name = host.constant_array(value, *split(data_type, shape))
+        check_dimensions(array.shape, name)
     array.flags.writeable = False
     memory = TensorMemory(session, Descriptor(name, array.shape), None, constant=array)
     return MLTensor(memory)
@@ -144,20 +147,13 @@ def from_dlpack(session: Session, value: Any) -> MLTensor:
     return tensor
 
 
-def _split(data_type: Any, shape: Any) -> tuple[Any, Any]:
-    """Data type and shape, each as given or both of an MLOperandDescriptor."""
-    if isinstance(data_type, MLOperandDescriptor):
-        return data_type.data_type, data_type.shape
-    return data_type, shape
-
-
 def tensor_descriptor(data_type: Any, shape: Any) -> Descriptor:
     """What a tensor is made of, of no type for constants alone and without open dimensions.
 
     Raises:
         ValidationError: Data type or shape is not valid.
     """
-    data_type, shape = _split(data_type, shape)
+    data_type, shape = split(data_type, shape)
     name = dtypes.check(data_type)
     if name in dtypes.PACKED_4BIT:
         raise ValidationError(f"data type {name} is for constants only")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -76,6 +77,15 @@ class DLPackError(MLError, BufferError):
 
     Source: no part of WebNN; the DLPack protocol of the Python array API.
     """
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Have errors begin with what failed."""
+    try:
+        yield
+    except MLError as error:
+        raise type(error)(f"{what}: {error}") from error.__cause__
 
 
 def telling_of_memory(function: Callable[P, T]) -> Callable[P, T]:

@@ -51,7 +51,10 @@ def split_dimensions(value: Any, descriptor: Descriptor, what: str) -> Any:
         raise DataError(
             f"{what}: dimensions {shown(list(dimensions))}, expected {list(descriptor.shape)}"
         )
-    return given["resource"]
+    resource = given["resource"]
+    if isinstance(resource, Mapping) and "resource" in convert.mapping(resource, what, DataError):
+        raise DataError(f"{what}: got a 'resource' within a 'resource', expected what holds memory")
+    return resource
 
 
 def array_of(value: Any) -> Array:
@@ -111,7 +114,8 @@ def _typed(array: Array, raw: bool, descriptor: Descriptor, what: str) -> Array:
     wanted = dtypes.DTYPES[descriptor.data_type].numpy
     if raw and array.itemsize == 1:
         if array.size == descriptor.byte_length:
-            return array.reshape(-1).view(wanted).reshape(descriptor.shape)
+            flat = np.ascontiguousarray(array).reshape(-1)
+            return flat.view(wanted).reshape(descriptor.shape)
         raise DataError(
             f"{what}: {array.size} bytes, expected {descriptor.byte_length} for {descriptor}"
         )

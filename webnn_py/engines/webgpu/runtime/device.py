@@ -44,6 +44,7 @@ class Device:
     Raises:
         NotSupportedError: There is no adapter.
         ValidationError: `device` is no GPUDevice.
+        ContextLostError: It is lost, as by its `destroy`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Device:
         self.handle: Any = device
         self.queue: Any = device.queue
         self.life = life_of(device)
+        self.life.check()
         self.hardware = is_hardware(device.adapter)
         features = _features(device, self.hardware)
         self.features = replace(features, tiles=known_tiles(device.adapter, features))

@@ -10,7 +10,6 @@ where such a device is released. So that is found out before.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from typing import Any, Protocol
@@ -22,6 +21,7 @@ from webnn_py.engines.webgpu.runtime import native
 from webnn_py.ordering.operation import Run
 
 DESTROYED = "the GPUDevice is lost: its destroy() was called"
+GONE = "the GPUDevice is lost, as by its destroy()"
 LOST = "the GPUDevice is lost: its driver lost it"
 _LIFE = "_webnn_life"
 
@@ -38,11 +38,13 @@ class Life:
 
     Attributes:
         witness: A buffer of the device, by which it is found out whether that is lost.
+        gone: It was lost before anyone looked.
         submissions: How many were made, by anyone.
     """
 
     def __init__(self) -> None:
         self.witness: Any = None
+        self.gone = False
         self.submissions = self._ended = 0
         self._was_lost = self._destroyed = False
         self._lock = threading.Lock()
@@ -74,6 +76,8 @@ class Life:
     def check(self) -> None:
         """Raise a ContextLostError if it is over, or the driver has lost the device."""
         with self:
+            if self.gone:
+                raise ContextLostError(GONE)
             self._check_driver()
 
     def begin_submission(self) -> None:
@@ -129,5 +133,7 @@ def share_life(device: Any, queue: Any) -> None:
     """Have a GPUQueue tell the life of its device, which a small buffer bears witness to."""
     life = life_of(device)
     setattr(queue, _LIFE, life)
-    with contextlib.suppress(wgpu.GPUError):  # it is lost already
+    try:
         life.witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)
+    except wgpu.GPUError:
+        life.gone = True
