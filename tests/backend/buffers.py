@@ -14,6 +14,11 @@ from webnn_py.engines.webgpu.runtime.public import device_of
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 Array = np.ndarray[Any, Any]
+TRIPLE = """
+@group(0) @binding(0) var<storage, read_write> data: array<f32>;
+@compute @workgroup_size(1)
+fn main(@builtin(global_invocation_id) id: vec3u) { data[id.x] *= 3.0; }
+"""
 
 
 def buffer_of(device: Any, array: Array, usage: int = STORAGE | COPIES) -> Any:
@@ -61,4 +66,16 @@ def dispatched(device: Any, code: str, buffer: Any, workgroups: int) -> Any:
     compute.set_bind_group(0, group)
     compute.dispatch_workgroups(workgroups)
     compute.end()
+    return encoder.finish()
+
+
+def tripling(context: MLContext, buffer: Any) -> Any:
+    """A command buffer of the user's that triples six floats."""
+    return dispatched(context.device, TRIPLE, buffer, 6)
+
+
+def copying(context: MLContext, source: Any, target: Any) -> Any:
+    """A command buffer of the user's that copies six floats."""
+    encoder = context.device.create_command_encoder()
+    encoder.copy_buffer_to_buffer(source, 0, target, 0, 24)
     return encoder.finish()

@@ -17,13 +17,14 @@ import numpy as np
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
-from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import Inferred, MLOperand, value_of
 
 T = TypeVar("T")
 
 DATA_TYPES = ("float32", "int32", "uint8")
+FLOAT = "float32"
 MAX_ELEMENTS = 512
 LARGEST = 50.0
 """No float in a graph is larger."""
@@ -261,3 +262,27 @@ class Grower(GraphBuilder):
         if value.data_type != "float32" or value in self._exact:
             return 0.0
         return 5 * self.error(value) + 5e-6 * (1 + float(np.abs(self.arrays[value]).max()))
+
+
+def called(op: Operator, g: Grower, *operands: Any, **options: Any) -> Any:
+    return getattr(g, op.name)(*operands, **options)
+
+
+def types_of(op: Operator) -> list[str]:
+    """Those of the first operand that the graphs have."""
+    allowed = op.operand_types(next(iter(op.limits)))
+    return [name for name in DATA_TYPES if name in allowed]
+
+
+def has_rank(*ranks: int) -> Callable[[MLOperand], bool]:
+    return lambda operand: operand.rank in ranks
+
+
+def axis_of(g: Grower, x: MLOperand) -> int:
+    if not x.rank:
+        raise Rejected
+    return g.picks.integer(0, x.rank - 1)
+
+
+def axes_of(g: Grower, x: MLOperand) -> list[int]:
+    return [axis for axis in range(x.rank) if g.chance(50)]
