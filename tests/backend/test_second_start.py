@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,29 +48,44 @@ def end(process: subprocess.Popen[str]) -> Any:
     return json.loads(out)
 
 
-@pytest.mark.usefixtures("gpu")
-def test_the_second_start_writes_no_kernels(tmp_path: Path) -> None:
-    first, *results = end(begin(tmp_path))
-    again, *same = end(begin(tmp_path))
-    assert (first, again) == (True, False)
-    assert results == same
+@dataclass
+class Starts:
+    """What each told: two at once, then one more of the same, and one of other weights."""
+
+    at_once: list[Any]
+    again: Any
+    others: Any
+    folder: Path
 
 
-@pytest.mark.usefixtures("gpu")
-def test_other_weights_have_their_own_results(tmp_path: Path) -> None:
-    (_, first, _), (written, other, _) = (end(begin(tmp_path, shift)) for shift in (0, 1))
+@pytest.fixture(scope="module")
+def starts(gpu: MLContext, tmp_path_factory: pytest.TempPathFactory) -> Starts:
+    """Four processes that have one folder of kernels."""
+    folder = tmp_path_factory.mktemp("cache")
+    first = [end(process) for process in [begin(folder) for _ in range(2)]]
+    again, others = [end(process) for process in [begin(folder), begin(folder, 1)]]
+    return Starts(first, again, others, folder)
+
+
+def test_the_second_start_writes_no_kernels(starts: Starts) -> None:
+    written, *same = starts.again
+    assert any(first for first, *_ in starts.at_once)  # one of them may find what the other wrote
+    assert not written
+    assert all(results == same for _, *results in starts.at_once)
+
+
+def test_other_weights_have_their_own_results(starts: Starts) -> None:
+    (_, first, _), (written, other, _) = starts.again, starts.others
     assert not written
     np.testing.assert_allclose(np.subtract(other, first), 1, atol=1e-5)
 
 
-@pytest.mark.usefixtures("gpu")
-def test_two_that_start_at_once(tmp_path: Path) -> None:
-    """Neither is in the way of the other, and the next one finds what they left."""
-    ends = [end(process) for process in [begin(tmp_path) for _ in range(2)]]
-    written, *results = end(begin(tmp_path))
-    assert not written
-    assert all(results == same for _, *same in ends)
-    assert len(list((tmp_path / "kernels").iterdir())) == 2  # which operators have any, too
+def test_two_that_start_at_once(starts: Starts) -> None:
+    """Neither is in the way of the other."""
+    (_, *one), (_, *other) = starts.at_once
+    assert one == other
+    kept = starts.folder / "kernels"
+    assert len(list(kept.iterdir())) == 2  # which operators have any, too
 
 
 def test_a_known_model(gpu: MLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

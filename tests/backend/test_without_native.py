@@ -27,6 +27,7 @@ FILES = (
     "tests/backend/test_encoder.py",
     "tests/backend/test_awaited.py",
     "tests/backend/test_device_queue.py",
+    "tests/backend/test_exported_tensors.py",
     "tests/backend/test_shared_outputs.py",
     "tests/backend/test_tensors.py",
     "tests/backend/test_timelines.py",

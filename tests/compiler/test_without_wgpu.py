@@ -1,4 +1,4 @@
-"""The compiler needs no wgpu: its modules are imported and compile where that cannot be imported."""
+"""The compiler needs no wgpu: its modules load, and compile, where that cannot be imported."""
 
 from __future__ import annotations
 
