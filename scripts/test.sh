@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The checks: ruff, mypy, pytest. `test.sh lint` stops before pytest; other arguments go to pytest.
+# The checks: ruff, mypy, pytest. `test.sh lint` stops before pytest; other arguments go to pytest,
+# which then runs once, on one driver.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 . "$ROOT/scripts/vulkan.sh"
 
-failed=''
 FAILURES=$(mktemp)
 if [ -t 1 ]; then export PY_COLORS=1; fi # tee is no terminal
 stage() { # a failure does not stop the stages after it; how it ended is said again at the end
@@ -14,7 +14,6 @@ stage() { # a failure does not stop the stages after it; how it ended is said ag
   "$@" 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
   if [ "$status" -ne 0 ]; then
     verdict="FAILED (exit status $status)"
-    failed="$failed $title;"
     { say "== $title: $verdict" && grep -v '^SKIPPED' "$log" | tail -n 15; } >>"$FAILURES"
   fi
   rm -f "$log"
@@ -22,15 +21,17 @@ stage() { # a failure does not stop the stages after it; how it ended is said ag
 }
 
 finish() {
-  if [ -n "$failed" ]; then
-    cat "$FAILURES"
-    rm -f "$FAILURES"
-    die "Failed:$failed after $SECONDS s"
-  fi
+  local failed
+  failed=$(sed -n 's/^== \(.*\): FAILED (exit status .*/ \1;/p' "$FAILURES" | tr -d '\n')
+  cat "$FAILURES"
   rm -f "$FAILURES"
+  if [ -n "$failed" ]; then die "Failed:$failed after $SECONDS s"; fi
   say "All checks passed in $SECONDS s"
   exit 0
 }
+
+# Each folder in a process of its own: the fault of a driver or a library ends only that one.
+folders() { for folder in "$@"; do stage "pytest $folder" pytest -q "$folder"; done; }
 
 make_venv test
 export PATH="$VENV/bin:$PATH"
@@ -60,17 +61,36 @@ if has_vulkan; then
 fi
 if [ $# -gt 0 ]; then
   stage "pytest" pytest -q "$@"
-else # each folder in a process of its own: the fault of a driver or a library ends only that one
-  folders=$(python -c 'import tomllib
-with open("pyproject.toml", "rb") as file:
-    print(*tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"])')
-  for folder in $folders; do stage "pytest $folder" pytest -q "$folder"; done
+  finish
 fi
 
-swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
-if [ -e "$swiftshader" ]; then
-  VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
-    stage "pytest on SwiftShader" \
-    pytest -q tests/backend tests/stress tests/property/test_schedules.py
+# Most tests leave a core idle, so the rest runs beside the first folders, and is told after them.
+first="tests/tiny tests/unit tests/compiler tests/backend tests/property"
+rest=$(python -c 'import sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    paths = tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"]
+print(*(path for path in paths if path not in sys.argv))' $first)
+beside() {
+  local swiftshader=$VENV/swiftshader/vk_swiftshader_icd.json
+  folders $rest
+  if [ -e "$swiftshader" ]; then
+    VK_DRIVER_FILES=$swiftshader WEBNN_REQUIRE_GPU=1 \
+      stage "pytest on SwiftShader" \
+      pytest -q tests/backend tests/stress tests/property/test_schedules.py
+  fi
+}
+if [ "$(getconf _NPROCESSORS_ONLN)" -gt 1 ]; then
+  log=$(mktemp)
+  trap 'trap - INT TERM; kill 0' INT TERM # a process in the background does not hear of Ctrl-C
+  beside >"$log" 2>&1 &
+  other=$!
+  folders $first
+  say "== Waiting for what runs beside"
+  wait "$other" || say "== what ran beside: FAILED (exit status $?)" >>"$FAILURES"
+  cat "$log"
+  rm -f "$log"
+else
+  folders $first
+  beside
 fi
 finish
