@@ -19,6 +19,24 @@ def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
         return None
 
 
+def misfit(node: Any, opsets: Mapping[str, int]) -> str:
+    """What of a node is not as its operator is defined; empty where nothing can be told."""
+    schema = schema_of(node, opsets)
+    if schema is None:
+        return ""
+    low, high, count = schema.min_input, schema.max_input, len(node.input)
+    if not low <= count <= high:
+        return f"{count} inputs, expected {low if low == high else f'{low} to {high}'}"
+    kinds = onnx.AttributeProto.AttributeType
+    for one in node.attribute:
+        known = schema.attributes.get(one.name)
+        if known is not None and int(known.type.value) != one.type:
+            return f"attribute {one.name!r} is {kinds.Name(one.type)}, expected {known.type.name}"
+    missing = {name for name, known in schema.attributes.items() if known.required}
+    missing -= {one.name for one in node.attribute}
+    return f"it lacks its attribute {min(missing)!r}" if missing else ""
+
+
 def has_body(schema: Any) -> bool:
     """Whether an operator is defined by others."""
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)

@@ -11,6 +11,7 @@ import onnx
 from webnn_py.api.builder import MLGraphBuilder, contents_of
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
+from webnn_py.onnx.folding import MAX_MADE
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     Array,
@@ -139,7 +140,7 @@ class Emitter:
     def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
         """0, 1, 2 and so on, up to a size, along one of several axes."""
         shape = [count if i == axis else 1 for i in range(rank)]
-        if not is_dimension(count):
+        if not is_dimension(count) and count <= MAX_MADE:
             return of_array(np.arange(count, dtype=np.int64).reshape(shape))
         ones = self.expand(self._one(1, "int64"), shape)
         made: Tensor = self.cumulative_sum(ones, axis, exclusive=True)

@@ -14,10 +14,11 @@ from webnn_py.api.builder import MLGraphBuilder, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.onnx.functions import MAX_NODES
 from webnn_py.onnx.handlers import handler_of
 from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
-from webnn_py.onnx.model import Model, opsets_of
+from webnn_py.onnx.model import Model, check_once, opsets_of
 from webnn_py.onnx.reasons import reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
@@ -32,9 +33,6 @@ from webnn_py.onnx.tensor import (
     webnn_type,
 )
 from webnn_py.ops.operand import MLOperand
-
-MAX_NODES = 200_000
-"""Nodes after unrolling and expansion: a damaged loop count must not fill the memory."""
 
 Scope = MutableMapping[str, Any]
 FAILED = object()
@@ -89,6 +87,9 @@ class Importer:
 
     def _run(self, inputs: Mapping[str, Any], shapes: Inputs) -> dict[str, Tensor]:
         graph = self.model.graph
+        check_once(graph.input, "inputs")
+        check_once(graph.initializer, "initializers")
+        check_once(graph.output, "outputs")
         scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
         for sparse in graph.sparse_initializer:
             scope[sparse.values.name] = FAILED
@@ -100,14 +101,20 @@ class Importer:
             found = self.lookup(scope, value.name, "the graph's outputs")
             if isinstance(found, Tensor):
                 outputs[value.name] = found
-                self._check_output(value.name, found)
+                self._check_output(value, found)
             elif not _is_failed(found):
                 self._failures.append(("output", value.name, "it is no tensor"))
         scope.check_unread()
         self._raise_failures()
         return outputs
 
-    def _check_output(self, name: str, found: Tensor) -> None:
+    def _check_output(self, value: Any, found: Tensor) -> None:
+        name, declared = value.name, value.type.tensor_type.elem_type
+        if declared and declared != found.elem:
+            raise DataError(
+                f"onnx: output {name!r} is {element_name(found.elem)}, and declared as"
+                f" {element_name(declared)}"
+            )
         try:
             self.emitter.operand(found)
         except UnmappableError as error:
@@ -168,7 +175,10 @@ class Importer:
             title = f"{title} ({node.op_type})"
             inputs = [self.lookup(scope, n, title) if n else None for n in node.input]
             results = self._results(node, inputs, scope, opsets, title)
+            own = scope.maps[0] if isinstance(scope, ChainMap) else scope
             for name, result in zip(node.output, results, strict=False):
+                if name in own:
+                    raise DataError(f"onnx: {title}: it makes {name!r}, which there is already")
                 if name:
                     scope[name] = result
 
@@ -213,7 +223,8 @@ class Importer:
         except RecursionError as error:
             raise DataError(f"onnx: {title}: it nests without an end") from error
         except Exception as error:  # a handler met what no valid model has
-            raise DataError(f"onnx: {title}: it is not valid: {error}") from error
+            why = bodies.misfit(node, opsets) or error
+            raise DataError(f"onnx: {title}: it is not valid: {why}") from error
         finally:
             self.emitter.label = outer
         return lost

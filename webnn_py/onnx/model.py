@@ -6,7 +6,7 @@ import functools
 import hashlib
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from onnx import external_data_helper, inliner, numpy_helper
 
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.onnx import wire
+from webnn_py.onnx.functions import check_functions
 from webnn_py.onnx.tensor import Array
 
 READERS = 4
@@ -69,6 +70,7 @@ class Model:
         if not proto.HasField("graph") or not proto.graph.output:
             raise DataError("onnx: the model has no graph with outputs; the file may be cut off")
         if proto.functions:
+            check_functions(proto)
             try:
                 proto = inliner.inline_local_functions(proto)
             except Exception as error:  # of the library's own kinds
@@ -114,6 +116,8 @@ class Model:
             DataError: They are not there, or do not fit its shape.
         """
         title = f"onnx: tensor {tensor.name!r}"
+        if any(size < 0 for size in tensor.dims):
+            raise DataError(f"{title}: its shape is {list(tensor.dims)}")
         try:
             place = wire.place_of(tensor)
             if place is not None:
@@ -200,6 +204,19 @@ def _parsed(contents: Any, title: str) -> tuple[Any, str]:
     except Exception as error:  # google.protobuf.message.DecodeError
         raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
     return proto, hashlib.sha256(rest).hexdigest()
+
+
+def check_once(named: Iterable[Any], what: str) -> None:
+    """No two members of a graph have one name.
+
+    Raises:
+        DataError: Two have.
+    """
+    names: set[str] = set()
+    for one in named:
+        if one.name in names:
+            raise DataError(f"onnx: two of the model's {what} are called {one.name!r}")
+        names.add(one.name)
 
 
 def opsets_of(imports: Any) -> dict[str, int]:

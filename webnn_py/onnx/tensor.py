@@ -149,6 +149,14 @@ class Tensor:
         """Number of dimensions."""
         return len(self.shape)
 
+    def axis(self, axis: int) -> int:
+        """An axis of it, counted from the first one.
+
+        Raises:
+            BrokenModelError: It has no such axis.
+        """
+        return axis_in(axis, self.rank)
+
     @property
     def data_type(self) -> str:
         """WebNN's data type.
@@ -189,6 +197,17 @@ class Tensor:
         if any(type(size) is not int and not is_dimension(size) for size in self.sizes.flat):
             raise OpenValueError(what, self.sizes)
         return list(self.sizes.flat)
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """An axis that may count from the last one, counted from the first.
+
+    Raises:
+        BrokenModelError: There is none in this rank.
+    """
+    if not -rank <= axis < rank:
+        raise BrokenModelError(f"its axis {axis} is not one of rank {rank}")
+    return axis % rank
 
 
 def webnn_type(elem: int) -> str:

@@ -177,13 +177,13 @@ def clip_1(
 @handles("Softmax", since=13)
 def softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
     """exp(x) / sum(exp(x)) along an axis."""
-    return g.softmax(x, axis % x.rank)
+    return g.softmax(x, x.axis(axis))
 
 
 @handles("LogSoftmax", since=13)
 def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
     """Logarithm of the softmax, without a logarithm of 0."""
-    axes = [axis % x.rank]
+    axes = [x.axis(axis)]
     moved = g.sub(x, g.reduce_max(x, axes=axes, keep_dimensions=True))
     return g.sub(moved, g.reduce_log_sum_exp(moved, axes=axes, keep_dimensions=True))
 
@@ -191,7 +191,7 @@ def log_softmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
 @handles("Hardmax", since=13)
 def hardmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
     """1 at the first greatest element along an axis, else 0."""
-    at = axis % x.rank
+    at = x.axis(axis)
     best = g.arg_max(x, at, keep_dimensions=True, output_data_type="int64")
     return g.cast(g.equal(g.places(x.shape[at], at, x.rank), best), x.data_type)
 

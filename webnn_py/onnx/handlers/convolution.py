@@ -11,7 +11,7 @@ import numpy as np
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
 def convolved(
@@ -71,6 +71,11 @@ def convolved(
     return g.transpose(parted, permutation=[0, 2, 1, 3, 4])
 
 
+def _check_kernel(kernel_shape: list[int] | None, w: Tensor) -> None:
+    if kernel_shape and kernel_shape != list(w.shape[2:]):
+        raise BrokenModelError(f"its kernel_shape is {kernel_shape}, its filter {list(w.shape)}")
+
+
 @handles("Conv")
 def conv(
     g: Emitter,
@@ -86,6 +91,7 @@ def conv(
     strides: list[int] | None = None,
 ) -> Any:
     """A convolution."""
+    _check_kernel(kernel_shape, w)
     around, steps, spread = windows.placed(
         x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations
     )
@@ -109,6 +115,7 @@ def conv_transpose(
     strides: list[int] | None = None,
 ) -> Any:
     """A transposed convolution, computed whole and then cut to its padding."""
+    _check_kernel(kernel_shape, w)
     rank = x.rank - 2
     steps, spread = strides or [1] * rank, dilations or [1] * rank
     more = output_padding or [0] * rank

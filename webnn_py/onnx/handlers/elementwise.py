@@ -55,7 +55,7 @@ def aligned(g: Emitter, a: Tensor, b: Tensor, axis: int | None, broadcast: int) 
     """The second operand as operators before opset 7 broadcast it: along `axis` of the first."""
     if not broadcast or axis is None:
         return b
-    at = axis % a.rank
+    at = a.axis(axis)
     return g.moved(b, [*b.shape, *[1] * (a.rank - at - b.rank)])
 
 

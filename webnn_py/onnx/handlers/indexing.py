@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
 
 
 def _indices(g: Emitter, tensor: Tensor) -> Tensor:
@@ -20,16 +21,30 @@ def _indices(g: Emitter, tensor: Tensor) -> Tensor:
     return g.to(tensor, "int64" if tensor.data_type == "uint64" else "int32")
 
 
+def _check_known(indices: Tensor, size: int) -> None:
+    """Indices that are known lie within a size, as WebNN clamps those that do not."""
+    known = indices.array
+    if known is None or not known.size or is_dimension(size):
+        return
+    low, high = int(known.min()), int(known.max())
+    if low < -size or high >= size:
+        worst = low if low < -size else high
+        raise BrokenModelError(f"its index {worst} is not one of {size} elements")
+
+
 @handles("Gather")
 def gather(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
     """Slices at indices along an axis."""
-    return g.gather(x, _indices(g, indices), axis=axis % x.rank)
+    at = x.axis(axis)
+    _check_known(indices, x.shape[at])
+    return g.gather(x, _indices(g, indices), axis=at)
 
 
 @handles("GatherElements")
 def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
     """For each index, the element at the same place but at that index along an axis."""
-    at = axis % x.rank
+    at = x.axis(axis)
+    _check_known(indices, x.shape[at])
     if any(i != at and a != b for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))):
         sizes = [n if i == at else indices.shape[i] for i, n in enumerate(x.shape)]
         x = g.slice(x, [0] * x.rank, sizes)
@@ -96,7 +111,7 @@ def scatter_elements(
     reduction: str = "none",
 ) -> Any:
     """Elements put, or combined with what is there, at indices along an axis."""
-    at = axis % x.rank
+    at = x.axis(axis)
     places = _indices(g, indices)
     if reduction == "none":
         return _put(g, x, places, updates, at)
@@ -127,7 +142,7 @@ def scatter_nd(
 def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
     """One value at each index along a new axis, another one elsewhere."""
     count = depth.dimensions("depth")[0]
-    at = axis % (indices.rank + 1)
+    at = axis_in(axis, indices.rank + 1)
     shape = [*indices.shape[:at], 1, *indices.shape[at:]]
     kind = "float32" if indices.is_float else "int64"
     numbers = g.reshape(g.to(indices, kind), shape)
@@ -148,14 +163,18 @@ def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = Non
         refuse("WebNN has no tensors without elements")
     if axis is None:
         x, axis = g.reshape(x, [math.prod(x.shape)]), 0
-    return g.gather(x, g.array(places.astype(np.int64)), axis=axis % x.rank)
+    return g.gather(x, g.array(places.astype(np.int64)), axis=x.axis(axis))
 
 
 def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
     """The k extremes, one after the other: each one found is put out of the way."""
+    at = x.axis(axis)
+    if not 0 <= count <= span(x.shape[at])[1]:
+        raise BrokenModelError(f"its k is {count}, of {x.shape[at]} elements")
+    if not count:
+        refuse("WebNN has no tensors without elements")
     if count > 256:
         refuse(f"WebNN has no sorting; k = {count} is too many to find one by one")
-    at = axis % x.rank
     info = DTYPES[x.data_type]
     find = "arg_max" if largest else "arg_min"
     worst = lowest(x) if largest else (np.inf if info.kind == "f" else info.max)
@@ -208,7 +227,7 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> Any:
     """A cache with new rows in it, from an index of each batch on."""
-    at = axis % past.rank
+    at = past.axis(axis)
     length, count = past.shape[at], update.shape[at]
     rows = g.places(count, at, past.rank)
     if write_indices is not None:

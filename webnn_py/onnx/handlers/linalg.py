@@ -8,12 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from webnn_py.core.dimensions import span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 MAX_DETERMINANT = 6
 """Rows of a matrix: with each one more there are twice as many sets of columns."""
@@ -143,6 +141,8 @@ def einsum(g: Emitter, *inputs: Tensor, equation: str) -> Any:
         flat = [c for names in letters for c in names]
         result = [*sorted(dots, reverse=True), *sorted(c for c in set(flat) if flat.count(c) == 1)]
         result = [*dict.fromkeys(result)]
+    if len(set(result)) < len(result) or not set(result) <= {c for n in letters for c in n}:
+        raise BrokenModelError(f"its equation {equation!r} has a result of other indices")
     prepared = [_diagonal(g, one, names) for one, names in zip(inputs, letters, strict=True)]
     summed = [
         c for c in dict.fromkeys(c for _, names in prepared for c in names) if c not in result
@@ -176,9 +176,8 @@ def _diagonal(g: Emitter, x: Any, names: list[str]) -> tuple[Any, list[str]]:
     while len(set(names)) < len(names):
         twice = next(c for c in names if names.count(c) > 1)
         i, j = [k for k, c in enumerate(names) if c == twice][:2]
-        n = x.shape[i]
-        shape = [n if k in (i, j) else 1 for k in range(x.rank)]
-        x = g.where(g.array(np.eye(n, dtype=np.bool_).reshape(shape)), x, g.constant(0, x))
+        rows, columns = (g.places(x.shape[k], k, x.rank) for k in (i, j))
+        x = g.where(g.equal(rows, columns), x, g.constant(0, x))
         x = g.reduce_sum(x, axes=[j])
         names = [c for k, c in enumerate(names) if k != j]
     return x, names

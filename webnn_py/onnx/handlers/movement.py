@@ -14,7 +14,7 @@ from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, of_array, refuse, webnn_type
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, of_array, refuse, webnn_type
 
 Old = list[int] | None
 
@@ -60,7 +60,7 @@ def transpose(g: Emitter, x: Tensor, *, perm: list[int] | None = None) -> Any:
 def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
     if axes is None:
         axes = [i for i, n in enumerate(x.shape) if equal(n, 1)]
-    used = {axis % x.rank for axis in axes}
+    used = {x.axis(axis) for axis in axes}
     if any(x.shape[axis] != 1 for axis in used):
         refuse(f"its axes {sorted(used)} of shape {list(x.shape)} are not all 1")
     return g.reshape(x, [n for i, n in enumerate(x.shape) if i not in used])
@@ -80,7 +80,9 @@ def squeeze_1(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
 
 def _unsqueezed(g: Emitter, x: Tensor, axes: Sequence[int]) -> Any:
     rank = x.rank + len(axes)
-    used = {axis % rank for axis in axes}
+    used = {axis_in(axis, rank) for axis in axes}
+    if len(used) < len(axes):
+        raise BrokenModelError(f"its axes {list(axes)} have one twice")
     sizes = iter(x.shape)
     return g.reshape(x, [1 if i in used else next(sizes) for i in range(rank)])
 
@@ -103,7 +105,7 @@ def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
     full = [one for one in inputs if math.prod(one.shape)]
     if not full:
         return inputs[0]
-    return g.concat(full, axis % full[0].rank) if len(full) > 1 else g.identity(full[0])
+    return g.concat(full, full[0].axis(axis)) if len(full) > 1 else g.identity(full[0])
 
 
 def _parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
@@ -124,7 +126,7 @@ def split(
     num_outputs: int | None = None,
 ) -> Any:
     """Into parts of given or equal sizes; the last equal one may be smaller."""
-    at = axis % x.rank
+    at = x.axis(axis)
     if split is not None:
         return _parts(g, x, split.dimensions("split"), at)
     count = num_outputs or len(g.outputs)
@@ -136,7 +138,7 @@ def split(
 @handles("Split")
 def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = None) -> Any:
     """Before opset 13."""
-    at = axis % x.rank
+    at = x.axis(axis)
     count = len(g.outputs)
     return _parts(g, x, split or [x.shape[at] // count] * count, at)
 
@@ -157,10 +159,13 @@ def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
 @handles("Range")
 def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
     """Numbers with equal distances, as many as lie before a limit."""
-    if any(one.array is not None and one.array % 1 for one in (start, limit, delta)):
+    known = [one.array.item() for one in (start, limit, delta) if one.array is not None]
+    if not all(float(number).is_integer() for number in known):
         refuse("a range of numbers that are no integers")
     (first,), (last,) = start.dimensions("start"), limit.dimensions("limit")
     (step,) = delta.integers("delta")
+    if not step:
+        raise BrokenModelError("its delta is 0")
     over = last - first if step > 0 else first - last
     numbers = g.mul(g.places((over + abs(step) - 1) // abs(step)), g.size(step))
     return g.to(g.add(numbers, g.size(first)), start.data_type)
@@ -186,7 +191,7 @@ def _padded(
     count = len(axes)
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
-        before[axis % x.rank], after[axis % x.rank] = pads[i], pads[i + count]
+        before[x.axis(axis)], after[x.axis(axis)] = pads[i], pads[i + count]
     more = [[-least(-p, 0) for p in ends] for ends in (before, after)]
     if more != [before, after]:
         pairs = zip((before, after), more, strict=True)

@@ -79,7 +79,7 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> Any:
     """Over the axes from `axis` on; also the mean, and one over the standard deviation."""
-    axes = list(range(axis % x.rank, x.rank))
+    axes = list(range(x.axis(axis), x.rank))
     shape = [x.shape[i] for i in axes]
     wide = g.to(x, "float32") if stash_type == 1 and x.data_type == "float16" else x
     options = {"scale": scale} | ({} if bias is None else {"bias": bias})
@@ -124,7 +124,7 @@ def local_response_normalization(
 def lp_normalization(g: Emitter, x: Tensor, *, axis: int = -1, p: int = 2) -> Any:
     """Divided by the p-norm along an axis; where that is 0, 0."""
     method = "reduce_l1" if p == 1 else "reduce_l2"
-    norm = getattr(g, method)(x, axes=[axis % x.rank], keep_dimensions=True)
+    norm = getattr(g, method)(x, axes=[x.axis(axis)], keep_dimensions=True)
     nothing = g.constant(0, x)
     is_zero = g.equal(norm, nothing)
     return g.where(is_zero, nothing, g.div(x, g.where(is_zero, g.constant(1, x), norm)))

@@ -42,7 +42,7 @@ def _reduced(
                 return g.identity(x)
         else:
             axes = range(x.rank)
-    used = [axis % x.rank for axis in axes]
+    used = [x.axis(axis) for axis in axes]
     made = getattr(g, method)(x, axes=used, keep_dimensions=bool(keepdims))
     return made
 
@@ -75,7 +75,7 @@ for _operator, _method in METHODS.items():
 def _position(
     g: Emitter, x: Tensor, method: str, axis: int, keepdims: int, select_last_index: int
 ) -> Any:
-    at = axis % x.rank
+    at = x.axis(axis)
     keep = bool(keepdims)
     if not select_last_index:
         return getattr(g, method)(x, at, keep_dimensions=keep, output_data_type="int64")

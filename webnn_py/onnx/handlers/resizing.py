@@ -15,7 +15,10 @@ from webnn_py.onnx.arithmetic import quotient
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.sampling import taps
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Array, Tensor, refuse
+from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, refuse
+
+MOST_WEIGHTS = 1 << 26
+"""Numbers that are made at import for one axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,8 @@ def _wanted(
     if scales is None:
         refuse("it has neither scales nor sizes")
     factors = [float(value) for value in scales.known("scales").reshape(-1)]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise BrokenModelError(f"its scales are {factors}, expected positive numbers")
     return [_scaled(x.shape[axis], f) for axis, f in zip(axes, factors, strict=True)], factors
 
 
@@ -214,7 +219,7 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """To other sizes, which must be known at import."""
-    used = [axis % x.rank for axis in axes] if axes else list(range(x.rank))
+    used = [x.axis(axis) for axis in axes] if axes else list(range(x.rank))
     new, factors = _wanted(x, scales, sizes, used, keep_aspect_ratio_policy)
     how = Interpolation(
         coordinate_transformation_mode,
@@ -238,6 +243,8 @@ def resize(
         if is_open([size, old]):
             made = _stretched(g, made, axis, size, factor, how)
             continue
+        if size * (1 if mode == "nearest" else old) > MOST_WEIGHTS:
+            refuse(f"a size of {size} along axis {axis}, of {old} before")
         kind = coordinate_transformation_mode
         places = _places(kind, size, old, factor, (start, end), old * factor)
         if np.array_equal(places, np.arange(old)):

@@ -16,7 +16,7 @@ def cumulative_sum(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
     """Sums of all elements up to each one."""
-    at = axis.integers("axis")[0] % x.rank
+    at = x.axis(axis.integers("axis")[0])
     return g.cumulative_sum(x, at, exclusive=bool(exclusive), reversed=bool(reverse))
 
 
@@ -25,7 +25,7 @@ def cumulative_product(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
     """Products of all elements up to each one, in a round for each doubling of the reach."""
-    at = axis.integers("axis")[0] % x.rank
+    at = x.axis(axis.integers("axis")[0])
     made = g.reverse(x, axes=[at]) if reverse else x
     if exclusive:
         made = _shifted(g, made, at, 1)
@@ -108,7 +108,7 @@ def stft(
 def _transformed(
     g: Emitter, x: Any, length: int | None, axis: int, inverse: int, onesided: int
 ) -> Any:
-    at = axis % x.rank
+    at = x.axis(axis)
     size = x.shape[at]
     count = size if length is None else length
     if inverse and onesided:

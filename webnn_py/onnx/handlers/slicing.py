@@ -44,7 +44,7 @@ def _sliced(
     begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
     turned = []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at = axis % x.rank
+        at = x.axis(axis)
         if step < 0:
             turned.append(at)
             begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)

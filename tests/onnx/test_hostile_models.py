@@ -1,0 +1,199 @@
+"""Models that contradict themselves, or would take all memory or time: an error that says what."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
+from webnn_py.onnx import load
+
+OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
+node = helper.make_node
+
+
+def value(name: str, shape: Sequence[int] | None = None, elem: int = TensorProto.FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, elem, shape)
+
+
+X, Y = [value("x", [2, 3])], [value("y")]
+
+
+def model(
+    nodes: Any,
+    constants: dict[str, Any] | None = None,
+    inputs: Any = X,
+    outputs: Any = Y,
+    functions: Any = (),
+) -> Any:
+    known = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "hostile", inputs, outputs, known)
+    return helper.make_model(graph, opset_imports=OPSETS, functions=functions)
+
+
+RELU = node("Relu", ["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (model([RELU, node("Neg", ["x"], ["y"])]), r"node 'y' \(Neg\): it makes 'y', which there"),
+        (model([node("Relu", ["x"], ["x"]), RELU]), r"node 'x' \(Relu\): it makes 'x'"),
+        (model([node("Split", ["x"], ["y", "y"], num_outputs=2)]), "it makes 'y'"),
+        (model([node("Relu", ["x"], ["w"]), RELU], {"w": np.float32(1)}), "it makes 'w'"),
+        (model([RELU], inputs=[value("x", [1])] * 2), "two of the model's inputs are called 'x'"),
+        (model([RELU], outputs=[value("y")] * 2), "two of the model's outputs are called 'y'"),
+    ],
+)
+def test_names_stand_for_one_thing(cpu: MLContext, made: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        load(made, cpu)
+
+
+def test_initializers_have_names_of_their_own(cpu: MLContext) -> None:
+    made = model([node("Add", ["x", "w"], ["y"])], {"w": np.float32(1)})
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(2).reshape(()), "w"))
+    with pytest.raises(DataError, match="two of the model's initializers are called 'w'"):
+        load(made, cpu)
+
+
+def test_a_name_may_come_again_in_each_round_of_a_loop(cpu: MLContext) -> None:
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["again"]), node("Add", ["v", "v"], ["sum"])],
+        "body",
+        [value("i", [], TensorProto.INT64), value("on", [], TensorProto.BOOL), value("v")],
+        [value("again", [], TensorProto.BOOL), value("sum")],
+    )
+    made = model([node("Loop", ["trips", "", "x"], ["y"], body=body)], {"trips": np.int64(3)})
+    assert load(made, cpu).outputs["y"].shape == (2, 3)
+
+
+def function(name: str, *called: str) -> Any:
+    names = ["a", *(f"t{i}" for i in range(len(called) - 1)), "b"]
+    nodes = [
+        node(kind, [names[i]], [names[i + 1]], domain="" if kind == "Relu" else "d")
+        for i, kind in enumerate(called)
+    ]
+    return helper.make_function("d", name, ["a"], ["b"], nodes, OPSETS)
+
+
+CALL = node("F0", ["x"], ["y"], domain="d")
+TENFOLD = [function(f"F{i}", *[f"F{i + 1}"] * 10) for i in range(9)]
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        [function("F0", "Relu", "F0")],
+        [function("F0", "F1"), function("F1", "F0")],
+        [*(function(f"F{i}", f"F{i + 1}") for i in range(2000)), function("F2000", "Relu")],
+    ],
+    ids=["itself", "each other", "deep"],
+)
+def test_functions_that_call_each_other_without_an_end(cpu: MLContext, functions: Any) -> None:
+    with pytest.raises(DataError, match=r"local functions call each other without an end: d\.F"):
+        load(model([CALL], functions=functions), cpu)
+
+
+def test_functions_of_functions_are_counted_before_they_are_written_out(cpu: MLContext) -> None:
+    made = model([CALL], functions=[*TENFOLD, function("F9", "Relu")])
+    with pytest.raises(NotSupportedError, match="over 200000 nodes after its functions"):
+        load(made, cpu)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (model([node("Softmax", ["x"], ["y"], axis=7)]), "its axis 7 is not one of rank 2"),
+        (model([node("Concat", ["x", "x"], ["y"], axis=-3)]), "its axis -3 is not one of rank 2"),
+        (model([node("Unsqueeze", ["x", "a"], ["y"])], {"a": [0, 0]}), r"\[0, 0\] have one twice"),
+        (model([node("TopK", ["x", "k"], ["y", ""])], {"k": [100]}), "k is 100, of 3 elements"),
+        (model([node("TopK", ["x", "k"], ["y", ""])], {"k": [-1]}), "k is -1, of 3 elements"),
+        (model([node("Gather", ["x", "i"], ["y"])], {"i": [1, 5]}), "index 5 is not one of 2"),
+        (model([node("Einsum", ["x"], ["y"], equation="ij->ik")]), "a result of other indices"),
+        (model([node("Einsum", ["x"], ["y"], equation="ij->ii")]), "a result of other indices"),
+        (
+            model(
+                [node("Conv", ["i", "w"], ["y"], kernel_shape=[3, 3])],
+                {"w": np.ones((1, 1, 2, 2), np.float32)},
+                [value("i", [1, 1, 4, 4])],
+            ),
+            r"its kernel_shape is \[3, 3\], its filter \[1, 1, 2, 2\]",
+        ),
+        (
+            model(
+                [node("Resize", ["x", "", "s"], ["y"])], {"s": np.array([1, np.nan], np.float32)}
+            ),
+            r"its scales are \[1.0, nan\], expected positive numbers",
+        ),
+        (
+            model([node("Relu", ["x", "x"], ["y"])]),
+            "is not valid: 2 inputs, expected 1",
+        ),
+        (model([node("Softmax", ["x"], ["y"], axis="1")]), "'axis' is STRING, expected INT"),
+        (model([node("Einsum", ["x"], ["y"])]), "it lacks its attribute 'equation'"),
+        (
+            model([RELU], outputs=[value("y", [2, 3], TensorProto.INT64)]),
+            "output 'y' is float, and declared as int64",
+        ),
+    ],
+)
+def test_nodes_that_are_not_as_their_operator_is_defined(
+    cpu: MLContext, made: Any, why: str
+) -> None:
+    with pytest.raises(DataError, match=why):
+        load(made, cpu)
+
+
+def test_an_initializer_of_a_negative_size(cpu: MLContext) -> None:
+    made = model([node("Add", ["x", "w"], ["y"])], {"w": np.ones(3, np.float32)})
+    made.graph.initializer[0].dims[0] = -1
+    with pytest.raises(DataError, match=r"tensor 'w': its shape is \[-1\]"):
+        load(made, cpu)
+
+
+HUGE = 2**40
+RANGE = [node("Range", ["a", "b", "c"], ["k"]), node("Cast", ["k"], ["y"], to=TensorProto.FLOAT)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        model(RANGE, {"a": np.int64(0), "b": np.int64(HUGE), "c": np.int64(1)}),
+        model(RANGE, {"a": np.float32(-np.inf), "b": np.float32(np.inf), "c": np.float32(1)}),
+        model(
+            [node("OneHot", ["i", "d", "v"], ["y"])],
+            {"d": np.int64(2**31 - 1), "v": np.zeros(2, np.float32)},
+            [value("i", [2], TensorProto.INT64)],
+        ),
+        model([node("Resize", ["x", "", "", "s"], ["y"])], {"s": np.array([2, 2**31 - 1])}),
+        model(
+            [node("Resize", ["x", "", "s"], ["y"], mode="linear")],
+            {"s": np.array([1, 2e8], np.float32)},
+        ),
+        model([node("Expand", ["x", "s"], ["y"])], {"s": [HUGE, 2, 3]}),
+        model([node("Tile", ["x", "s"], ["y"])], {"s": [HUGE, 1]}),
+        model([node("ConstantOfShape", ["s"], ["y"])], {"s": [2**20, 2**20]}),
+    ],
+)
+def test_what_would_take_all_memory(cpu: MLContext, made: Any) -> None:
+    load(model([RELU]), cpu)
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotSupportedError, match="cannot be mapped"):
+            load(made, cpu)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_diagonal_of_an_open_matrix(cpu: MLContext) -> None:
+    made = model([node("Einsum", ["x"], ["y"], equation="ii->i")], inputs=[value("x", ["n", "n"])])
+    matrix = np.arange(9, dtype=np.float32).reshape(3, 3)
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": matrix})["y"]
+    np.testing.assert_array_equal(found, [0, 4, 8])
