@@ -93,3 +93,13 @@ def test_quantization_of_large_integers(each_device: MLContext, reference: MLCon
         floats = np.array([0, 5, -5, 1e9, -1e9, 3e9, -3e9, 1e30, -1e30, 2.5, 3.5], np.float32)
         operands = {"input": floats, "scale": np.ones(1, np.float32), "zero_point": zero}
         assert_like_reference(each_device, reference, applied("quantize_linear", operands))
+
+
+@pytest.mark.parametrize("shape", [(1 << 24,), (3, 8192), (3, 8188), (5, 1000)])
+def test_long_sums(each_device: MLContext, shape: tuple[int, ...]) -> None:
+    """One number thousands of times, so that each step rounds alike."""
+    values = np.full(shape, 0.1, np.float32)
+    call = applied("reduce_sum", {"input": values}, axes=[len(shape) - 1])
+    expected = values.astype(np.float64).sum(axis=-1)
+    (made,) = compute(each_device, call)
+    np.testing.assert_allclose(made, expected, rtol=1.5e-6)

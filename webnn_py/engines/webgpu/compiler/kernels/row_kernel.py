@@ -94,9 +94,14 @@ def _reduce(
     rule, storage = reduction.rule_of(node), builder.storage(node.output)
     start = reduction.initial(rule, storage)
     totals = [body.var(storage.compute, start) for _ in range(walk.width)]
-    for number, _, element in walk.elements(next(node.operands)):
-        total = totals[number]
-        body.line(f"{total} = {reduction.step(rule, storage, total, element)};")
+    adds = storage.compute == "f32" and rule.init not in ("min", "max")
+    with walk.in_blocks(adds) as divided:
+        parts = [body.var(storage.compute, start) for _ in totals] if divided else totals
+        for number, _, element in walk.elements(next(node.operands)):
+            part = parts[number]
+            body.line(f"{part} = {reduction.step(rule, storage, part, element)};")
+        for total, part in zip(totals, parts, strict=True) if divided else ():
+            body.line(f"{total} = {reduction.combine(rule, storage, total, part)};")
     while len(totals) > 1:
         a, b, *others = totals
         totals = [*others, body.let(reduction.combine(rule, storage, a, b), "acc")]

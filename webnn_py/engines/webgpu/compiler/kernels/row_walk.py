@@ -5,13 +5,19 @@ A software adapter reads for each invocation in its turn, and four elements in t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.ir import Node, Value
+
+BLOCK = 64
+"""Rounds that are added up by themselves: the error of one sum of n numbers grows with n. Where
+threads share a row, each makes few."""
 
 
 class RowWalk:
@@ -44,9 +50,26 @@ class RowWalk:
         few = 2 * len(self._leaves(builder.root)) < builder.features.max_bindings
         fits = count % 4 == 0 and within.identity and is_float and few
         self.width = 4 if in_turn and fits else 1
-        first, step = ("t", threads) if threads > 1 else ("0u", self.width)
+        self._shared = threads > 1
+        first, step = ("t", threads) if self._shared else ("0u", self.width)
         self._head = f"for (var r = {first}; r < {count}u; r += {step}u)"
         self._count, self._size = count, operand.size
+
+    @contextlib.contextmanager
+    def in_blocks(self, adds: bool) -> Iterator[bool]:
+        """Around `elements`: goes over a row block by block, if that is long and to be added up.
+
+        Gives whether it does, so that each block has sums of its own.
+        """
+        head, count, size = self._head, self._count, BLOCK * self.width
+        if not adds or self._shared or count <= 2 * size:
+            yield False
+            return
+        end = f"min(block + {size}u, {count}u)" if count % size else f"block + {size}u"
+        with self._body.block(f"for (var block = 0u; block < {count}u; block += {size}u)"):
+            self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(BLOCK)})"
+            yield True
+        self._head = head
 
     def elements(self, value: Value) -> Iterator[tuple[int, Index, str]]:
         """A loop over a value: its elements' numbers in a round, places, and names."""
