@@ -13,8 +13,9 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.cli.progress import Progress
-from webnn_py.core.dimensions import symbol_of, symbols_of
+from webnn_py.core.dimensions import multiple_of, symbols_of
 from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.polynomials import Symbol
 
 Shapes = dict[str, list[int] | int]
 """Shapes by inputs, sizes by dimensions."""
@@ -130,12 +131,16 @@ def sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
         if isinstance(said, int) or name not in graph.inputs:
             continue
         wanted = graph.inputs[name].shape
-        symbols = [symbol_of(size) for size in wanted]
-        pairs = zip(said, wanted, strict=False)
-        if len(said) != len(wanted) or any(n != s and symbol_of(s) is None for n, s in pairs):
+        found = [multiple_of(size) for size in wanted]
+        if len(said) != len(wanted) or not all(map(_fits, said, wanted, found)):
             raise ValidationError(f"--shape: got {said} for input {name}, which is {list(wanted)}")
-        sizes |= {s.name: n for n, s in zip(said, symbols, strict=True) if s is not None}
+        pairs = zip(said, found, strict=True)
+        sizes |= {one[0].name: n // one[1] for n, one in pairs if one is not None}
     return sizes
+
+
+def _fits(number: int, size: int, multiple: tuple[Symbol, int] | None) -> bool:
+    return number == size if multiple is None else number % multiple[1] == 0
 
 
 def all_sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:

@@ -233,12 +233,21 @@ def named(name: str, low: int, high: int, scope: int = 0) -> MLDimension:
     return MLDimension(polynomials.single(Symbol(name, low, high, scope)))
 
 
+def multiple_of(value: object) -> tuple[Symbol, int] | None:
+    """The size that a dimension is a multiple of, and which; None for anything else."""
+    terms = value._polynomial.terms if isinstance(value, MLDimension) else {}
+    if len(terms) != 1:
+        return None
+    ((monomial, factor),) = terms.items()
+    (atom, power), *others = monomial
+    alone = isinstance(atom, Symbol) and power == 1 and not others and factor > 0
+    return (atom, factor) if alone else None  # type: ignore[return-value]
+
+
 def symbol_of(value: object) -> Symbol | None:
     """The size that a dimension just is, or None."""
-    if isinstance(value, MLDimension) and len(value.names) == 1:
-        (symbol,) = value._symbols.values()
-        return symbol if value == MLDimension(polynomials.single(symbol)) else None
-    return None
+    found = multiple_of(value)
+    return found[0] if found is not None and found[1] == 1 else None
 
 
 def symbols_of(values: Iterable[object]) -> dict[str, Symbol]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py.core import convert
-from webnn_py.core.dimensions import MLDimension, is_dimension, named, symbol_of, symbols_of
+from webnn_py.core.dimensions import MLDimension, is_dimension, multiple_of, named, symbols_of
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION, Range, Symbol
@@ -100,10 +100,11 @@ class OpenSizes:
                 )
 
     def _bound(self, size: int) -> int:
-        symbol = symbol_of(size)
-        if symbol is None or symbol.scope or (symbol.low, symbol.high) != ANY_SIZE:
+        found = multiple_of(size)
+        if found is None or found[0].scope or (found[0].low, found[0].high) != ANY_SIZE:
             self.check([size])
             return size
+        symbol, factor = found
         if symbol.name == _ANONYMOUS:
             number = sum(s.scope == self._scope for s in self.symbols.values())
             name = f"{_ANONYMOUS}{number}"
@@ -111,10 +112,10 @@ class OpenSizes:
         else:
             low, high = self._bounds.get(symbol.name, ANY_SIZE)
             if low == high:
-                return low
+                return low * factor
             name, made = symbol.name, named(symbol.name, low, high)
         self.symbols |= symbols_of([made])
-        return cast(int, made)
+        return cast(int, made * factor)
 
 
 def _shown(symbol: Symbol) -> str:
@@ -139,8 +140,8 @@ def _range(name: str, given: object) -> Range:
 
 
 def plain_names(shape: Sequence[object]) -> set[str]:
-    """The names that stand for a whole dimension of a shape."""
-    return {symbol.name for size in shape if (symbol := symbol_of(size)) is not None}
+    """The names that stand for a whole dimension of a shape, or of which it is a multiple."""
+    return {found[0].name for size in shape if (found := multiple_of(size)) is not None}
 
 
 def evaluated(value: Any, sizes: Mapping[str, int]) -> Any:
@@ -214,14 +215,19 @@ def solve(
             raise DataError(f"{title}: expected rank {len(wanted)}, of {list(wanted)}")
         for place, (size, number) in enumerate(zip(wanted, got, strict=True)):
             pairs.append((title, place, size, number))
-            symbol = symbol_of(size)
-            if symbol is None or symbol.name in sizes:
+            found = multiple_of(size)
+            if found is None or found[0].name in sizes:
                 continue
-            if not symbol.low <= number <= symbol.high:
+            symbol, factor = found
+            within = symbol.low <= number // factor <= symbol.high
+            if number % factor or not within:
+                expected = f"{symbol.low * factor}..{symbol.high * factor}" if not within else ""
+                kind = f"a multiple of {factor}" if factor > 1 else ""
                 raise DataError(
-                    f"{title}: dimension {symbol.name} is {number}, expected {_shown(symbol)}"
+                    f"{title}: dimension {size} is {number}, expected"
+                    f" {' in '.join(filter(None, (kind, expected)))}"
                 )
-            sizes[symbol.name], first[symbol.name] = number, title
+            sizes[symbol.name], first[symbol.name] = number // factor, title
     for title, place, size, number in pairs:
         expected = evaluated(size, sizes)
         if number != expected:

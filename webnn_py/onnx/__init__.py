@@ -31,6 +31,7 @@ def load(
     ctx: MLContext,
     input_shapes: InputShapes | None = None,
     *,
+    constants: Mapping[str, Any] | None = None,
     progress: BuildProgress | None = None,
 ) -> MLGraph:
     """Build a graph of an ONNX model.
@@ -45,21 +46,24 @@ def load(
         ctx: Where the graph will run.
         input_shapes: What is fixed of that: shapes by inputs' names (names of sizes and -1 leave
             them open), sizes or bounds (lowest, highest) by the names of dimensions.
+        constants: Arrays for inputs whose contents never change, by name, such as a sampling rate
+            that chooses a branch: they are no inputs of the graph.
         progress: As of `MLGraphBuilder.build_sync`.
 
     Raises:
         NotSupportedError: Nodes that WebNN cannot express, all in one message; or the extra `onnx`
             is not installed.
         DataError: The model is damaged or contradicts itself, or its external data is not there.
-        ValidationError: `input_shapes` names what the model does not have, or does not fit it; or
-            an input has no shape at all.
+        ValidationError: `input_shapes` or `constants` name what the model does not have, or do not
+            fit it; or an input has no shape at all.
 
     Source: webnn_py; ONNX, "Open Neural Network Exchange Intermediate Representation".
     """
     importing = _importer()
     shapes = {} if input_shapes is None else convert.mapping(input_shapes, "onnx: input_shapes")
     model = importing.Model(path_or_model)
-    graph: MLGraph = told(progress, importing.built, ctx, model, shapes)
+    known = {} if constants is None else convert.mapping(constants, "onnx: constants")
+    graph: MLGraph = told(progress, importing.built, ctx, model, shapes, known)
     return graph
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.onnx.tensor import Tensor, UnknownValueError, UnmappableError, of_array
+from webnn_py.onnx.tensor import NarrowerError, Tensor, UnknownValueError, UnmappableError, of_array
 
 MAX_ROUNDS = 10_000
 
@@ -28,7 +28,10 @@ def branch(
     try:
         names = [names[not inputs[0].known("its condition").reshape(-1)[0]]]
     except UnknownValueError as unknown:
-        one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
+        try:
+            one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
+        except NarrowerError:  # sizes of which just one branch is right
+            raise unknown from None
         if not all(map(_are_alike, one, other)):
             raise unknown
         condition = importer.emitter.moved(inputs[0], ())

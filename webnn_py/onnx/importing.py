@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from webnn_py.api.builder import MLGraphBuilder, recorded
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Compiled, session_of
+from webnn_py.core.errors import NotSupportedError
 from webnn_py.ir import Graph
 from webnn_py.onnx.importer import Importer
 from webnn_py.onnx.inputs import Inputs, InputShapes
@@ -22,7 +24,10 @@ __all__ = ["Importer", "Inputs", "Model", "built", "imported", "outputs"]
 
 
 def imported(
-    ctx: MLContext, model: Model, shapes: InputShapes
+    ctx: MLContext,
+    model: Model,
+    shapes: InputShapes,
+    constants: Mapping[str, Any] | None = None,
 ) -> tuple[MLGraphBuilder, dict[str, Tensor]]:
     """A model in a builder of its own, its open dimensions bounded as its nodes want it.
 
@@ -34,12 +39,16 @@ def imported(
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
         try:
-            return builder, Importer(builder, model, may_narrow=True).run(shapes=inputs)
+            return builder, Importer(builder, model, may_narrow=True).run(constants, inputs)
         except NarrowerError as error:
+            if any(error.args == one.args for one in fewer):  # which was no help
+                raise NotSupportedError(f"onnx: {error.__cause__}") from error
             fewer.append(error)
 
 
-def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
+def built(
+    ctx: MLContext, model: Model, shapes: InputShapes, constants: Mapping[str, Any]
+) -> MLGraph:
     """The graph of a model, as far as it can be as an earlier process left it.
 
     Raises:
@@ -47,7 +56,7 @@ def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
     """
     session = session_of(ctx)
     known = KnownModel(model, shapes, session)
-    found = known.recall()
+    found = None if constants else known.recall()
     if found is not None:
         recipe, optimized = found
         return MLGraph(CompiledGraph(session, recipe, lambda _: session.compile_as(optimized)))
@@ -60,10 +69,10 @@ def built(ctx: MLContext, model: Model, shapes: InputShapes) -> MLGraph:
         rewritten[:] = [listing.graph]
         return listing, executable
 
-    builder, made = imported(ctx, model, shapes)
+    builder, made = imported(ctx, model, shapes, constants)
     recipe = recorded(builder, outputs(builder, made))
     graph = MLGraph(CompiledGraph(session, recipe, compile))
-    for optimized in rewritten:  # none of a graph with open dimensions
+    for optimized in () if constants else rewritten:  # none of a graph with open dimensions
         known.remember(recipe, optimized, recorder)
     return graph
 

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from webnn_py.core.dimensions import named
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.sizes import ANY_SIZE
 from webnn_py.onnx.tensor import NarrowerError
 
@@ -31,7 +33,8 @@ class Inputs:
     A dimension that the model names (`dim_param`) is one open size wherever the name stands, and
     the size of an input that has been given a number. A text such as "past + 1" follows from its
     names; one that is neither is a size of its own, called after it, as one without a text is after
-    its input and axis.
+    its input and axis. One that must be a multiple of 32 is so many times another, called after it:
+    `32*height_by_32`.
 
     Args:
         values: The inputs' onnx.ValueInfoProto, without those that have initializers.
@@ -53,6 +56,8 @@ class Inputs:
         self._shapes: dict[str, list[int | str]] = {}
         self._called: dict[str, str] = {}
         self._same: dict[str, str] = {}
+        self._multiples: dict[str, tuple[str, int]] = {}
+        self._parts: dict[str, str] = {}
         self.bounds: dict[str, Bounds] = {}
         texts = {name: _texts(value) for name, value in self._values.items()}
         names = {text for shape in texts.values() for text in shape or () if isinstance(text, str)}
@@ -74,13 +79,30 @@ class Inputs:
             if name in given and shape is not None:
                 self._learn(shape, self._shapes[name])
         for one in fewer:
-            if one.bounds is not None:
+            if one.multiple is not None:
+                self._times(*one.multiple)
+            elif one.bounds is not None:
                 name, low, high = one.bounds
-                old_low, old_high = self.bounds.get(name, ANY_SIZE)
-                most = high if old_high is None else min(high, old_high)
-                self.bounds[name] = max(low, old_low), most
+                self._bound(name, low, high)
             elif one.same is not None:
-                self._same[one.same[1]] = one.same[0]
+                first, other = (self._multiples.get(name, (name, 1))[0] for name in one.same)
+                self._same[other] = first
+
+    def _bound(self, name: str, low: int, high: int | None) -> None:
+        """Leave a size the bounds that it had before, and these."""
+        old_low, old_high = self.bounds.get(name, ANY_SIZE)
+        ends = [end for end in (high, old_high) if end is not None]
+        self.bounds[name] = max(low, old_low), min(ends)
+
+    def _times(self, name: str, factor: int) -> None:
+        """A size is a multiple: one of another name so many times, within its bounds."""
+        whole, before = self._multiples.get(name, (name, 1))
+        part = f"{whole}_by_{before * factor}"
+        low, high = self.bounds.pop(name, ANY_SIZE)
+        self._multiples[part] = whole, before * factor
+        self._parts[whole] = part
+        highest = MAX_DIMENSION if high is None else high
+        self._bound(part, max(1, -(-low // factor)), highest // factor)
 
     def _fix(self, name: str, said: Any) -> None:
         if isinstance(said, numbers.Integral):
@@ -133,7 +155,11 @@ class Inputs:
         names = _names_in(text)
         if names and names <= self._sizes.keys():
             return _value(ast.parse(text, mode="eval").body, self._sizes)
-        return self._name(text)
+        name = self._name(text)
+        if name not in self._parts:
+            return name
+        part = self._parts[name]
+        return self._multiples[part][1] * named(part, *ANY_SIZE)
 
     def _name(self, text: str) -> str:
         """What a builder calls a size: names must be identifiers there."""
@@ -151,12 +177,18 @@ class Inputs:
 
 
 def _texts(value: Any) -> list[int | str] | None:
-    """Numbers and names, made of the input's where a dimension has none; None without a shape."""
+    """Numbers and names; None without a shape.
+
+    A dimension without a name, or with one such as "?", has one made of the input's.
+    """
     own = value.type.tensor_type
     if not own.HasField("shape"):
         return None
     dims = [d.dim_value if d.HasField("dim_value") else str(d.dim_param) for d in own.shape.dim]
-    return [f"{value.name}_{i}" if dim in ("", -1) else dim for i, dim in enumerate(dims)]
+    return [
+        f"{value.name}_{i}" if dim == -1 or not re.search(r"\w", str(dim)) else dim
+        for i, dim in enumerate(dims)
+    ]
 
 
 def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | str]:

@@ -12,7 +12,8 @@ import onnx
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.questions import narrowed, paired, questions
+from webnn_py.core.narrowing import bounded, multiplied
+from webnn_py.core.questions import paired, questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]
@@ -48,7 +49,8 @@ class UnknownValueError(UnmappableError):
 
     def __init__(self, what: str, inputs: frozenset[str]) -> None:
         names = ", ".join(sorted(inputs))
-        depends = f", and depends on the contents of input {names}; give add_to an array for it"
+        depends = f", and depends on the contents of input {names}; give load(constants=...) or"
+        depends += " add_to(inputs=...) an array for it"
         super().__init__(f"{what} must be known at import{depends if inputs else ''}")
         self.inputs = inputs
 
@@ -70,14 +72,18 @@ class NarrowerError(Exception):
 
     Attributes:
         bounds: Name of an open size, its lowest and its highest value; or else
-        same: Names of two that must be equal.
+        same: Names of two that must be equal; or else
+        multiple: Name of one, and what it must be a multiple of.
     """
 
     def __init__(
-        self, bounds: tuple[str, int, int] | None, same: tuple[str, str] | None = None
+        self,
+        bounds: tuple[str, int, int] | None = None,
+        same: tuple[str, str] | None = None,
+        multiple: tuple[str, int] | None = None,
     ) -> None:
-        super().__init__(bounds or same)
-        self.bounds, self.same = bounds, same
+        super().__init__(bounds or same or multiple)
+        self.bounds, self.same, self.multiple = bounds, same, multiple
 
 
 @contextmanager
@@ -89,10 +95,11 @@ def narrowing() -> Iterator[None]:
         except ValidationError as error:
             if not asked:
                 raise
-            bounds, same = narrowed(asked[0]), paired(asked[0])
-            if bounds is None and same is None:
+            same, multiple = paired(asked[0]), multiplied(asked[0])
+            bounds = None if same or multiple else bounded(asked[0])
+            if not (bounds or same or multiple):
                 raise
-            raise NarrowerError(bounds, same) from error
+            raise NarrowerError(bounds, same, multiple) from error
 
 
 class BrokenModelError(MLError, ValueError):

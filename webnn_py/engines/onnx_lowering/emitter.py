@@ -79,7 +79,7 @@ class Emitter:
 
     taken: set[str] = field(default_factory=set)
     instead: Mapping[str, Lowering] = field(default_factory=dict)
-    sources: Mapping[str, tuple[str, int]] | None = None
+    sources: Mapping[str, sizes.Source] | None = None
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)
@@ -199,8 +199,9 @@ class Emitter:
         for name in size.names:
             if name not in self.sources:
                 raise NotLowered(f"no input has a dimension that is just {name}")
-            source, axis = self.sources[name]
-            known[name] = sizes.Measured(self._calculated, self._size(source, axis))
+            source, axis, factor = self.sources[name]
+            measured = sizes.Measured(self._calculated, self._size(source, axis))
+            known[name] = measured // factor if factor > 1 else measured
         made: Tensor = sizes.measured(size, known)
         return made
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from webnn_py.core.dimensions import MLDimension, is_dimension, symbol_of
+from webnn_py.core.dimensions import MLDimension, is_dimension, multiple_of
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.ir import Array, Value
 
@@ -15,14 +15,28 @@ Emit = Callable[..., Any]
 """Writes a node of int64: its operator, operands that are tensors or numbers, attributes."""
 
 
-def sources(inputs: Iterable[tuple[str, Value]]) -> dict[str, tuple[str, int]]:
-    """For each open size an input that has it, and the axis."""
-    found: dict[str, tuple[str, int]] = {}
+class Source(NamedTuple):
+    """An input that has an open size.
+
+    Attributes:
+        name: Of the input.
+        axis: Of the dimension.
+        factor: How many times the size that is.
+    """
+
+    name: str
+    axis: int
+    factor: int
+
+
+def sources(inputs: Iterable[tuple[str, Value]]) -> dict[str, Source]:
+    """Where each open size is to be found."""
+    found: dict[str, Source] = {}
     for name, value in inputs:
         for axis, size in enumerate(value.shape):
-            symbol = symbol_of(size)
-            if symbol is not None:
-                found.setdefault(symbol.name, (name, axis))
+            multiple = multiple_of(size)
+            if multiple is not None:
+                found.setdefault(multiple[0].name, Source(name, axis, multiple[1]))
     return found
 
 

@@ -9,12 +9,21 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.core.dimensions import is_open, span
+from webnn_py.core.dimensions import is_open, span, undecided
+from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, of_array, refuse, webnn_type
+from webnn_py.onnx.tensor import (
+    BrokenModelError,
+    Tensor,
+    axis_in,
+    narrowing,
+    of_array,
+    refuse,
+    webnn_type,
+)
 
 Old = list[int] | None
 
@@ -61,8 +70,11 @@ def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
     if axes is None:
         axes = [i for i, n in enumerate(x.shape) if equal(n, 1)]
     used = {x.axis(axis) for axis in axes}
-    if any(x.shape[axis] != 1 for axis in used):
-        refuse(f"its axes {sorted(used)} of shape {list(x.shape)} are not all 1")
+    for at in sorted(used):
+        with narrowing():
+            if x.shape[at] != 1:
+                why = undecided(x.shape[at], 1)
+                raise ValidationError(f"its axis {at} of shape {list(x.shape)} is not 1{why}")
     return g.reshape(x, [n for i, n in enumerate(x.shape) if i not in used])
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webnn_py.core.dimensions import span
+from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx.arithmetic import least
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
+
+FAR = 1_000_000_000
+"""From here on, an end of what is open means all of it: tf2onnx writes this number."""
 
 
 def _place(place: Any, size: Any) -> Any:
@@ -49,6 +53,8 @@ def _sliced(
             turned.append(at)
             begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)
         else:
+            if is_dimension(x.shape[at]) and type(end) is int and end >= FAR:
+                end = MAX_DIMENSION
             begin[at] = _place(start, x.shape[at])
             sizes[at] = _place(end, x.shape[at]) - begin[at]
             if least(1, sizes[at]) != 1:

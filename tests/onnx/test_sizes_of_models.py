@@ -1,0 +1,164 @@
+"""Models that are right for some sizes alone: multiples of a number, ranges, chosen branches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.models import model
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ValidationError, ml
+from webnn_py.cli.models import sizes_of
+from webnn_py.onnx import load, to_onnx
+
+node = onnx.helper.make_node
+ENGINES = ["reference", "onnxruntime", "openvino"]
+
+
+def ladder() -> onnx.ModelProto:
+    """Halved twice, rounded up, and doubled beside what was there before: a network of skips."""
+    half: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    weights = {"two": np.asarray([1, 1, 2, 2], np.float32)}
+    nodes = [
+        node("MaxPool", ["x"], ["a"], **half),
+        node("AveragePool", ["a"], ["b"], **half),
+        node("Resize", ["b", "", "two"], ["c"], coordinate_transformation_mode="asymmetric"),
+        node("Concat", ["a", "c"], ["d"], axis=1),
+        node("Resize", ["d", "", "two"], ["e"], coordinate_transformation_mode="asymmetric"),
+        node("Concat", ["e", "x"], ["y"], axis=1),
+    ]
+    made = model(nodes, {"x": ["n", 2, "h", "w"]}, ["y"], weights, opset=19)
+    made.ir_version = 9
+    return made
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sizes_that_must_be_multiples(engine: str) -> None:
+    pytest.importorskip(engine if engine != "reference" else "onnx")
+    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
+        graph = load(ladder(), context)
+        shape = [str(size) for size in graph.inputs["x"].shape]
+        assert shape == ["n", "2", "4*h_by_4", "4*w_by_4"]
+        assert graph.output_shapes({"n": 1, "h_by_4": 3, "w_by_4": 2})["y"] == (1, 6, 12, 8)
+        for size in ((1, 2, 4, 4), (2, 2, 12, 40)):
+            x = np.random.default_rng(0).normal(size=size).astype(np.float32)
+            fixed = load(ladder(), context, {"x": size})
+            wanted = MLExecution(context).compute(fixed, {"x": x})["y"]
+            found = MLExecution(context).compute(graph, {"x": x})["y"]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_no_multiple_is_refused(cpu: MLContext) -> None:
+    graph = load(ladder(), cpu)
+    with pytest.raises(DataError, match=r"4\*h_by_4 is 10, expected a multiple of 4$"):
+        MLExecution(cpu).compute(graph, {"x": np.ones((1, 2, 10, 8), np.float32)})
+
+
+def test_multiples_have_the_bounds_of_what_the_user_gave(cpu: MLContext) -> None:
+    graph = load(ladder(), cpu, {"h": (6, 30), "w": 8})
+    assert [str(size) for size in graph.inputs["x"].shape] == ["n", "2", "4*h_by_4", "8"]
+    for size in (4, 32):
+        with pytest.raises(DataError, match=rf"is {size}, expected a multiple of 4 in 8\.\.28"):
+            MLExecution(cpu).compute(graph, {"x": np.ones((1, 2, size, 8), np.float32)})
+
+
+def test_multiples_are_saved_exported_and_said(cpu: MLContext, tmp_path: Path) -> None:
+    graph = load(ladder(), cpu)
+    graph.save(tmp_path / "ladder.mlgraph")
+    x = np.random.default_rng(0).normal(size=(1, 2, 8, 4)).astype(np.float32)
+    wanted = MLExecution(cpu).compute(graph, {"x": x})["y"]
+    for again in (cpu.load_graph_sync(tmp_path / "ladder.mlgraph"), load(to_onnx(graph), cpu)):
+        np.testing.assert_array_equal(MLExecution(cpu).compute(again, {"x": x})["y"], wanted)
+    assert sizes_of(graph, {"x": [1, 2, 8, 4]}) == {"n": 1, "h_by_4": 2, "w_by_4": 1}
+    with pytest.raises(ValidationError, match="--shape"):
+        sizes_of(graph, {"x": [1, 2, 8, 6]})
+
+
+def test_multiples_on_a_gpu(gpu: MLContext) -> None:
+    x = np.random.default_rng(0).normal(size=(1, 2, 8, 12)).astype(np.float32)
+    tensor = gpu.create_tensor_sync("float32", x.shape, writable=True)
+    gpu.write_tensor(tensor, x)
+    made = []
+    for graph in (load(ladder(), gpu), load(ladder(), gpu, {"x": x.shape})):
+        out = gpu.create_tensor_sync("float32", (1, 6, 8, 12), readable=True)
+        gpu.dispatch(graph, {"x": tensor}, {"y": out})
+        made.append(gpu.read_tensor_sync(out))
+    np.testing.assert_allclose(*made, rtol=1e-5, atol=1e-6)
+
+
+def test_one_of_several_sizes_is_bounded(cpu: MLContext) -> None:
+    """What was pooled to rows is taken for one row: so it is for some heights."""
+    nodes = [
+        node("MaxPool", ["x"], ["a"], kernel_shape=[8, 1], strides=[8, 1]),
+        node("Shape", ["a"], ["s"]),
+        node("Gather", ["s", "at"], ["w"]),
+        node("Concat", ["one", "w"], ["t"], axis=0),
+        node("Reshape", ["a", "t"], ["y"]),
+    ]
+    weights = {"at": np.asarray([0, 3]), "one": np.asarray([1])}
+    graph = load(model(nodes, {"x": ["n", 1, "h", "w"]}, ["y"], weights), cpu)
+    assert graph.inputs["x"].shape[2].bounds == (8, 15)  # type: ignore[attr-defined]
+    x = np.random.default_rng(0).normal(size=(2, 1, 9, 5)).astype(np.float32)
+    found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(found[0], x[:, 0, :8].max(1))
+
+
+def test_a_squeezed_size_is_one(cpu: MLContext) -> None:
+    pool = node("MaxPool", ["x"], ["a"], kernel_shape=[4], strides=[4])
+    squeeze = node("Squeeze", ["a", "axes"], ["y"], name="last")
+    weights = {"axes": np.asarray([2])}
+    graph = load(model([pool, squeeze], {"x": ["n", 2, "length"]}, ["y"], weights), cpu)
+    assert graph.inputs["x"].shape[2].bounds == (4, 7)  # type: ignore[attr-defined]
+    with pytest.raises(NotSupportedError, match=r"Squeeze \[last\]: its axis 2 of shape"):
+        load(model([pool, squeeze], {"x": [1, 2, 8]}, ["y"], weights), cpu)
+
+
+def test_dimensions_without_a_word_for_a_name_are_their_own(cpu: MLContext) -> None:
+    graph = load(model([node("Neg", ["x"], ["y"])], {"x": ["?", "?", ""]}, ["y"]), cpu)
+    assert [str(size) for size in graph.inputs["x"].shape] == ["x_0", "x_1", "x_2"]
+
+
+def test_an_end_beyond_everything_bounds_nothing(cpu: MLContext) -> None:
+    """As tf2onnx writes it."""
+    weights = {"a": np.asarray([1]), "z": np.asarray([10**9])}
+    made = model([node("Slice", ["x", "a", "z"], ["y"])], {"x": ["n", 2048]}, ["y"], weights)
+    assert str(load(made, cpu).output_shapes({"n": 5})["y"]) == "(4, 2048)"
+
+
+def rates() -> onnx.ModelProto:
+    """A rate chooses one of two frames; each branch is right for one length alone."""
+
+    def branch(length: int) -> onnx.GraphProto:
+        outputs = [onnx.ValueInfoProto(name=f"y{length}")]
+        weight = onnx.numpy_helper.from_array(np.ones((length, 2), np.float32), f"w{length}")
+        product = node("MatMul", ["x", f"w{length}"], [f"y{length}"])
+        return onnx.helper.make_graph([product], f"g{length}", [], outputs, [weight])
+
+    nodes = [
+        node("Equal", ["rate", "fast"], ["is"]),
+        node("If", ["is"], ["y"], then_branch=branch(6), else_branch=branch(3)),
+    ]
+    made = model(nodes, {"x": ["n", "length"]}, ["y"], {"fast": np.asarray(16000)})
+    rate = onnx.helper.make_tensor_value_info("rate", onnx.TensorProto.INT64, [])
+    made.graph.input.append(rate)
+    return made
+
+
+def test_constants_choose_a_branch(cpu: MLContext) -> None:
+    with pytest.raises(NotSupportedError, match=r"input rate; give load\(constants=\.\.\.\)"):
+        load(rates(), cpu)
+    for rate, length in ((16000, 6), (8000, 3)):
+        graph = load(rates(), cpu, constants={"rate": rate})
+        assert list(graph.inputs) == ["x"]
+        x = np.ones((2, length), np.float32)
+        assert (MLExecution(cpu).compute(graph, {"x": x})["y"] == length).all()
+
+
+def test_constants_that_the_model_does_not_have(cpu: MLContext) -> None:
+    with pytest.raises(ValidationError, match="no input 'speed'; it has x, rate"):
+        load(rates(), cpu, constants={"speed": 1})
+    with pytest.raises(ValidationError, match="got float, the model has int64"):
+        load(rates(), cpu, constants={"rate": np.float32(1)})

@@ -1,0 +1,73 @@
+"""For which sizes alone something is so that is not known for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from webnn_py.core.dimensions import MLDimension, named, polynomial_of
+from webnn_py.core.polynomials import Polynomial, Quotient, Symbol, single
+from webnn_py.core.questions import Question, narrowed
+
+MAX_FACTOR = 1 << 12
+"""A size is taken for a multiple of this at most."""
+_ELSE = 1009
+"""What other sizes are meanwhile: nothing that quotients make 0 of."""
+
+
+def bounded(question: Question) -> tuple[str, int, int] | None:
+    """One size that a question is about, and bounds within which its answer is yes, or None."""
+    relation, of = question
+    if len(of.symbols) == 1:
+        return narrowed(question)
+    for name, symbol in of.symbols.items():
+        others = {s.name: _within(s) for s in of.symbols.values() if s != symbol}
+        alone = polynomial_of(_replaced(of, others))
+        found = narrowed((relation, alone)) if alone and alone.symbols else None
+        if found is not None and _holds(relation, _replaced(of, {name: named(*found)})):
+            return found
+    return None
+
+
+def multiplied(question: Question) -> tuple[str, int] | None:
+    """One size and a factor: the answer is yes for all multiples of it, or None.
+
+    So it is with sizes that are halved, rounded up, and doubled again.
+    """
+    relation, of = question
+    if relation != "==":
+        return None
+    whole = math.lcm(*_divisors(of))
+    factors = [n for n in range(2, min(whole, MAX_FACTOR) + 1) if whole % n == 0]
+    for name, symbol in of.symbols.items():
+        for factor in factors:
+            low, high = -(-symbol.low // factor), symbol.high // factor
+            times = {name: factor * named(name, low, high)} if low < high else {}
+            if times and _holds(relation, _replaced(of, times)):
+                return name, factor
+    return None
+
+
+def _within(symbol: Symbol) -> int:
+    return max(symbol.low, min(symbol.high, _ELSE))
+
+
+def _replaced(of: Polynomial, sizes: Mapping[str, int | MLDimension]) -> int:
+    """What it is with other sizes in the place of some, such as narrower ones of the same name."""
+    own = {name: MLDimension(single(symbol)) for name, symbol in of.symbols.items()}
+    return of.evaluate({**own, **sizes})  # type: ignore[dict-item]
+
+
+def _holds(relation: str, over: int | MLDimension) -> bool:
+    if isinstance(over, MLDimension):
+        return relation == ">=" and over.bounds[0] >= 0
+    return over == 0 if relation == "==" else over >= 0
+
+
+def _divisors(polynomial: Polynomial) -> Iterator[int]:
+    """The numbers by which something is divided in it."""
+    for monomial in polynomial.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Quotient):
+                yield atom.divisor.constant or 1
+                yield from _divisors(atom.numerator)
