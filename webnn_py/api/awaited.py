@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from webnn_py.api.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Sizes
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.postponed import in_turn
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
@@ -166,8 +167,12 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         session = self._session
         try:
             session.check_alive()
-            known = batching.known(compiled) or await batching.examined(compiled)
-            request = None if waits else batching.join(compiled, known, sizes, given)
+            known = batching.known(compiled)
+            if waits or not batching.takes(given):
+                check = None if known else functools.partial(batching.check, compiled)
+                return await self._compile_first(compiled, sizes, given, waits, check)
+            known = known or await batching.examined(compiled)
+            request = batching.join(compiled, known, sizes, given)
             if request is None:
                 return await self._compile_first(compiled, sizes, given, waits)
             try:
@@ -181,12 +186,38 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             raise
 
     async def _compile_first(
-        self, compiled: CompiledGraph, sizes: Sizes, given: Arguments, waits: Points
+        self,
+        compiled: CompiledGraph,
+        sizes: Sizes,
+        given: Arguments,
+        waits: Points,
+        check: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """A run with sizes that the graph may have to be compiled for first, on another thread."""
+        """A run with sizes that the graph may have to be compiled for first, on another thread.
+
+        Args:
+            compiled: The graph.
+            sizes: Its open sizes.
+            given: What is to be read and written.
+            waits: What the run waits for and signals.
+            check: Called before, on that thread.
+        """
         session = self._session
-        executable = compiled.executable_there(session, sizes)
+        signature = compiled.signature_at(sizes)
+        executable = None if check else compiled.executable_there(session, sizes)
         if executable is None:
-            compile_it = functools.partial(compiled.executable, session, sizes=sizes)
+
+            def compile_it() -> Executable:
+                if check is not None:
+                    check()
+                return compiled.executable(session, sizes=sizes)
+
+            if waits or given.on_tensors or given.writes_given or self._reads_device(given):
+                return await in_turn(session, signature, given, waits, compile_it)
             executable = await session.await_builder(compile_it)
-        return await self._run(executable, compiled.signature_at(sizes), given, waits)
+        return await self._run(executable, signature, given, waits)
+
+    def _reads_device(self, given: Arguments) -> bool:
+        """Whether resources of the device are read."""
+        session = self._session
+        return session.device is not None and any(map(session.engine.takes, given.inputs))

@@ -91,6 +91,11 @@ class Batching:
                 found.on_done(functools.partial(self._forget, compiled))
         return found
 
+    def check(self, compiled: CompiledGraph) -> None:
+        """Examine a graph on this thread, if it was not; raises as `examined`."""
+        if self.known(compiled) is None:
+            self._examine(compiled)
+
     def _forget(self, compiled: CompiledGraph) -> None:
         self._under_way.pop(compiled, None)
 
@@ -103,7 +108,7 @@ class Batching:
     ) -> Request | None:
         """Have a compute wait to be joined; None if it cannot be."""
         rows, others = _apart(sizes, self.name)
-        if rows > self.max_batch or not self._takes(given):
+        if rows > self.max_batch or not self.takes(given):
             return None
         key: Key = compiled, others
         if known.shared:
@@ -119,7 +124,7 @@ class Batching:
             line.add(request)
         return request
 
-    def _takes(self, given: Arguments) -> bool:
+    def takes(self, given: Arguments) -> bool:
         """Whether all lies in arrays, and nothing is written that others wait for."""
         session = self.session
         if given.on_tensors or (given.writes_given and session.queue.keeps_order):

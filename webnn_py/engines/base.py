@@ -17,7 +17,7 @@ from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.arrays import Ends, new_array
 from webnn_py.memory.host import Lent
-from webnn_py.memory.overlap import MemoryLocation, Region
+from webnn_py.memory.overlap import EVERYTHING, MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
@@ -363,6 +363,10 @@ class Engine(ABC):
     def takes(self, value: object) -> bool:
         """Whether a value is a resource of the engine's own device, such as a GPUBuffer."""
         return False
+
+    def region(self, resource: Any) -> Region:
+        """The memory that a resource which it takes is a part of."""
+        return EVERYTHING
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """The shape that a resource which it takes has as a tensor, if it can have but one.

@@ -27,6 +27,7 @@ from webnn_py.engines.webgpu.runtime.roof import measure_roof
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
+from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
 from webnn_py.passes import PIPELINE, TILES, widen_halves
 
@@ -74,6 +75,10 @@ class WebGPUEngine(DeviceEngine):
     def takes(self, value: object) -> bool:
         """Buffers, bindings of them, textures, views of textures and parts of both."""
         return resources.is_device_resource(value)
+
+    def region(self, resource: Any) -> Region:
+        """All of the buffer or texture, or everything where it is neither."""
+        return resources.whole_of(resource)
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """That of a texture, if it covers the tensor in but one way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,14 @@ from webnn_py.engines.webgpu.runtime.texture_parts import (
 )
 from webnn_py.engines.webgpu.runtime.usable import check_usable
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory.overlap import MemoryLocation, Span, check_apart
+from webnn_py.memory.overlap import (
+    EVERYTHING,
+    MemoryLocation,
+    Region,
+    Span,
+    check_apart,
+    region_of,
+)
 
 Record = Callable[[Any], None]
 """Records commands into a GPUCommandEncoder."""
@@ -144,6 +152,17 @@ def is_buffer(value: object) -> bool:
 def is_device_resource(value: object) -> bool:
     """Anything that lies on a device."""
     return is_buffer(value) or is_texture(value)
+
+
+def whole_of(value: Any) -> Region:
+    """All of the buffer or texture that is given, or a part of which is."""
+    with contextlib.suppress(DataError):
+        if is_texture(value):
+            return region_of(Span(texture_of(resource_of(value, "a texture"))))
+    buffer = _buffer_of(value)
+    if isinstance(buffer, wgpu.GPUBuffer):
+        return region_of(Span(buffer, 0, buffer.size))
+    return EVERYTHING
 
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:
