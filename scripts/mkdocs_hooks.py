@@ -1,8 +1,9 @@
-"""Fills tables of the documentation: operators from their registry, names from their types."""
+"""Fills tables of the documentation from the code, and puts the pages of spec/ among the others."""
 
 from __future__ import annotations
 
 import typing
+from pathlib import Path
 from typing import Any, Literal
 
 import webnn_py
@@ -45,6 +46,7 @@ def names() -> str:
     return "\n".join(["| | |", "|---|---|", *rows])
 
 
+SPEC = Path(__file__).parents[1] / "spec"
 TABLES = {"<!-- operators -->": operators, "<!-- names -->": names}
 
 
@@ -53,4 +55,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     for marker, table in TABLES.items():
         if marker in markdown:
             markdown = markdown.replace(marker, table())
-    return markdown
+    return markdown.replace("](../spec/", "](spec/")
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """What mkdocs calls once it knows its files: those of spec/ lie beside docs/, not in it."""
+    from mkdocs.structure.files import File
+
+    for path in sorted([*SPEC.glob("*.md"), *SPEC.glob("*.json")]):
+        files.append(File.generated(config, f"spec/{path.name}", abs_src_path=str(path)))
+    return files

@@ -57,6 +57,9 @@ def test_the_table_of_operators_lists_all_of_them() -> None:
 def test_the_reference_has_all_that_is_public_and_nothing_else() -> None:
     page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     named = re.findall(r"^::: ([\w.]+)\.(\w+)$", page, re.MULTILINE)
+    named.remove(("webnn_py", "onnx"))
+    (members,) = re.findall(r"^      members: \[(.*)\]$", page, re.MULTILINE)
+    assert sorted(members.split(", ")) == sorted(webnn_py.onnx.__all__)
     errors = re.findall(r"^        - (\w+)$", page, re.MULTILINE)
     *shown, module = [getattr(importlib.import_module(home), name) for home, name in named]
     shown += [getattr(module, name) for name in errors]
