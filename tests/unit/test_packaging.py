@@ -139,6 +139,7 @@ def test_the_readme_names_the_extras() -> None:
         "ort",
         "openvino",
         "all",
+        "samples",
     }
 
 
