@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
@@ -34,6 +35,13 @@ _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
 """Divisors stay what they are where it counts: compilers make products of them."""
 
 _HEAD = re.compile(r"for \([^)]*\)")
+
+_BRANCH = re.compile(
+    r"^  (?:if|\} else if) \(wn_group\.x < .*$|^  \} else \{(?=\n.*\bwn_group\b)", re.MULTILINE
+)
+"""With what the branches of kernels side by side begin."""
+
+_FUNCTION = re.compile(r"^fn (\w+\()(?:[^\n]*\}$|[^{]*\{\n.*?^\})", re.MULTILINE | re.DOTALL)
 
 Span = tuple[int, int]
 Column = tuple[str, ...]
@@ -77,8 +85,24 @@ def _spans(code: str) -> list[Span]:
         for match in _NUMBER.finditer(code, *head.span())
         if int(match[0][:-1]) <= SHORT
     }
-    found = [match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)]
-    return [span for span in found if span[0] not in kept]
+    parts += [(_NUMBER, *span) for span in _divided_once(code, main)]
+    found = {match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)}
+    return sorted(span for span in found if span[0] not in kept)
+
+
+def _divided_once(code: str, main: int) -> Iterator[Span]:
+    """Where kernels side by side divide once: before their loops, and in what is called there."""
+    begins = [branch.start() for branch in _BRANCH.finditer(code, main)]
+    once = []
+    for begin, end in itertools.pairwise([*begins, len(code)]):
+        loop = code.find("for (", begin, end)
+        once.append((begin, end if loop < 0 else loop))
+    yield from once
+    for function in _FUNCTION.finditer(code, 0, main if begins else 0):
+        call = code.rfind(function[1])
+        is_once = any(begin < call < end for begin, end in once)
+        if is_once and code.count(function[1]) == 2 and "for (" not in function[0]:
+            yield function.span()
 
 
 def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
