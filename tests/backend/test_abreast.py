@@ -59,9 +59,20 @@ def _widths(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return x
 
 
+def _levels(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Dispatches that differ in what they divide by, and are the same code."""
+    size = x.shape[1]
+    for cols in (size + 32, size + 64, size + 96, size + 128):
+        products = [b.matmul(x, _weights(b, x, f"{n}", size, n)) for n in (cols, 2 * cols)]
+        y, z = (b.slice(each, [0, 0], x.shape) for each in products)
+        x = b.tanh(b.add(b.add(y, z), b.reduce_mean(x, axes=[1], keep_dimensions=True)))
+    return x
+
+
 NETWORKS = {
     "attention": (_attention, (24, 64)),
     "branches": (_branches, (1, 64, 9, 8)),
+    "levels": (_levels, (96, 96)),
     "widths": (_widths, (24, 64)),
 }
 

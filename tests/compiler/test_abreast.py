@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import read_module
@@ -121,6 +122,24 @@ def test_a_kernel_of_several_is_whole() -> None:
     one, other = kernels(two, GPU)
     counts = [x * y * z for x, y, z in (one.workgroups, other.workgroups)]
     assert kernel.workgroups == (sum(counts), 1, 1)
+
+
+def test_dispatches_that_differ_in_sizes_alone_are_one_code() -> None:
+    """Whichever branch divides by a size, if it does so once."""
+
+    def products(rows: int, cols: int) -> Build:
+        def build(b: MLGraphBuilder) -> Outputs:
+            x = b.input("x", "float32", [rows, 64])
+            y, z = (b.matmul(x, b.constant(normal(64, n))) for n in (cols, 2 * cols))
+            return {"y": y, "z": z, "sums": b.reduce_sum(x, axes=[1])}
+
+        return build
+
+    sizes = (128, 96), (192, 128), (224, 160)
+    found = share([kernel for size in sizes for kernel in fused(products(*size))])
+    assert [len(kernel.roots) for kernel in found] == [3, 3, 3]
+    assert len({kernel.code for kernel in found}) == 1
+    assert len({kernel.numbers for kernel in found}) == 3
 
 
 def test_what_depends_stays_apart() -> None:
