@@ -25,6 +25,7 @@ class Counting:
     def __init__(self, device: Any) -> None:
         self._device = device
         self.made = 0
+        self.names: list[str] = []
         self.threads: set[str] = set()
         self._lock = threading.Lock()
 
@@ -34,6 +35,7 @@ class Counting:
     def create_compute_pipeline(self, **arguments: Any) -> Any:
         with self._lock:
             self.made += 1
+            self.names.append(arguments["label"])
             self.threads.add(threading.current_thread().name)
         return self._device.create_compute_pipeline(**arguments)
 
@@ -174,3 +176,43 @@ def test_what_was_begun_and_waits_is_taken_or_left(device: Counting) -> None:
     assert not cache._begun
     assert cache.get_all(kernels[:3]) == made
     assert device.made == 3
+
+
+def test_what_was_begun_and_waits_is_made_in_its_turn(
+    device: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The longest first, which others would wait for at the end, whether they were begun or not."""
+    monkeypatch.setattr(pipelines, "MOST_THREADS", 1)
+    monkeypatch.setattr(pipelines, "MOST_BEGUN", 1)
+    cache = PipelineCache(device)
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(6)]
+    held, holding = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holding.set()
+        held.wait(LONG)
+
+    cache._early.submit(hold, lambda error: None)
+    assert holding.wait(LONG)
+    for kernel in kernels[1::2]:
+        cache.begin(*kernel)
+    try:
+        cache.get_all(kernels)
+    finally:
+        held.set()
+    assert device.names == [f"k{i}" for i in range(5, -1, -1)]
+
+
+def test_of_what_waits_the_longest_is_begun_first(
+    device: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipelines, "MOST_BEGUN", 1)
+    cache = PipelineCache(device)
+    kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(4)]
+    held = threading.Event()
+    cache._early.submit(lambda: bool(held.wait(LONG)), lambda error: None)
+    for kernel in kernels:
+        cache.begin(*kernel)
+    held.set()
+    cache._early.run(lambda: None).wait(LONG)
+    assert device.names == ["k3", "k2", "k1", "k0"]

@@ -16,7 +16,6 @@ import wgpu
 
 from webnn_py.core import cooperation, progress
 from webnn_py.core.completion import Completion
-from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -24,7 +23,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 MOST_THREADS = 12
 """That make pipelines at once for one graph; drivers share locks, and gain little from more."""
 
-MOST_BEGUN = 4
+MOST_BEGUN = 12
 """Threads that make pipelines while the kernels of a graph are still being written."""
 
 RECENT_PIPELINES = 256
@@ -59,6 +58,11 @@ class PipelineKey:
         return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)
 
 
+def _length(key: PipelineKey) -> int:
+    """What drivers take about as long for as a pipeline."""
+    return len(key.code)
+
+
 class PipelineCache:
     """The pipelines of a device, kept as long as a graph has them, and for a while after."""
 
@@ -70,31 +74,33 @@ class PipelineCache:
         self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
         self._lock = threading.Lock()
         self._begun: dict[PipelineKey, Completion[None]] = {}
-        self._waiting: set[PipelineKey] = set()  # of those, what no thread is at yet
-        self._early = Workers("webnn-early-pipelines", MOST_BEGUN)
+        self._waiting: dict[PipelineKey, str] = {}  # what no thread is at yet, with names
+        others = max(1, (os.cpu_count() or 1) - 1)  # than the one that writes
+        self._early = Workers("webnn-early-pipelines", min(MOST_BEGUN, others))
         weakref.finalize(self, self._early.finish).atexit = False
 
     def begin(self, name: str, key: PipelineKey) -> None:
         """Begin to make a pipeline that will be asked for; who asks is told why there is none."""
         done: Completion[None] = Completion()
-
-        def make() -> None:
-            if self._take(key):
-                with contextlib.suppress(MLError):
-                    self._make_taken(name, key)
-
         with self._lock:
             if key not in self._pipelines and key not in self._begun:
                 self._begun[key] = done
-                self._waiting.add(key)
-                self._early.submit(make, done.set_exception)
+                self._waiting[key] = name
+                self._early.submit(self._make_longest, done.set_exception)
+
+    def _make_longest(self) -> None:
+        """Make what was begun and takes longest, if nobody is at all of it."""
+        with self._lock:
+            key = max(self._waiting, key=_length, default=None)
+            name = "" if key is None else self._waiting.pop(key)
+        if key is not None:
+            with contextlib.suppress(Exception):  # which who asks is told
+                self._make_taken(name, key)
 
     def _take(self, key: PipelineKey) -> bool:
         """Whether nobody is at a pipeline that was begun; then the caller is."""
         with self._lock:
-            waits = key in self._waiting
-            self._waiting.discard(key)
-            return waits
+            return self._waiting.pop(key, None) is not None
 
     def _make_taken(self, name: str, key: PipelineKey) -> Any:
         try:
@@ -146,7 +152,8 @@ class PipelineCache:
         with self._lock:
             found = {key: self._pipelines.get(key) for _, key in wanted}
         self._drop_all_but(found)
-        # The longest first, which would keep others waiting at the end; those begun need no thread.
+        # The longest first, which would keep others waiting at the end; what another thread is at
+        # needs no thread.
         lacking = {key: name for name, key in wanted if found[key] is None}
         lacking = dict(sorted(lacking.items(), key=self._turn))
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
@@ -170,7 +177,7 @@ class PipelineCache:
 
     def _turn(self, lacking: tuple[PipelineKey, str]) -> tuple[bool, int]:
         key, _ = lacking
-        return key in self._begun, -len(key.code)
+        return key in self._begun and key not in self._waiting, -_length(key)
 
     def _made(self, name: str, key: PipelineKey) -> Any:
         if self._take(key):
