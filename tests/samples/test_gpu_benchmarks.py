@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +26,7 @@ def test_it_writes_what_it_can_read(
 ) -> None:
     monkeypatch.setattr(gpu, "SECONDS", 0.0)
     monkeypatch.setattr(gpu, "WAKE", 0.0)
+    monkeypatch.setattr(gpu, "until_steady", lambda run: run())
     monkeypatch.setattr(report, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(gpu, "missing_torch", lambda: "no PyTorch today")
     path, written = tmp_path / "gpu.json", tmp_path / "gpu.md"
@@ -38,6 +41,20 @@ def test_it_writes_what_it_can_read(
     text = written.read_text()
     assert f"| {CASE} | –" in text
     assert text.endswith("no PyTorch today\n")
+
+
+def test_what_counts_is_recorded_once_the_clock_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the GPU did before: one that has rested takes two seconds to be as fast."""
+    begin = time.perf_counter()
+
+    class Rested:
+        def seconds(self, count: int) -> float:
+            return 0.005 if time.perf_counter() < begin + 0.4 else 0.001
+
+    monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    monkeypatch.setattr(gpu, "WAKE", 0.0)
+    rested: Any = Rested()
+    assert gpu.recorded_times({"gpu": rested}) == {"gpu": pytest.approx(1)}
 
 
 def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_engines import Partial, context_on, running
+from tests.toy_engines import Careful, Partial, context_on, running
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, ValidationError, ml
+from webnn_py.engines import HostExecutable
+from webnn_py.engines.profile import LONGEST_RISE, RunTime, until_steady
+from webnn_py.ir import Graph
 from webnn_py.ops.registry import REGISTRY
 
 X = {"x": np.ones((4, 6), np.float32)}
@@ -43,6 +46,56 @@ def test_the_reference_has_a_row_for_each_node(reference: MLContext) -> None:
     assert profile.peak_bytes > 1e6
     assert len(profile) == 3
     assert profile[1] is profile.rows[1]
+
+
+class Rested:
+    """Hardware that has rested: it is faster by steps, until its clock is up."""
+
+    def __init__(self, up: float, step: float) -> None:
+        self.now = 0.0
+        self._up, self._step = up, step
+
+    def run(self) -> float:
+        """Compute for a while."""
+        steps = int(min(self.now, self._up) / self._step)
+        seconds = 0.005 / (1 + steps)
+        self.now += 0.01
+        return seconds
+
+
+def test_what_rested_runs_until_its_clock_is_up() -> None:
+    rested = Rested(up=2, step=0.3)
+    assert until_steady(rested.run, clock=lambda: rested.now) == 0.005 / 7
+    assert 2 <= rested.now < 3
+    begin = rested.now
+    assert until_steady(rested.run, 0.005 / 7, lambda: rested.now) == 0.005 / 7
+    assert rested.now < begin + 0.02  # it need not be woken
+
+
+def test_what_never_is_steady_ends() -> None:
+    rested = Rested(up=100, step=0.1)
+    until_steady(rested.run, clock=lambda: rested.now)
+    assert rested.now < LONGEST_RISE + 0.1
+
+
+def test_hardware_is_awake_before_what_counts() -> None:
+    """Whatever lay between a profile and the one before it."""
+    rested = Rested(up=2, step=0.3)
+
+    class Sleeping(Partial):
+        def wake(self) -> None:
+            until_steady(rested.run, clock=lambda: rested.now)
+
+        def compile(self, graph: Graph) -> HostExecutable:
+            return Timed(super().compile(graph))
+
+    class Timed(Careful):
+        def profile(self, inputs: Any, outputs: Any) -> RunTime:
+            return RunTime((), rested.run(), "gpu")
+
+    with context_on(Sleeping("sleeping", running(*REGISTRY))) as context:
+        profile = chain(context).profile(X)
+    assert profile.milliseconds == pytest.approx(5 / 7)
 
 
 def test_the_table_has_a_line_for_each_row(reference: MLContext) -> None:

@@ -190,8 +190,9 @@ def run_count(runs: int) -> int:
 
 
 def measured(session: Session, run: Callable[[], RunTime], count: int) -> MLProfile:
-    """What `run` measured so often, after one run more."""
+    """What `run` measured so often, after one run more, on hardware that is awake."""
     run()
+    session.engine.wake()
     times = []
     for _ in range(count):
         session.check_alive()

@@ -385,6 +385,10 @@ class Engine(ABC):
         """Give back what belongs to the engine itself; its context is gone."""
         return None
 
+    def wake(self) -> None:
+        """Have the hardware compute until it is as fast as it gets: what rests is slow for long."""
+        return None
+
     def roof(self) -> Roof | None:
         """What the hardware does at most, measured once; None if the engine cannot tell."""
         return None

@@ -69,6 +69,7 @@ class Device:
         self.submit_lock = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
         self.owes_turn = False  # to other tasks, whose thread has just computed a run
+        self.awake = 0.0  # seconds of the kernel that wakes it, as fast as that was seen
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()

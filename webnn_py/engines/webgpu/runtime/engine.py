@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPU
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
-from webnn_py.engines.webgpu.runtime.roof import measure_roof
+from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
 from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
@@ -88,6 +88,11 @@ class WebGPUEngine(DeviceEngine):
         """Give back the memory kept for readback; the device is the user's or goes with us."""
         self.gpu.staging.clear()
         self.gpu.uploads.clear()
+
+    def wake(self) -> None:
+        """By a kernel of arithmetic, for half a second or more, or less where it is awake."""
+        with device_errors("waking the device"):
+            wake(self.gpu)
 
     def roof(self) -> Roof:
         """Measured by two kernels."""

@@ -1,4 +1,8 @@
-"""What a device does at most: multiplications and additions in registers, and a copy."""
+"""What a device does at most: multiplications and additions in registers, and a copy.
+
+And how to have it do so: a GPU that has rested for a second works at a fifth of its clock, and
+raises that step by step.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.engines.profile import Roof
+from webnn_py.engines.profile import Roof, until_steady
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.profiling import clock_of
@@ -50,6 +54,24 @@ def measure_roof(gpu: Device) -> Roof:
         invocations * rounds * OPERATIONS_A_ROUND / max(min(seconds[::2]), 1e-9),
         2 * copy_groups * GROUP * 16 / max(min(seconds[1::2]), 1e-9),
     )
+
+
+WAKING, WAKING_GROUPS, WAKING_ROUNDS = 16, 4096, 256
+"""Kernels at once that wake a device, of so many workgroups and rounds: some milliseconds."""
+AWAKE = 1.05
+"""Times the seconds of such a kernel on a device that is awake: it need not be woken."""
+
+
+def wake(gpu: Device) -> None:
+    """Have hardware compute until its clock is up, so that nothing depends on what ran before."""
+    if not gpu.hardware:
+        return
+    out = gpu.buffer(WAKING_GROUPS * GROUP * 16, wgpu.BufferUsage.STORAGE, "waking")
+    code = ARITHMETIC.replace("ROUNDS", str(WAKING_ROUNDS))
+    commands = [_commands(gpu, code, [out], WAKING_GROUPS)] * WAKING
+    clock = clock_of(gpu)
+    taken = until_steady(lambda: min(clock.measure(commands)), AWAKE * gpu.awake)
+    gpu.awake = min(taken, gpu.awake or taken)
 
 
 def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> DispatchCommands:

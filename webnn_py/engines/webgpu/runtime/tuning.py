@@ -17,6 +17,7 @@ from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles, remember_ti
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
 from webnn_py.engines.webgpu.runtime.public import Dispatch
+from webnn_py.engines.webgpu.runtime.roof import wake
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan
 
@@ -31,8 +32,6 @@ SLOW = 1.3
 ROUNDS = 5
 SECONDS = 4e-3
 """Of one measurement, about; but at least one run."""
-WARM = 2e-2
-"""Seconds of work after which a GPU that was idle has raised its clock."""
 MOST_RUNS = 500
 
 
@@ -162,8 +161,7 @@ def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, f
 
     first = next(iter(runs))
     slowest = max(timed(list(runs), 1).values())  # the first run of a pipeline takes longer
-    if gpu.hardware:
-        timed([first], times_in(WARM, slowest))
+    wake(gpu)
     once = timed(list(runs), times_in(SECONDS / 10, slowest))
     best = min(once.values())
     names = [name for name in runs if once[name] <= SLOW * best or name == first]
