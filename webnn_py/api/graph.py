@@ -106,7 +106,7 @@ class MLGraph(Suggesting):
 
         It is run once more before, so that what is made once is not counted. On a GPU the device's
         own clock is read where it has the feature timestamp-query, and a GPU that has rested
-        computes for up to some seconds before, until it is as fast as it gets.
+        computes for a second or more before, until it is as fast as it gets.
 
         Args:
             inputs: Every input by name, as the context's `compute` takes it; tensors as they are.

@@ -115,10 +115,11 @@ def wait_for_threads() -> None:
             return
 
 
-STEADY, LONGEST_RISE = 0.5, 4.0
+STEADY, LONGEST_RISE = 1.0, 4.0
 """Seconds for which hardware is no faster once its clock is up, and after which it is, or never.
 
-An H100 that has rested for a second takes two to raise its clock from 345 MHz to 1980, in steps.
+An H100 that has rested for a second takes up to two to raise its clock from 345 MHz to 1980, in
+steps of up to 0.6.
 """
 FASTER = 0.98
 """Of the time of the fastest run, what is no chance."""

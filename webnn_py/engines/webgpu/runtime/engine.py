@@ -90,7 +90,7 @@ class WebGPUEngine(DeviceEngine):
         self.gpu.uploads.clear()
 
     def wake(self) -> None:
-        """By a kernel of arithmetic, for half a second or more, or less where it is awake."""
+        """By a kernel of arithmetic, for a second or more, or less where it is awake."""
         with device_errors("waking the device"):
             wake(self.gpu)
 

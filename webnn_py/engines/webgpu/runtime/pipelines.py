@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.runtime.errors import device_errors
 MOST_THREADS = 12
 """That make pipelines at once for one graph; drivers share locks, and gain little from more."""
 
-MOST_BEGUN = 12
+MOST_BEGUN = 8
 """Threads that make pipelines while the kernels of a graph are still being written."""
 
 RECENT_PIPELINES = 256
