@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.program_cases import X, expected_total, mixed
 from tests.backend.tensors import LONG, tensor
 from tests.graphs import build, doubling
 from tests.loops import Run, cancel_after, pause, together
@@ -20,6 +21,7 @@ from webnn_py import (
     MLGraph,
     MLGraphBuilder,
     MLOperand,
+    MLProgram,
     OperationError,
     Timeline,
     ValidationError,
@@ -195,3 +197,37 @@ def test_what_is_refused_late_changes_nothing(gpu: MLContext, run: Run) -> None:
         await MLAwaitedExecution(gpu).compute(doubling(gpu), {"x": np.ones((2, 3), np.float32)})
 
     run(main)
+
+
+def test_programs_have_their_turn(
+    gpu: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, timeline, go = mixed(gpu), Timeline(), threading.Event()
+    compile_now = MLProgram._compile
+
+    def compile_later(self: MLProgram) -> Any:
+        assert go.wait(LONG)
+        return compile_now(self)
+
+    monkeypatch.setattr(MLProgram, "_compile", compile_later)
+    x, total = tensor(gpu, X), tensor(gpu, np.zeros((4, 3), np.float32))
+    arguments = {"x": x, "total": total}
+    seen: list[Any] = []
+
+    async def first() -> None:
+        await program.run_async(arguments, sync=[timeline(signal=1)])
+        assert timeline.value == 1
+
+    async def second() -> None:
+        await pause()  # the first has begun then
+        cancelled = functools.partial(program.run_async, arguments, [timeline(signal=2)])
+        await cancel_after(cancelled, pause)
+        gpu.write_tensor(x, X * 100)
+        reading = gpu.read_tensor_async(total)
+        with pytest.raises(OperationError, match="cancelled before it began"):
+            await timeline.wait_async(2)
+        go.set()
+        seen.append(await reading)
+
+    run(lambda: together([first, second]))
+    np.testing.assert_allclose(seen[0], expected_total(X), rtol=1e-5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
+from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ordering.timeline import TimelinePoint, points
 
@@ -144,14 +145,13 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
     ) -> Coroutine[Any, Any, dict[str, Any]]:
         """A run of what is compiled: in the context's order only where others see what it does."""
         session = self._session
-        inputs = given.hand_over()
         if isinstance(executable, HostExecutable):
             if not (waits or given.on_tensors or given.writes_given):
-                return computed(session, executable, inputs, signature.made)
-            run = executable.start(inputs, signature.with_outputs(given.outputs))
+                return computed(session, executable, given.hand_over(), signature.made)
+            run = _started(signature, given.outputs, executable, given.hand_over())
         else:
             with session.queue.loss():
-                run = executable.start(inputs, given.outputs)
+                run = _started(signature, given.outputs, executable, given.hand_over())
                 run.read_inputs()
         return finished(session, run, given, waits)
 
@@ -213,7 +213,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 return compiled.executable(session, sizes=sizes)
 
             if waits or given.on_tensors or given.writes_given or self._reads_device(given):
-                return await in_turn(session, signature, given, waits, compile_it)
+                start = functools.partial(_started, signature, given.outputs)
+                return await in_turn(session, given, waits, compile_it, start)
             executable = await session.await_builder(compile_it)
         return await self._run(executable, signature, given, waits)
 
@@ -221,3 +222,11 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         """Whether resources of the device are read."""
         session = self._session
         return session.device is not None and any(map(session.engine.takes, given.inputs))
+
+
+def _started(
+    signature: Signature, outputs: Sequence[Any], executable: Executable, inputs: Sequence[Any]
+) -> AwaitedRun:
+    """One run, which begins when it is told to."""
+    on_host = isinstance(executable, HostExecutable)
+    return executable.start(inputs, signature.with_outputs(outputs) if on_host else outputs)

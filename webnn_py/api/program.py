@@ -10,10 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import Points, done, finished, raised
+from webnn_py.api.awaited_run import Points, done, finished, promising, raised
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.postponed import in_turn
 from webnn_py.api.profile import MLProfile, measured, run_count
-from webnn_py.api.program_given import by_name, given_arguments
+from webnn_py.api.program_given import by_name, given_arguments, named_arguments
 from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
@@ -299,19 +300,21 @@ class MLProgram(Unpicklable, Suggesting):
                     arguments,
                     private=True,
                 )
-                return self._compile_first(*given, waits)
-            given = given_arguments(self._session, executable.plan.arguments, arguments)
-            started = self._start(executable, *given)
+                run = self._compile_first(*given, waits)
+            else:
+                given = given_arguments(self._session, executable.plan.arguments, arguments)
+                run = finished(self._session, *self._start(executable, *given), waits)
+            return promising(run, given[1], waits) if waits else run
         except Exception as error:
             return raised(error)
-        return finished(self._session, *started, waits)
 
-    async def _compile_first(
+    def _compile_first(
         self, signature: Signature, given: Arguments, waits: Points
-    ) -> dict[str, Any]:
-        await self.compile_async()
-        started = self._start(self._compiled(), signature, given)
-        return await finished(self._session, *started, waits)
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        def start(executable: ProgramExecutable, inputs: Sequence[Any]) -> AwaitedRun:
+            return executable.start(*named_arguments(signature, inputs, given.outputs))
+
+        return in_turn(self._session, given, waits, self._compiled, start)
 
     def _start(
         self, executable: ProgramExecutable, signature: Signature, given: Arguments

@@ -75,5 +75,12 @@ def _check_recorded(session: Session, argument: Argument, value: object) -> None
 
 def by_name(signature: Signature, given: Arguments) -> tuple[dict[str, Any], dict[str, Any]]:
     """What arguments hold at first, and where those that are written go."""
-    inputs = dict(zip(signature.inputs, given.hand_over(), strict=True))
-    return inputs, dict(zip(signature.outputs, given.outputs, strict=True))
+    return named_arguments(signature, given.hand_over(), given.outputs)
+
+
+def named_arguments(
+    signature: Signature, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As `by_name`, of what the signature has in its order."""
+    read, written = signature.inputs, signature.outputs
+    return dict(zip(read, inputs, strict=True)), dict(zip(written, outputs, strict=True))
