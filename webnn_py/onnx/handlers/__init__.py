@@ -17,6 +17,7 @@ from webnn_py.onnx.handlers import (
     sampling,
     scan,
     slicing,
+    sorting,
 )
 from webnn_py.onnx.registry import HANDLERS, handler_of
 
@@ -39,4 +40,5 @@ __all__ = [
     "sampling",
     "scan",
     "slicing",
+    "sorting",
 ]

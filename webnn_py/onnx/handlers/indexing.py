@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_dimension, span
-from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
 
@@ -164,56 +162,6 @@ def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = Non
     if axis is None:
         x, axis = g.reshape(x, [math.prod(x.shape)]), 0
     return g.gather(x, g.array(places.astype(np.int64)), axis=x.axis(axis))
-
-
-def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
-    """The k extremes, one after the other: each one found is put out of the way."""
-    at = x.axis(axis)
-    if not 0 <= count <= span(x.shape[at])[1]:
-        raise BrokenModelError(f"its k is {count}, of {x.shape[at]} elements")
-    if not count:
-        refuse("WebNN has no tensors without elements")
-    if count > 256:
-        refuse(f"WebNN has no sorting; k = {count} is too many to find one by one")
-    info = DTYPES[x.data_type]
-    find = "arg_max" if largest else "arg_min"
-    worst = lowest(x) if largest else (np.inf if info.kind == "f" else info.max)
-    places = g.places(x.shape[at], at, x.rank)
-    taken: Any = None
-    values, indices = [], []
-    left: Any = x
-    big = g.size(x.shape[at])
-    for _ in range(count):
-        if taken is None:
-            best = getattr(g, find)(left, at, keep_dimensions=True, output_data_type="int64")
-        else:
-            # Of what is not taken: the extreme value, and the first free place that has it.
-            reduce = g.reduce_max if largest else g.reduce_min
-            extreme = reduce(left, axes=[at], keep_dimensions=True)
-            fits = g.logical_and(g.equal(left, extreme), g.logical_not(taken))
-            best = g.reduce_min(g.where(fits, places, big), axes=[at], keep_dimensions=True)
-        values.append(g.gather_elements(x, best, axis=at))
-        indices.append(best)
-        here = g.equal(places, best)
-        taken = here if taken is None else g.logical_or(taken, here)
-        left = g.where(here, g.constant(worst, x), left)
-    if count == 1:
-        return [values[0], indices[0]]
-    return [g.concat(values, at), g.concat(indices, at)]
-
-
-@handles("TopK", since=10)
-def top_k(
-    g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> Any:
-    """The k greatest or least elements along an axis, in order, and their places."""
-    return _top(g, x, k.integers("k")[0], axis, largest)
-
-
-@handles("TopK")
-def top_k_1(g: Emitter, x: Tensor, *, k: int, axis: int = -1) -> Any:
-    """Before opset 10."""
-    return _top(g, x, k, axis, 1)
 
 
 @handles("TensorScatter")

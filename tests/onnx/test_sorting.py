@@ -1,0 +1,73 @@
+"""TopK, which WebNN has not: in order, equals by their places, whatever the sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.models import model
+from webnn_py import MLContext, MLExecution, NotSupportedError, ml
+from webnn_py.onnx import load
+
+CASES: list[tuple[tuple[int, ...], int, int, int, Any]] = [
+    ((3, 7), 2, 1, 1, np.float32),
+    ((3, 7), 7, 1, 0, np.float32),
+    ((2, 40, 3), 9, 1, 1, np.float16),
+    ((300,), 20, 0, 1, np.float32),
+    ((2, 1000), 20, -1, 0, np.float32),
+    ((1, 700), 70, -1, 1, np.int32),
+    ((2, 3000), 300, 1, 1, np.float32),
+]
+
+
+def sorting(shape: Any, count: int, axis: int, largest: int, dtype: Any) -> onnx.ModelProto:
+    node = onnx.helper.make_node(
+        "TopK", ["x", "k"], ["values", "places"], axis=axis, largest=largest
+    )
+    elem = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    weights = {"k": np.asarray([count])}
+    return model([node], {"x": shape}, ["values", "places"], weights, elem=elem)
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_first_ones(case: Any, engine: str) -> None:
+    pytest.importorskip(engine if engine != "reference" else "onnx")
+    shape, count, axis, largest, dtype = case
+    x = np.random.default_rng(0).integers(-50, 50, shape).astype(dtype)  # with many equals
+    order = np.argsort(-x.astype(np.float64) if largest else x, axis, kind="stable")
+    places = np.take(order, np.arange(count), axis)
+    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
+        graph = load(sorting(*case), context)
+        found = MLExecution(context).compute(graph, {"x": x})
+    np.testing.assert_array_equal(found["places"], places)
+    np.testing.assert_array_equal(found["values"], np.take_along_axis(x, places, axis))
+
+
+def test_the_first_ones_on_a_gpu(gpu: MLContext) -> None:
+    graph = load(sorting((2, 3, 600), 40, -1, 1, np.float32), gpu)
+    x = np.random.default_rng(0).integers(-50, 50, (2, 3, 600)).astype(np.float32)
+    given = gpu.create_tensor_sync("float32", x.shape, writable=True)
+    gpu.write_tensor(given, x)
+    places = gpu.create_tensor_sync("int64", (2, 3, 40), readable=True)
+    values = gpu.create_tensor_sync("float32", (2, 3, 40), readable=True)
+    gpu.dispatch(graph, {"x": given}, {"values": values, "places": places})
+    wanted = np.argsort(-x, -1, kind="stable")[..., :40]
+    np.testing.assert_array_equal(gpu.read_tensor_sync(places), wanted)
+
+
+def test_infinities_come_before_what_fills_blocks(cpu: MLContext) -> None:
+    x = np.full((1, 400), -np.inf, np.float32)
+    x[0, 399] = 1
+    graph = load(sorting((1, 400), 5, -1, 1, np.float32), cpu)
+    found = MLExecution(cpu).compute(graph, {"x": x})
+    assert found["places"].tolist() == [[399, 0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("shape", [("n", "m"), (1, 1 << 20)])
+def test_too_many_to_sort(cpu: MLContext, shape: Any) -> None:
+    with pytest.raises(NotSupportedError, match=r"TopK .*WebNN has no sorting"):
+        load(sorting(shape, 3000, -1, 1, np.float32), cpu)
