@@ -9,63 +9,51 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers import windows
+from webnn_py.onnx.handlers.windows import Windows, padding, placed
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
-def convolved(
-    g: Emitter,
-    x: Any,
-    w: Any,
-    b: Any,
-    pads: windows.Pads,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    group: int,
-) -> Any:
+def convolved(g: Emitter, x: Any, w: Any, b: Any, over: Windows, group: int) -> Any:
     """A convolution of 1 to 3 dimensions by those of two."""
     rank = x.rank - 2
     if rank == 1:
         wide_x, wide_w = (g.reshape(one, [*one.shape[:2], 1, one.shape[2]]) for one in (x, w))
-        made = convolved(
-            g, wide_x, wide_w, b, [(0, 0), *pads], [1, *strides], [1, *dilations], group
-        )
+        made = convolved(g, wide_x, wide_w, b, over.widened(before=1), group)
         return g.reshape(made, [*made.shape[:2], made.shape[3]])
     if rank == 2:
         options = {} if b is None else {"bias": b}
         return g.conv2d(
             x,
             w,
-            padding=[*pads[0], *pads[1]],
-            strides=list(strides),
-            dilations=list(dilations),
+            padding=[*over.pads[0], *over.pads[1]],
+            strides=over.strides,
+            dilations=over.dilations,
             groups=group,
             **options,
         )
     if rank != 3:
         refuse(f"a convolution of {rank} dimensions")
-    if any(pads[0]):
-        none = [0] * x.rank
-        before, after = list(none), list(none)
-        before[2], after[2] = pads[0]
-        x = g.pad(x, before, after)
-    depth = (x.shape[2] - (w.shape[2] - 1) * dilations[0] - 1) // strides[0] + 1
+    stride, dilation = over.strides[0], over.dilations[0]
+    low, high = over.pads[0]
+    if low or high:
+        x = g.pad(x, [0, 0, low, 0, 0], [0, 0, high, 0, 0])
+    depth = (x.shape[2] - over.reach[0]) // stride + 1
     n, c, _, h, width = x.shape
     terms = []
     for tap in range(w.shape[2]):
-        span = (depth - 1) * strides[0] + 1
+        span = (depth - 1) * stride + 1
         part = g.slice(
             x,
-            [0, 0, tap * dilations[0], 0, 0],
+            [0, 0, tap * dilation, 0, 0],
             [n, c, span, h, width],
-            strides=[1, 1, strides[0], 1, 1],
+            strides=[1, 1, stride, 1, 1],
         )
         flat = g.reshape(g.transpose(part, permutation=[0, 2, 1, 3, 4]), [n * depth, c, h, width])
         one = g.slice(w, [0, 0, tap, 0, 0], [*w.shape[:2], 1, *w.shape[3:]])
         filter = g.reshape(one, [*w.shape[:2], *w.shape[3:]])
         bias = b if tap == 0 else None
-        terms.append(convolved(g, flat, filter, bias, pads[1:], strides[1:], dilations[1:], group))
+        terms.append(convolved(g, flat, filter, bias, over.part(slice(1, None)), group))
     total = functools.reduce(g.add, terms)
     parted = g.reshape(total, [n, depth, *total.shape[1:]])
     return g.transpose(parted, permutation=[0, 2, 1, 3, 4])
@@ -92,10 +80,8 @@ def conv(
 ) -> Any:
     """A convolution."""
     _check_kernel(kernel_shape, w)
-    around, steps, spread = windows.placed(
-        x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations
-    )
-    return convolved(g, x, w, b, around, steps, spread, group)
+    over = placed(x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations)
+    return convolved(g, x, w, b, over, group)
 
 
 @handles("ConvTranspose")
@@ -133,7 +119,7 @@ def conv_transpose(
         around = list(zip(begin, [t - x for t, x in zip(total, begin, strict=True)], strict=True))
     else:
         kind = "VALID" if auto_pad == "VALID" else "NOTSET"
-        around = windows.padding(kind, pads, size, window, steps, spread)
+        around = padding(kind, pads, size, window, steps, spread)
     full = _spread(g, x, w, steps, spread, group)
     cut = [max(0, low) for low, _ in around]
     sizes = target or [whole[i] - sum(around[i]) for i in range(rank)]

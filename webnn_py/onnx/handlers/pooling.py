@@ -9,118 +9,77 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.reduction import lowest
+from webnn_py.onnx.handlers.windows import Windows, placed
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
 
-def _slid(
-    g: Emitter,
-    x: Any,
-    method: str,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> Any:
-    """Pooling without padding, two dimensions at a time."""
+def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
+    """Pooling of a padded input, two dimensions at a time."""
     rank = x.rank - 2
     if rank == 1:
         wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
-        made = _slid(g, wide, method, [1, *window], [1, *strides], [1, *dilations])
+        made = _slid(g, wide, method, over.widened(before=1))
         return g.reshape(made, [*made.shape[:2], made.shape[3]])
     if rank == 2:
         return getattr(g, method)(
-            x, window_dimensions=list(window), strides=list(strides), dilations=list(dilations)
+            x, window_dimensions=over.taps, strides=over.strides, dilations=over.dilations
         )
     n, c, *size = x.shape
     outer = math.prod(size[:-2])
     flat = g.reshape(x, [n, c * outer, *size[-2:]])
-    inner = _slid(g, flat, method, window[-2:], strides[-2:], dilations[-2:])
+    inner = _slid(g, flat, method, over.part(slice(-2, None)))
     h, w = inner.shape[2:]
     rows = g.reshape(inner, [n * c, *size[:-2], h * w])
     rows = g.reshape(rows, [n, c, *size[:-2], h * w])
-    last = [1], [1], [1]
-    made = _slid(
-        g,
-        rows,
-        method,
-        [*window[:-2], *last[0]],
-        [*strides[:-2], *last[1]],
-        [*dilations[:-2], *last[2]],
-    )
+    made = _slid(g, rows, method, over.part(slice(-2)).widened(after=1))
     return g.reshape(made, [n, c, *made.shape[2:-1], h, w])
 
 
-def _is_plain(
-    x: Any,
-    pads: windows.Pads,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    ceil_mode: int,
-) -> bool:
+def _is_plain(x: Any, over: Windows, ceil_mode: int) -> bool:
     """Whether WebNN's pooling of two dimensions has the same windows as ONNX's.
 
     Rounded up, ONNX leaves out those that begin in the padding after.
     """
-    reach = [(w - 1) * d + 1 for w, d in zip(window, dilations, strict=True)]
-    if ceil_mode and any(p[1] or s > r for p, s, r in zip(pads, strides, reach, strict=True)):
+    each = list(zip(over.pads, over.strides, over.reach, strict=True))
+    if ceil_mode and any(pads[1] or stride > reach for pads, stride, reach in each):
         return False
-    return x.rank in (3, 4) and all(max(p) < r for p, r in zip(pads, reach, strict=True))
+    return x.rank in (3, 4) and all(max(pads) < reach for pads, _, reach in each)
 
 
-def _plain(
-    g: Emitter,
-    x: Any,
-    method: str,
-    pads: windows.Pads,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    ceil_mode: int,
-) -> Any:
+def _plain(g: Emitter, x: Any, method: str, over: Windows, ceil_mode: int) -> Any:
     """Pooling of one or two dimensions as WebNN has it."""
     if x.rank == 3:
         wide = g.reshape(x, [*x.shape[:2], 1, x.shape[2]])
-        args = [(0, 0), *pads], [1, *window], [1, *strides], [1, *dilations]
-        made = _plain(g, wide, method, *args, ceil_mode)
+        made = _plain(g, wide, method, over.widened(before=1), ceil_mode)
         return g.reshape(made, [*made.shape[:2], made.shape[3]])
     return getattr(g, method)(
         x,
-        window_dimensions=list(window),
-        padding=[*pads[0], *pads[1]],
-        strides=list(strides),
-        dilations=list(dilations),
+        window_dimensions=over.taps,
+        padding=[*over.pads[0], *over.pads[1]],
+        strides=over.strides,
+        dilations=over.dilations,
         output_shape_rounding="ceil" if ceil_mode else "floor",
     )
 
 
 def _surrounded(
-    g: Emitter,
-    x: Any,
-    pads: windows.Pads,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    counts: Sequence[int],
-    value: float,
-    ceil_mode: int = 1,
+    g: Emitter, x: Any, over: Windows, counts: Sequence[int], value: float, ceil_mode: int
 ) -> Any:
     """The input padded to what the windows cover; rounded up, to just that."""
     after = []
     cut = list(x.shape)
     for i, count in enumerate(counts):
         if not ceil_mode:
-            after.append(pads[i][1])
+            after.append(over.pads[i][1])
             continue
-        reach = (count - 1) * strides[i] + (window[i] - 1) * dilations[i] + 1
-        rest = reach - x.shape[2 + i] - pads[i][0]
-        after.append(max(0, rest))
-        cut[2 + i] = min(x.shape[2 + i], reach - pads[i][0])
+        end = (count - 1) * over.strides[i] + over.reach[i] - over.pads[i][0]
+        after.append(max(0, end - x.shape[2 + i]))
+        cut[2 + i] = min(x.shape[2 + i], end)
     if cut != list(x.shape):
         x = g.slice(x, [0] * x.rank, cut)
-    before = [low for low, _ in pads]
+    before = [low for low, _ in over.pads]
     if before != [0] * len(before) or after != before:
         return g.pad(x, [0, 0, *before], [0, 0, *after], value=value)
     return x
@@ -140,44 +99,36 @@ def max_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The greatest element of each window, and where it stood."""
-    around, steps, spread = windows.placed(
-        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
-    )
+    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
     places = len(g.outputs) > 1 and g.outputs[1]
-    if not places and _is_plain(x, around, kernel_shape, steps, spread, ceil_mode):
-        return _plain(g, x, "max_pool2d", around, kernel_shape, steps, spread, ceil_mode)
-    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
-    args = (around, kernel_shape, steps, spread, counts)
-    padded = _surrounded(g, x, *args, lowest(x), ceil_mode)
-    made = _slid(g, padded, "max_pool2d", kernel_shape, steps, spread)
-    if not places:
-        return made
-    return [made, _places(g, x, padded, kernel_shape, steps, spread, around, counts, storage_order)]
+    if not places and _is_plain(x, over, ceil_mode):
+        return _plain(g, x, "max_pool2d", over, ceil_mode)
+    counts = over.counts(x.shape[2:], ceil_mode)
+    padded = _surrounded(g, x, over, counts, lowest(x), ceil_mode)
+    made = _slid(g, padded, "max_pool2d", over)
+    return [made, _places(g, x, padded, over, counts, storage_order)] if places else made
 
 
 def _places(
     g: Emitter,
     x: Tensor,
     padded: Any,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: windows.Pads,
+    over: Windows,
     counts: Sequence[int],
     storage_order: int,
 ) -> Any:
     """Positions of the greatest elements: each window's elements side by side, and arg_max."""
     rank = x.rank - 2
     size = padded.shape[2:]
-    taps = math.prod(window)
+    taps = math.prod(over.taps)
     at = np.zeros((math.prod(counts), taps), np.int64)
     own = np.zeros_like(at)
     planes = x.shape[0] * x.shape[1]
     for p, place in enumerate(np.ndindex(*counts)):
-        for t, tap in enumerate(np.ndindex(*window)):
-            where = [place[i] * strides[i] + tap[i] * dilations[i] for i in range(rank)]
+        for t, tap in enumerate(np.ndindex(*over.taps)):
+            where = [place[i] * over.strides[i] + tap[i] * over.dilations[i] for i in range(rank)]
             at[p, t] = np.ravel_multi_index(where, size)
-            inside = [where[i] - pads[i][0] for i in range(rank)]
+            inside = [where[i] - over.pads[i][0] for i in range(rank)]
             if all(0 <= inside[i] < x.shape[2 + i] for i in range(rank)):
                 order = "F" if storage_order else "C"
                 own[p, t] = np.ravel_multi_index(inside, x.shape[2:], order=order)  # type: ignore[call-overload]
@@ -205,25 +156,22 @@ def average_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The mean of each window, of the input alone or with its padding."""
-    around, steps, spread = windows.placed(
-        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
-    )
-    counts_all = count_include_pad and around != [(0, 0)] * len(around)
-    if not counts_all and _is_plain(x, around, kernel_shape, steps, spread, ceil_mode):
-        return _plain(g, x, "average_pool2d", around, kernel_shape, steps, spread, ceil_mode)
-    slid = kernel_shape, steps, spread
-    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
-    padded = _surrounded(g, x, around, *slid, counts, 0, ceil_mode)
-    made = _slid(g, padded, "average_pool2d", *slid)
-    if not ceil_mode and (counts_all or around == [(0, 0)] * len(around)):
+    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    counts_all = count_include_pad and over.is_padded
+    if not counts_all and _is_plain(x, over, ceil_mode):
+        return _plain(g, x, "average_pool2d", over, ceil_mode)
+    counts = over.counts(x.shape[2:], ceil_mode)
+    padded = _surrounded(g, x, over, counts, 0, ceil_mode)
+    made = _slid(g, padded, "average_pool2d", over)
+    if not ceil_mode and (counts_all or not over.is_padded):
         return made
     ones = g.expand(g.constant(1, x), [1, 1, *x.shape[2:]])
     if counts_all:
-        low, high = zip(*around, strict=True)
+        low, high = zip(*over.pads, strict=True)
         ones = g.pad(ones, [0, 0, *low], [0, 0, *high], value=1)
-        around = [(0, 0)] * len(around)
-    counted = _surrounded(g, ones, around, *slid, counts, 0, ceil_mode)
-    share = _slid(g, counted, "average_pool2d", *slid)
+        over = over.unpadded()
+    counted = _surrounded(g, ones, over, counts, 0, ceil_mode)
+    share = _slid(g, counted, "average_pool2d", over)
     return g.div(made, g.max(share, 1 / math.prod(kernel_shape)))
 
 
@@ -241,14 +189,11 @@ def lp_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The p-norm of each window."""
-    around, steps, spread = windows.placed(
-        x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations
-    )
-    counts = windows.counts(x.shape[2:], kernel_shape, around, steps, spread, ceil_mode)
+    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    counts = over.counts(x.shape[2:], ceil_mode)
     powers = g.pow(g.abs(x), float(p))
-    args = (around, kernel_shape, steps, spread, counts)
-    padded = _surrounded(g, powers, *args, 0, ceil_mode)
-    made = _slid(g, padded, "average_pool2d", kernel_shape, steps, spread)
+    padded = _surrounded(g, powers, over, counts, 0, ceil_mode)
+    made = _slid(g, padded, "average_pool2d", over)
     return g.pow(g.mul(made, float(math.prod(kernel_shape))), 1.0 / p)
 
 

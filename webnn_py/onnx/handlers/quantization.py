@@ -232,10 +232,10 @@ def qlinear_matmul(
 def _int_conv(
     g: Emitter, x: Any, w: Any, x_zero: Any, w_zero: Any, options: dict[str, Any], group: int
 ) -> Any:
-    around, steps, spread = windows.placed(x.shape[2:], w.shape[2:], **options)
+    over = windows.placed(x.shape[2:], w.shape[2:], **options)
     left = _without_zero(g, x, x_zero, "float32", 1)
     right = _without_zero(g, w, w_zero, "float32", 0)
-    return convolved(g, left, right, None, around, steps, spread, group)
+    return convolved(g, left, right, None, over, group)
 
 
 @handles("ConvInteger")

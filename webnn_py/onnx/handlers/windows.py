@@ -3,30 +3,94 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from webnn_py.onnx.tensor import refuse
 
 Pads = list[tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How windows lie over an input.
+
+    Attributes:
+        taps: Elements of a window along each dimension.
+        pads: The padding before and after each dimension.
+        strides: From one window to the next.
+        dilations: From one element of a window to the next.
+    """
+
+    taps: list[int]
+    pads: Pads
+    strides: list[int]
+    dilations: list[int]
+
+    @property
+    def reach(self) -> list[int]:
+        """From the first element of a window to behind its last."""
+        return [(n - 1) * d + 1 for n, d in zip(self.taps, self.dilations, strict=True)]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is any padding."""
+        return self.pads != [(0, 0)] * len(self.pads)
+
+    def unpadded(self) -> Windows:
+        """The same without padding."""
+        return Windows(self.taps, [(0, 0)] * len(self.pads), self.strides, self.dilations)
+
+    def widened(self, before: int = 0, after: int = 0) -> Windows:
+        """With so many dimensions more, along which each window is one element."""
+        return Windows(
+            [1] * before + self.taps + [1] * after,
+            [(0, 0)] * before + self.pads + [(0, 0)] * after,
+            [1] * before + self.strides + [1] * after,
+            [1] * before + self.dilations + [1] * after,
+        )
+
+    def part(self, dimensions: slice) -> Windows:
+        """Those of some of the dimensions."""
+        return Windows(
+            self.taps[dimensions],
+            self.pads[dimensions],
+            self.strides[dimensions],
+            self.dilations[dimensions],
+        )
+
+    def counts(self, size: Sequence[int], ceil_mode: int = 0) -> list[int]:
+        """How many there are along each dimension; none begins in the padding after it."""
+        found = []
+        for n, reach, (before, after), stride in zip(
+            size, self.reach, self.pads, self.strides, strict=True
+        ):
+            room = n + before + after - reach
+            count = (-(-room // stride) if ceil_mode else room // stride) + 1
+            if ceil_mode and (count - 1) * stride >= n + before:
+                count -= 1
+            found.append(count)
+        return found
+
+
 def placed(
     size: Sequence[int],
-    window: Sequence[int],
+    taps: Sequence[int],
     auto_pad: str,
     pads: Sequence[int] | None,
     strides: Sequence[int] | None,
     dilations: Sequence[int] | None,
-) -> tuple[Pads, list[int], list[int]]:
-    """The padding, strides and dilations that the attributes of an operator say."""
+) -> Windows:
+    """The windows that the attributes of an operator say, over an input of a size."""
     steps, spread = (list(given or [1] * len(size)) for given in (strides, dilations))
-    return padding(auto_pad, pads, size, window, steps, spread), steps, spread
+    around = padding(auto_pad, pads, size, taps, steps, spread)
+    return Windows(list(taps), around, steps, spread)
 
 
 def padding(
     auto_pad: str,
     pads: Sequence[int] | None,
     size: Sequence[int],
-    window: Sequence[int],
+    taps: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Pads:
@@ -42,29 +106,8 @@ def padding(
     found = []
     for i in range(rank):
         count = -(-size[i] // strides[i])
-        reach = (window[i] - 1) * dilations[i] + 1
+        reach = (taps[i] - 1) * dilations[i] + 1
         total = max(0, (count - 1) * strides[i] + reach - size[i])
         less, more = total // 2, total - total // 2
         found.append((less, more) if auto_pad == "SAME_UPPER" else (more, less))
-    return found
-
-
-def counts(
-    size: Sequence[int],
-    window: Sequence[int],
-    pads: Pads,
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    ceil_mode: int = 0,
-) -> list[int]:
-    """How many windows there are along each dimension; none begins in the padding after it."""
-    found = []
-    for n, w, (before, after), stride, dilation in zip(
-        size, window, pads, strides, dilations, strict=True
-    ):
-        room = n + before + after - (w - 1) * dilation - 1
-        count = (-(-room // stride) if ceil_mode else room // stride) + 1
-        if ceil_mode and (count - 1) * stride >= n + before:
-            count -= 1
-        found.append(count)
     return found
