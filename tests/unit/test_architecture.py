@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import tomllib
 from collections.abc import Iterator
@@ -63,7 +64,8 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
                 yield child
 
 
-def imported(path: Path) -> set[str]:
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
     """Full names of the modules that a file imports."""
     names: set[str] = set()
     for node in statements(ast.parse(path.read_text()).body):
@@ -75,7 +77,7 @@ def imported(path: Path) -> set[str]:
             member = f"{node.module}.{alias.name}"
             is_module = member.removeprefix(f"{PACKAGE}.") in MODULES
             names.add(member if is_module else str(node.module))
-    return names
+    return frozenset(names)
 
 
 def own_imports(module: str) -> set[str]:
