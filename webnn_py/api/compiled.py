@@ -163,7 +163,7 @@ class CompiledGraph:
     def prepare(self, sizes: object) -> None:
         """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
         numbers = check_sizes(self.recipe.open_sizes, sizes)
-        self.executable(self.session, sizes=tuple(sorted(numbers.items())))
+        self.executable(self.session, tuple(sorted(numbers.items())))
 
     def executable_there(self, session: Session, sizes: Sizes) -> Executable | None:
         """What runs, if nothing need be compiled for these sizes; raises as `executable`."""
@@ -194,27 +194,32 @@ class CompiledGraph:
         """Whether its memory was given back."""
         return self._recipe is None
 
-    def executable(
-        self, session: Session, error: type[MLError] = DataError, sizes: Sizes = ()
-    ) -> Executable:
+    def executable(self, session: Session, sizes: Sizes = ()) -> Executable:
         """What runs, if the graph can run on a context now.
 
         Args:
             session: The context's.
-            error: What to raise for a graph of another context.
             sizes: The graph's open sizes.
 
         Raises:
             ContextLostError: The context is destroyed or lost.
             InvalidStateError: The graph is destroyed.
-            DataError: The graph belongs to another context (or `error`, where given).
+            DataError: The graph belongs to another context.
         """
-        return self.check_usable(session, error).get(sizes).executable
+        return self.check_usable(session).get(sizes).executable
 
     def check_usable(
         self, session: Session, error: type[MLError] = DataError
     ) -> RecentlyUsed[Prepared]:
-        """The executables, if the graph can run on a context now; raises as `executable`."""
+        """The executables, if the graph can run on a context now.
+
+        Args:
+            session: The context's.
+            error: What to raise for a graph of another context.
+
+        Raises:
+            MLError: As `executable`.
+        """
         if not session.alive:
             session.check_alive()
         prepared = self._prepared  # another thread may destroy the graph
