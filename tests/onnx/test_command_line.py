@@ -12,7 +12,7 @@ from tests.onnx.official import light_case
 from webnn_py.cli.main import main
 from webnn_py.cli.modes import MODES
 
-MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_resnet50.onnx"
+MODEL = Path(onnx.__file__).parent / "backend/test/data/light/light_shufflenet.onnx"
 
 
 @pytest.mark.parametrize("mode", MODES)
