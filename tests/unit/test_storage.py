@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -180,6 +181,29 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_bytes() == b"other"
     assert os.listdir(tmp_path) == ["file"]
     assert mapped.read("folder/b") == b"something"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders here")
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match=f"device or pipe: '{pipe}'"), replacing(str(pipe)):
+        pass
+    assert pipe.is_fifo()
+    with pytest.raises(IsADirectoryError), replacing(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_errors_name_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "file"
+    with pytest.raises(FileNotFoundError) as caught, replacing(path):
+        pass
+    assert caught.value.filename == path
+    with pytest.raises(OSError, match="No space left") as full, replacing(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert full.value.filename == tmp_path / "file"
+    assert os.listdir(tmp_path) == []
 
 
 ARRAYS: dict[str, Array] = {

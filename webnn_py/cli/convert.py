@@ -23,6 +23,7 @@ from webnn_py.cli.models import (
 from webnn_py.cli.printing import in_bytes, print_json
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.storage.archive import replacing
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _write_onnx(graph: MLGraph, path: Path, shapes: Shapes) -> None:
     _check_stays_open(graph, shapes)
-    path.write_bytes(onnx.to_onnx(graph).SerializeToString())
+    contents = onnx.to_onnx(graph).SerializeToString()
+    with replacing(path) as stream:
+        stream.write(contents)
 
 
 def _write_graph(graph: MLGraph, path: Path, shapes: Shapes) -> None:

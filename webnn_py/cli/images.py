@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +99,11 @@ class Preparation:
         """What the options say.
 
         Raises:
-            ValidationError: A deviation is no positive number.
+            ValidationError: A mean is no number, or a deviation no positive one.
         """
-        if min(options.std) <= 0:
+        if not all(map(math.isfinite, options.mean)):
+            raise ValidationError("--mean: expected finite numbers")
+        if not all(0 < number < math.inf for number in options.std):
             raise ValidationError("--std: expected numbers above 0")
         return Preparation(options.mean, options.std, options.layout, options.fit)
 

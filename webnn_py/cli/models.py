@@ -124,7 +124,7 @@ def sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
     """The sizes of a graph's open dimensions that are said.
 
     Raises:
-        ValidationError: The shape of an input does not fit it.
+        ValidationError: The shape of an input does not fit it, or a size its bounds.
     """
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for name, said in shapes.items():
@@ -136,6 +136,11 @@ def sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
             raise ValidationError(f"--shape: got {said} for input {name}, which is {list(wanted)}")
         pairs = zip(said, found, strict=True)
         sizes |= {one[0].name: n // one[1] for n, one in pairs if one is not None}
+    for name, symbol in symbols_of(one.shape for one in graph.inputs.values()).items():
+        if not symbol.low <= sizes.get(name, symbol.low) <= symbol.high:
+            raise ValidationError(
+                f"--shape: {name} is {sizes[name]}, expected {symbol.low}..{symbol.high}"
+            )
     return sizes
 
 

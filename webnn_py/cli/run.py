@@ -90,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
         graph = loaded.graph
         sizes = sizes_of(graph, shapes)
         arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
+        _check_sizes(sizes, dict(compiled_of(graph).fixed(arrays)[1]))
         with MODES[mode](context, graph) as compute:
             with Progress("first run"):
                 first, results = _timed(compute, arrays)
@@ -115,6 +116,12 @@ def run(options: argparse.Namespace) -> int:
             print_facts("profile", profile.facts.summary())
             print(profile.measured)
     return 0
+
+
+def _check_sizes(said: Mapping[str, int], given: Mapping[str, int]) -> None:
+    for name, size in given.items():
+        if said.get(name, size) != size:
+            raise ValidationError(f"--shape: {name} is {said[name]}, and {size} by the inputs")
 
 
 def _timed(compute: Compute, arrays: Mapping[str, Array]) -> tuple[float, Arrays]:

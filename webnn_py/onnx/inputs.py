@@ -74,9 +74,11 @@ class Inputs:
                     f"onnx: input_shapes: the model has no input or dimension {shown(name)}; it has"
                     f" {', '.join(known) or 'none'}{suggestion(str(name), known)}"
                 )
+        self._said = dict(self._sizes)
         for name, shape in texts.items():
             self._shapes.setdefault(name, shape)  # type: ignore[arg-type]
             if name in given and shape is not None:
+                self._check_sizes(name, shape, self._shapes[name])
                 self._learn(shape, self._shapes[name])
         for one in fewer:
             if one.multiple is not None:
@@ -107,13 +109,28 @@ class Inputs:
     def _fix(self, name: str, said: Any) -> None:
         if isinstance(said, numbers.Integral):
             self._sizes[name] = int(said)
-        elif isinstance(said, (tuple, list)) and len(said) == 2:
+        elif isinstance(said, (tuple, list)) and _are_bounds(said):
             self.bounds[self._name(name)] = (said[0], said[1])
         else:
             raise ValidationError(
                 f"onnx: input_shapes[{name!r}]: got {shown(said)}, expected a size or (lowest,"
                 " highest)"
             )
+
+    def _check_sizes(
+        self, name: str, texts: Sequence[int | str], shape: Sequence[int | str]
+    ) -> None:
+        """A shape contradicts nothing that is said of its dimensions by their names."""
+        for text, size in zip(texts, shape, strict=True):
+            if not isinstance(text, str) or isinstance(size, str):
+                continue
+            low, high = self.bounds.get(self._name(text), ANY_SIZE)
+            fits = low <= size and (high is None or size <= high)
+            if self._said.get(text, size) != size or not fits:
+                raise ValidationError(
+                    f"onnx: input_shapes: dimension {text!r} is {size} by input {name!r}, and"
+                    f" {self._said.get(text, (low, high))} by its name"
+                )
 
     def in_order(self) -> list[str]:
         """The inputs' names: first those whose dimensions stand for themselves."""
@@ -189,6 +206,12 @@ def _texts(value: Any) -> list[int | str] | None:
         f"{value.name}_{i}" if dim == -1 or not re.search(r"\w", str(dim)) else dim
         for i, dim in enumerate(dims)
     ]
+
+
+def _are_bounds(said: Sequence[Any]) -> bool:
+    if len(said) != 2 or not isinstance(said[0], numbers.Integral):
+        return False
+    return said[1] is None or isinstance(said[1], numbers.Integral)
 
 
 def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | str]:

@@ -8,6 +8,7 @@ hidden, and all readers see the same file.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import re
@@ -356,9 +357,13 @@ def replacing(path: object) -> Iterator[BinaryIO]:
 
     Raises:
         ValidationError: It is neither.
-        OSError: The file cannot be written.
+        OSError: The file cannot be written; it names the file, not the one that is written first.
     """
     target = os.path.realpath(_checked(path))
+    if os.path.isdir(target):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if os.path.exists(target) and not os.path.isfile(target):  # a device must not become a file
+        raise OSError(errno.EINVAL, "Not a file, but a device or pipe", path)
     temporary = f"{target}.{secrets.token_hex(4)}.part"
     try:
         with open(temporary, "xb") as stream:
@@ -366,7 +371,9 @@ def replacing(path: object) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename in (None, temporary) and error.errno:
+            raise OSError(error.errno, error.strerror, path) from error
         raise

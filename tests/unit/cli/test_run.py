@@ -246,3 +246,20 @@ def test_a_row_of_a_profile_is_no_longer_than_one_can_read(
     (row,) = (line for line in capsys.readouterr().out.splitlines() if "v1/sin" in line)
     assert "…" in row
     assert len(row) < 160
+
+
+def test_sizes_that_contradict_the_inputs(
+    doubling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 2), np.float32))
+    saved = str(tmp_path / "doubling.mlgraph")
+    assert main(["convert", doubling, saved]) == 0
+    for path in (doubling, saved):
+        said = refused(
+            capsys, "run", path, "--input", f"x={tmp_path / 'x.npy'}", "--shape", "batch=3"
+        )
+        assert "batch" in said
+        assert "2" in said
+        assert "3" in said
+    said = refused(capsys, "run", saved, "--shape", f"batch={10**11}")
+    assert said == f"webnn-py: --shape: batch is {10**11}, expected 1..2147483647\n"
