@@ -75,6 +75,7 @@ class Emitter:
         initializers: Constants that lowerings added, by name.
         weights: Those that may lie outside of the model.
         given: What follows from open sizes and is given, by name.
+        views: Constants of 4 bits in other shapes: of which, and in which, by name.
     """
 
     taken: set[str] = field(default_factory=set)
@@ -85,6 +86,7 @@ class Emitter:
     initializers: dict[str, Array] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
     given: dict[str, sizes.Given] = field(default_factory=dict)
+    views: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     _titles: set[str] = field(default_factory=set)
     _known: dict[tuple[str, tuple[int, ...], bytes], Tensor] = field(default_factory=dict)
     _count: int = 0
@@ -246,6 +248,10 @@ class Emitter:
 
     def reshape(self, x: Tensor, shape: Sequence[int], old: Sequence[int] = ()) -> Tensor:
         """Another shape; what an open dimension is follows from the `old` one where it can."""
+        if x.data_type in PACKED_4BIT:  # a constant; ONNX Runtime has no kernels for more of it
+            view = Tensor(self.name(), x.data_type)
+            self.views[view.name] = x.name, tuple(shape)
+            return view
         if not shape:  # OpenVINO ends the process over a product that is reshaped to a scalar
             return self.op("Squeeze", x)
         wanted = [0 if is_dimension(a) and a == b else a for a, b in zip(shape, old, strict=False)]

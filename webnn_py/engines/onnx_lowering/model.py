@@ -150,6 +150,9 @@ def lower_graph(
     results = (tensors[value] for _, value in graph.outputs)
     _name_outputs(e, list(zip(names.outputs, results, strict=True)))
     constants |= {name: (str(array.dtype), array) for name, array in e.weights.items()}
+    for name, (source, shape) in e.views.items():
+        data_type, array = constants[source]
+        constants[name] = data_type, array.reshape(shape)
     outside, initializers = _initializers(e, constants, external)
     return Lowered(_model(e, graph, names, initializers, opset), outside, e.given)
 
