@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import operator
 import pickle
 import re
@@ -320,3 +321,18 @@ def test_sizes_are_checked() -> None:
     ):
         with pytest.raises(ValidationError, match=told):
             check_sizes(symbols.symbols, sizes)
+
+
+def test_what_else_integers_do() -> None:
+    assert abs(n) is n
+    assert abs(-n) == n
+    with pytest.raises(ValidationError, match="whether `n - 5 >= 0` is not known"):
+        abs(n - 5)
+    assert {math.floor(n), math.ceil(n), math.trunc(n), round(n), round(n, 2)} == {n}
+    assert f"{n + 1:>6}|{n}" == " n + 1|n"
+
+
+@pytest.mark.parametrize("sizes", [None, {"n": "7"}, {"n": None}])
+def test_what_an_expression_has_no_value_for(sizes: Any) -> None:
+    with pytest.raises(ValidationError, match=r"dimension n \+ 1: got .*expected a number"):
+        (n + 1).evaluate(sizes)

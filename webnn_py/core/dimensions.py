@@ -53,7 +53,7 @@ class MLDimension:
             sizes: A number for each of `names`.
 
         Raises:
-            ValidationError: One is missing.
+            ValidationError: One is missing, or no number.
 
         Source: spec/execution.md, "Open dimensions".
         """
@@ -62,6 +62,10 @@ class MLDimension:
         except KeyError as error:
             raise ValidationError(
                 f"dimension {self}: the size of {error.args[0]} is not given, got {shown(sizes)}"
+            ) from None
+        except TypeError:
+            raise ValidationError(
+                f"dimension {self}: got {shown(sizes)}, expected a number by each name"
             ) from None
 
     def __repr__(self) -> str:
@@ -101,6 +105,17 @@ class MLDimension:
 
     def __pos__(self) -> MLDimension:
         return self
+
+    __trunc__ = __floor__ = __ceil__ = __pos__
+
+    def __round__(self, digits: int = 0) -> MLDimension:
+        return self
+
+    def __abs__(self) -> MLDimension:
+        return self if self >= 0 else -self
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
     def __floordiv__(self, other: Any) -> Any:
         return self._made(other, _floor_divided)
