@@ -63,3 +63,11 @@ def moves_alone() -> None:
 
 def test_moves_need_no_reference() -> None:
     run_alone(moves_alone)
+
+
+@pytest.mark.parametrize("data_type", [np.int32, np.uint32])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceSumSquare", "ReduceProd", "ReduceL1"])
+def test_reductions_keep_their_type(operator: str, data_type: type[np.generic]) -> None:
+    node = helper.make_node(operator, ["x0"], ["y"], keepdims=0)
+    (made,) = folding.fold(node, [np.full(3, 2, data_type)], {"": 18})
+    assert made.dtype == data_type

@@ -57,6 +57,10 @@ FOLDED = frozenset(
 # fmt: on
 
 
+OWN_TYPE = ("Cum", "Reduce")
+"""Operators whose results the reference leaves in the type that NumPy adds and multiplies in."""
+
+
 def _expand(data: Array, shape: Array) -> Array:
     sizes = tuple(int(n) for n in shape)
     return np.broadcast_to(data, np.broadcast_shapes(data.shape, sizes)).copy()
@@ -115,7 +119,10 @@ def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -
     evaluator = _evaluator(bare.SerializeToString(), elements, tuple(opsets.items()))
     with np.errstate(all="ignore"):
         results = evaluator.run(None, given)
-    return [np.asarray(result) for result in results]
+    made = [np.asarray(result) for result in results]
+    if node.op_type.startswith(OWN_TYPE) and arrays[0] is not None:
+        return [one.astype(arrays[0].dtype, copy=False) for one in made]
+    return made
 
 
 @functools.lru_cache
