@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
-from webnn_py.onnx import load
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ValidationError
+from webnn_py.onnx import backend, load
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
 node = helper.make_node
@@ -197,3 +197,15 @@ def test_the_diagonal_of_an_open_matrix(cpu: MLContext) -> None:
     matrix = np.arange(9, dtype=np.float32).reshape(3, 3)
     found = MLExecution(cpu).compute(load(made, cpu), {"x": matrix})["y"]
     np.testing.assert_array_equal(found, [0, 4, 8])
+
+
+def test_the_backend_is_given_all_inputs_and_no_more() -> None:
+    made = model([node("Add", ["x", "z"], ["y"])], inputs=[value("x", [2]), value("z", [2])])
+    one = np.ones(2, np.float32)
+    prepared = backend.prepare(made)
+    assert prepared.run([one, one])[0].tolist() == [2, 2]
+    for inputs in ([one], {"x": one}, one):
+        with pytest.raises(ValidationError, match="input 'z' is missing"):
+            prepared.run(inputs)
+    with pytest.raises(ValidationError, match="got 3 inputs, expected"):
+        prepared.run([one, one, one])

@@ -63,6 +63,15 @@ def test_add_to_continues_a_graph(cpu: MLContext) -> None:
         add_to(MLGraphBuilder(cpu), made, {"c": mine})
     with pytest.raises(ValidationError, match="int64"):
         add_to(MLGraphBuilder(cpu), made, {"a": np.ones(2, np.int64)})
+    for given, told in (
+        ({"a": np.ones(3, np.float32)}, r"inputs\['a'\]: got shape \[3\], the model has \[2\]"),
+        ({"a": np.ones((2, 1), np.float32)}, r"got shape \[2, 1\], the model has \[2\]"),
+        ({"a": None}, "got NoneType, expected an MLOperand or an array of numbers"),
+        ({"a": [[1], []]}, "got list, expected an MLOperand or an array of numbers"),
+        ({"a": mine}, "operand 'a': <MLOperand.* belongs to another builder"),
+    ):
+        with pytest.raises(ValidationError, match=told):
+            add_to(MLGraphBuilder(cpu), made, given)
 
 
 def test_all_that_cannot_be_mapped_is_in_one_message(cpu: MLContext) -> None:

@@ -51,9 +51,9 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The models that are imported node by node."""
     models = []
 
-    def imported(context: MLContext, given: Any, shapes: Any) -> Any:
+    def imported(context: MLContext, given: Any, shapes: Any, constants: Any) -> Any:
         models.append(given)
-        return plain(context, given, shapes)
+        return plain(context, given, shapes, constants)
 
     plain = importing.imported
     monkeypatch.setattr(importing, "imported", imported)
@@ -153,9 +153,9 @@ def test_the_model_goes_when_its_graph_is_built(
 ) -> None:
     models = []
 
-    def imported(ctx: MLContext, given: Any, shapes: Any) -> Any:
+    def imported(ctx: MLContext, given: Any, shapes: Any, constants: Any) -> Any:
         models.append(weakref.ref(given))
-        return plain(ctx, given, shapes)
+        return plain(ctx, given, shapes, constants)
 
     plain = importing.imported
     monkeypatch.setattr(importing, "imported", imported)

@@ -182,6 +182,8 @@ def test_input_shapes_fix_and_bound_what_is_open(cpu: MLContext) -> None:
         ({"x": [1.5, 2]}, "got 1.5 among its dimensions"),
         ({"batch": "3"}, "expected a size or"),
         ({"batch": (None, 3)}, "expected a size or"),
+        ({"batch": -1}, "got -1, expected a size or"),
+        ({"batch": True}, "got True, expected a size or"),
         ({"batch": 4, "x": [3, 2]}, "'batch' is 3 by input 'x', and 4 by its name"),
         ({"x": [5, 2], "batch": (1, 4)}, r"'batch' is 5 by input 'x', and \(1, 4\) by its name"),
         ({"bach": 3}, "no input or dimension 'bach'; it has x, batch; did you mean batch"),

@@ -199,6 +199,15 @@ def recorded(builder: MLGraphBuilder, outputs: Mapping[str, MLOperand]) -> Graph
     return builder._nodes.finish(outputs)
 
 
+def check_made_by(builder: MLGraphBuilder, operand: MLOperand, name: str) -> None:
+    """An operand is of a builder.
+
+    Raises:
+        ValidationError: It is of another one.
+    """
+    builder._nodes.check_operand(operand, name)
+
+
 def contents_of(builder: MLGraphBuilder, operand: MLOperand) -> Array | None:
     """What a constant of a builder holds; None of another operand."""
     contents: Array | None = builder._nodes.array_of(operand)

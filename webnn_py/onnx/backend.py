@@ -49,13 +49,19 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
 
         Raises:
             NotSupportedError: Nodes that WebNN cannot express.
+            ValidationError: There are fewer inputs than the model has, or more.
         """
         if isinstance(inputs, dict):
             given = dict(inputs)
         elif isinstance(inputs, (list, tuple)):
+            if len(inputs) > len(self._names):
+                raise ValidationError(f"onnx: got {len(inputs)} inputs, expected {self._names}")
             given = dict(zip(self._names, inputs, strict=False))
         else:
             given = {self._names[0]: inputs}
+        missing = [name for name in self._names if name not in given]
+        if missing:
+            raise ValidationError(f"onnx: input {missing[0]!r} is missing; got {list(given)}")
         for name, value in given.items():
             if not isinstance(value, np.ndarray | np.generic):
                 raise NotSupportedError(

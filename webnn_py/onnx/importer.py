@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.api.builder import MLGraphBuilder, keeps_what_it_is_given
+from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
+from webnn_py.core.messages import type_name
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES
@@ -127,7 +128,11 @@ class Importer:
                 raise ValidationError(
                     f"onnx: the model has no input {name!r}; it has {', '.join(values)}"
                 )
+            if isinstance(value, MLOperand):
+                check_made_by(self.emitter.builder, value, name)
             tensor = _given(name, value, values[name].type.tensor_type.elem_type)
+            if name in shapes.in_order():
+                shapes.check_given(name, tensor.shape)
             scope[name] = tensor
             shapes.made(name, tensor.shape)
         for name in shapes.in_order():
@@ -377,7 +382,16 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
             )
         kind = elem if elem == BOOL else ELEMENT_TYPES[value.data_type]
         return Tensor(kind, value.shape, None, value, frozenset([name]), is_input=True)
-    made = of_array(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a list with rows of several lengths
+        array = np.empty(0, object)
+    if not isinstance(value, np.ndarray) and array.dtype.kind not in "biuf":
+        raise ValidationError(
+            f"onnx: inputs[{name!r}]: got {type_name(value)}, expected an MLOperand or an array of"
+            " numbers"
+        )
+    made = of_array(array)
     if made.elem != elem:
         raise ValidationError(
             f"onnx: inputs[{name!r}]: got {element_name(made.elem)}, the model has"

@@ -107,7 +107,7 @@ class Inputs:
         self._bound(part, max(1, -(-low // factor)), highest // factor)
 
     def _fix(self, name: str, said: Any) -> None:
-        if isinstance(said, numbers.Integral):
+        if isinstance(said, numbers.Integral) and not isinstance(said, bool) and int(said) >= 0:
             self._sizes[name] = int(said)
         elif isinstance(said, (tuple, list)) and _are_bounds(said):
             self.bounds[self._name(name)] = (said[0], said[1])
@@ -154,6 +154,23 @@ class Inputs:
                 f"onnx: input {name!r} has no shape; give input_shapes={{{name!r}: [...]}}"
             )
         return [self._size(size) if isinstance(size, str) else size for size in shape]
+
+    def check_given(self, name: str, shape: Sequence[int]) -> None:
+        """What is given in an input's place has its rank, and the sizes that the model fixes.
+
+        Raises:
+            ValidationError: It has not.
+        """
+        texts = self._shapes[name]
+        if texts is None:
+            return
+        fixed = [size if isinstance(size, int) else None for size in texts]
+        if len(shape) != len(texts) or any(
+            size not in (None, got) for size, got in zip(fixed, shape, strict=True)
+        ):
+            raise ValidationError(
+                f"onnx: inputs[{name!r}]: got shape {list(shape)}, the model has {texts}"
+            )
 
     def made(self, name: str, shape: Sequence[int]) -> None:
         """An input has this shape: what the model calls its dimensions is known from here on."""
