@@ -157,6 +157,33 @@ def test_a_cancelled_run_leaves_the_order(
     assert context.read_tensor_sync(y).tolist() == [2] * 4
 
 
+def test_a_graph_may_be_destroyed_meanwhile(
+    context: MLContext, run: Run, compiling: threading.Event
+) -> None:
+    graph, y = build(context, growing), tensor(context, ONES * 0)
+    out = np.zeros(4, np.float32)
+    compute = MLAwaitedExecution(context).compute
+    results: list[Any] = []
+
+    async def onto_tensor() -> None:
+        await compute(graph, {"x": ONES}, {"y": y})
+
+    async def onto_array() -> None:
+        await compute(graph, {"x": ONES}, {"y": out})
+
+    async def new_array() -> None:
+        results.append(await compute(graph, {"x": ONES}))
+
+    async def destroy() -> None:
+        await pause()  # the others have begun then
+        graph.destroy()
+        compiling.set()
+
+    run(lambda: together([onto_tensor, onto_array, new_array, destroy]))
+    for got in (context.read_tensor_sync(y), out, results[0]["y"]):
+        assert got.tolist() == [2] * 4
+
+
 def test_what_does_not_compile_fails_what_it_was_to_write(
     context: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, computed, finished, promising, raised
 from webnn_py.api.batching import Batching, batching_of
-from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.postponed import in_turn
@@ -20,6 +20,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
+from webnn_py.core.recently_used import RecentlyUsed
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -112,13 +113,14 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             batching = self._batching
             if batching is not None and batching.name in dict(sizes):
                 given = self._given(compiled, signature, inputs, outputs)
-                run = self._joined(batching, compiled, sizes, given, waits)
+                alone = functools.partial(self._compile_first, executables, signature, sizes)
+                run = self._joined(batching, compiled, alone, sizes, given, waits)
             elif (prepared := executables.find(sizes)) is not None:
                 given = self._given(compiled, signature, inputs, outputs, private=False)
                 run = self._run(prepared.executable, signature, given, waits)
             else:
                 given = self._given(compiled, signature, inputs, outputs)
-                run = self._compile_first(compiled, sizes, given, waits)
+                run = self._compile_first(executables, signature, sizes, given, waits)
             return promising(run, given, waits) if waits else run
         except Exception as error:
             return raised(error)
@@ -159,22 +161,23 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         self,
         batching: Batching,
         compiled: CompiledGraph,
+        alone: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
         sizes: Sizes,
         given: Arguments,
         waits: Points,
     ) -> dict[str, Any]:
-        """A run with others, if it can be joined."""
+        """A run with others, or `alone` if it cannot be joined."""
         session = self._session
         try:
             session.check_alive()
             known = batching.known(compiled)
             if waits or not batching.takes(given):
                 check = None if known else functools.partial(batching.check, compiled)
-                return await self._compile_first(compiled, sizes, given, waits, check)
+                return await alone(given, waits, check)
             known = known or await batching.examined(compiled)
             request = batching.join(compiled, known, sizes, given)
             if request is None:
-                return await self._compile_first(compiled, sizes, given, waits)
+                return await alone(given, waits)
             try:
                 await request
             except BaseException as error:
@@ -187,7 +190,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
 
     async def _compile_first(
         self,
-        compiled: CompiledGraph,
+        executables: RecentlyUsed[Prepared],
+        signature: Signature,
         sizes: Sizes,
         given: Arguments,
         waits: Points,
@@ -196,27 +200,27 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         """A run with sizes that the graph may have to be compiled for first, on another thread.
 
         Args:
-            compiled: The graph.
+            executables: Of the graph, which may be destroyed by then.
+            signature: Of the graph, for its sizes.
             sizes: Its open sizes.
             given: What is to be read and written.
             waits: What the run waits for and signals.
             check: Called before, on that thread.
         """
         session = self._session
-        signature = compiled.signature_at(sizes)
-        executable = None if check else compiled.executable_there(session, sizes)
-        if executable is None:
+        prepared = None if check else executables.find(sizes)
+        if prepared is None:
 
             def compile_it() -> Executable:
                 if check is not None:
                     check()
-                return compiled.executable(session, sizes=sizes)
+                return executables.get(sizes).executable
 
             if waits or given.on_tensors or given.writes_given or self._reads_device(given):
                 start = functools.partial(_started, signature, given.outputs)
                 return await in_turn(session, given, waits, compile_it, start)
-            executable = await session.await_builder(compile_it)
-        return await self._run(executable, signature, given, waits)
+            return await self._run(await session.await_builder(compile_it), signature, given, waits)
+        return await self._run(prepared.executable, signature, given, waits)
 
     def _reads_device(self, given: Arguments) -> bool:
         """Whether resources of the device are read."""
