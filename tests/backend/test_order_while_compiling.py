@@ -163,6 +163,7 @@ def test_a_graph_may_be_destroyed_meanwhile(
     graph, y = build(context, growing), tensor(context, ONES * 0)
     out = np.zeros(4, np.float32)
     compute = MLAwaitedExecution(context).compute
+    joined = MLAwaitedExecution(context, batch="n").compute
     results: list[Any] = []
 
     async def onto_tensor() -> None:
@@ -172,15 +173,20 @@ def test_a_graph_may_be_destroyed_meanwhile(
         await compute(graph, {"x": ONES}, {"y": out})
 
     async def new_array() -> None:
-        results.append(await compute(graph, {"x": ONES}))
+        results.append((await compute(graph, {"x": ONES}))["y"])
+
+    async def with_others() -> None:
+        results.append((await joined(graph, {"x": ONES}))["y"])
 
     async def destroy() -> None:
         await pause()  # the others have begun then
         graph.destroy()
         compiling.set()
 
-    run(lambda: together([onto_tensor, onto_array, new_array, destroy]))
-    for got in (context.read_tensor_sync(y), out, results[0]["y"]):
+    works = [onto_tensor, onto_array, new_array, with_others, with_others]
+    run(lambda: together([*works, destroy]))
+    assert len(results) == 3
+    for got in (context.read_tensor_sync(y), out, *results):
         assert got.tolist() == [2] * 4
 
 

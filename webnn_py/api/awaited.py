@@ -114,7 +114,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             if batching is not None and batching.name in dict(sizes):
                 given = self._given(compiled, signature, inputs, outputs)
                 alone = functools.partial(self._compile_first, executables, signature, sizes)
-                run = self._joined(batching, compiled, alone, sizes, given, waits)
+                run = self._joined(batching, compiled, executables, alone, sizes, given, waits)
             elif (prepared := executables.find(sizes)) is not None:
                 given = self._given(compiled, signature, inputs, outputs, private=False)
                 run = self._run(prepared.executable, signature, given, waits)
@@ -161,6 +161,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         self,
         batching: Batching,
         compiled: CompiledGraph,
+        executables: RecentlyUsed[Prepared],
         alone: Callable[..., Coroutine[Any, Any, dict[str, Any]]],
         sizes: Sizes,
         given: Arguments,
@@ -175,7 +176,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                 check = None if known else functools.partial(batching.check, compiled)
                 return await alone(given, waits, check)
             known = known or await batching.examined(compiled)
-            request = batching.join(compiled, known, sizes, given)
+            request = batching.join(compiled, executables, known, sizes, given)
             if request is None:
                 return await alone(given, waits)
             try:

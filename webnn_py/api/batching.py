@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.line import Joining, Line
 from webnn_py.api.pace import Pace, run_sizes
 from webnn_py.api.request import Request
@@ -18,6 +18,8 @@ from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.recently_used import RecentlyUsed
+from webnn_py.ir import Graph
 from webnn_py.ops.batch_axes import BatchAxes, batch_axes
 
 Key = tuple[Any, ...]
@@ -86,7 +88,7 @@ class Batching:
         with self.lock:
             found = self._under_way.get(compiled)
             if found is None:
-                examine = functools.partial(self._examine, compiled)
+                examine = functools.partial(self._examine, compiled, compiled.recipe)
                 found = self._under_way[compiled] = self.session.run_on_builder(examine)
                 found.on_done(functools.partial(self._forget, compiled))
         return found
@@ -94,17 +96,22 @@ class Batching:
     def check(self, compiled: CompiledGraph) -> None:
         """Examine a graph on this thread, if it was not; raises as `examined`."""
         if self.known(compiled) is None:
-            self._examine(compiled)
+            self._examine(compiled, compiled.recipe)
 
     def _forget(self, compiled: CompiledGraph) -> None:
         self._under_way.pop(compiled, None)
 
-    def _examine(self, compiled: CompiledGraph) -> Known:
-        known = self._graphs[compiled] = Known(batch_axes(compiled.recipe, self.name))
+    def _examine(self, compiled: CompiledGraph, recipe: Graph) -> Known:
+        known = self._graphs[compiled] = Known(batch_axes(recipe, self.name))
         return known
 
     def join(
-        self, compiled: CompiledGraph, known: Known, sizes: Sizes, given: Arguments
+        self,
+        compiled: CompiledGraph,
+        executables: RecentlyUsed[Prepared],
+        known: Known,
+        sizes: Sizes,
+        given: Arguments,
     ) -> Request | None:
         """Have a compute wait to be joined; None if it cannot be."""
         rows, others = _apart(sizes, self.name)
@@ -119,7 +126,7 @@ class Batching:
         with self.lock:
             line = self._lines.get(key)
             if line is None:
-                line = self._lines[key] = self._line(key, known, others)
+                line = self._lines[key] = self._line(key, executables, known, others)
             request = Request(line.withdraw, given, rows)
             line.add(request)
         return request
@@ -134,7 +141,9 @@ class Batching:
             for array in (*given.inputs, *given.outputs)
         )
 
-    def _line(self, key: Key, known: Known, others: Sizes) -> Line:
+    def _line(
+        self, key: Key, executables: RecentlyUsed[Prepared], known: Known, others: Sizes
+    ) -> Line:
         def sizes(size: int) -> Sizes:
             return tuple(sorted([*others, (self.name, size)]))
 
@@ -143,7 +152,7 @@ class Batching:
                 del self._lines[key]
 
         pace = known.pace(others, self.max_batch)
-        how = Joining(self.session, key[0], known.axes, sizes, pace, self.max_delay)
+        how = Joining(self.session, key[0], executables, known.axes, sizes, pace, self.max_delay)
         return Line(how, self.lock, forget)
 
 

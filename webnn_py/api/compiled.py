@@ -165,11 +165,6 @@ class CompiledGraph:
         numbers = check_sizes(self.recipe.open_sizes, sizes)
         self.executable(self.session, tuple(sorted(numbers.items())))
 
-    def executable_there(self, session: Session, sizes: Sizes) -> Executable | None:
-        """What runs, if nothing need be compiled for these sizes; raises as `executable`."""
-        prepared = self.check_usable(session).find(sizes)
-        return None if prepared is None else prepared.executable
-
     def profile(self, inputs: Mapping[str, Any], runs: int) -> MLProfile:
         """Run it several times and measure; raises as `MLGraph.profile`."""
         executables = self.check_usable(self.session)

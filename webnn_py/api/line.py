@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.api.compiled import CompiledGraph, Sizes
+from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.pace import Pace
 from webnn_py.api.request import Request, handed_out
 from webnn_py.api.session import Session
 from webnn_py.core.completion import Completion, end_all
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.core.priority import LONG
+from webnn_py.core.recently_used import RecentlyUsed
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.ir import Array
@@ -39,6 +40,7 @@ class Joining:
     Attributes:
         session: The context's.
         compiled: The graph.
+        executables: What runs it, also once it is destroyed.
         axes: Where its runs are joined.
         sizes: All open sizes, for a size of the dimension.
         pace: What sizes runs have.
@@ -47,6 +49,7 @@ class Joining:
 
     session: Session
     compiled: CompiledGraph
+    executables: RecentlyUsed[Prepared]
     axes: BatchAxes
     sizes: Callable[[int], Sizes]
     pace: Pace
@@ -166,8 +169,8 @@ class Line:
         return next((size for size in compiled if size > wanted), compiled[-1])
 
     def _is_compiled(self, size: int) -> bool:
-        sizes = self._how.sizes(size)
-        return self._how.compiled.executable_there(self._session, sizes) is not None
+        self._session.check_alive()
+        return self._how.executables.find(self._how.sizes(size)) is not None
 
     def _prepare(self, size: int) -> None:
         """Compile for a size on the thread for builds."""
@@ -179,7 +182,8 @@ class Line:
         prepared.on_done(functools.partial(self._prepared, size, prepared))
 
     def _executable(self, sizes: Sizes) -> Executable:
-        return self._how.compiled.executable(self._session, sizes=sizes)
+        self._session.check_alive()
+        return self._how.executables.get(sizes).executable
 
     def _prepared(self, size: int, prepared: Completion[Executable]) -> None:
         """A size is compiled, or cannot be: then runs are smaller."""
