@@ -174,3 +174,48 @@ def test_textures_that_contradict_other_inputs(gpu: MLContext) -> None:
         DataError, match=rf"'row' of shape \[6\]: dimension w is 6, expected {WIDTH}"
     ):
         awaited(graph, {"x": texture(gpu.device), "row": normal(6)})
+
+
+BYTES = memoryview(np.arange(6, dtype=np.float32).tobytes())
+
+
+@pytest.mark.parametrize("given", [BYTES, bytes(BYTES), bytearray(BYTES)])
+def test_bytes_take_their_sizes_from_others(cpu: MLContext, given: Any) -> None:
+    b = MLGraphBuilder(cpu)
+    graph = b.build_sync(
+        {"y": b.add(b.input("x", "float32", ["n"]), b.input("k", "float32", ["n"]))}
+    )
+    inputs = {"x": given, "k": np.ones(6, np.float32)}
+    assert awaited(graph, inputs)["y"].tolist() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(DataError, match="the size of n does not follow"):
+        awaited(graph, {"x": given, "k": given})
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [([1.0, 2.0], "list"), (None, "NoneType"), ({"resource": 1.0}, "float"), ({}, "dict")],
+)
+def test_what_can_be_no_input_is_named_before_sizes(
+    context: MLContext, given: Any, what: str
+) -> None:
+    b = MLGraphBuilder(context)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", ["n", "m"]))})
+    with pytest.raises(DataError, match=f"input 'x': got {what}, expected an array"):
+        awaited(graph, {"x": given})
+
+
+def test_formats_of_textures_are_named_before_sizes(gpu: MLContext) -> None:
+    b = MLGraphBuilder(gpu)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [1, 4, "h", "w"]))})
+    with pytest.raises(DataError, match="format rgba8uint is not supported"):
+        awaited(graph, {"x": texture(gpu.device, "rgba8uint")})
+
+
+def test_a_texture_that_is_none_is_an_error_also_where_a_graph_is_compiled_first(
+    gpu: MLContext,
+) -> None:
+    b = MLGraphBuilder(gpu)
+    graph = b.build_sync({"y": b.relu(b.input("x", "float32", [1, 4, "h", "w"]))})
+    inputs = {"x": np.ones((1, 4, 3, 5), np.float32)}
+    with pytest.raises(DataError, match="output 'y': got None, expected a GPUTexture"):
+        awaited(graph, inputs, {"y": {"texture": None}})

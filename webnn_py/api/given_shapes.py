@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.tensor import MLTensor
-from webnn_py.core import convert
+from webnn_py.core import convert, dtypes
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import named
@@ -45,8 +45,27 @@ def _shape(engine: Engine, value: Any, descriptor: Descriptor, name: str) -> Seq
         return resource.shape
     if engine.takes(resource):
         return engine.shape_of(resource, descriptor.shape, named("input", name))
+    shape = _shape_in_memory(resource, descriptor, named("input", name))
+    return None if shape is None or len(shape) == 1 != descriptor.rank else shape
+
+
+def _shape_in_memory(resource: Any, descriptor: Descriptor, what: str) -> Sequence[int] | None:
+    """The shape of an array, or of a buffer that does not hold mere bytes of something else.
+
+    Raises:
+        DataError: It is neither.
+    """
+    if not isinstance(resource, memoryview):
+        try:
+            return tuple(int(size) for size in resource.shape)
+        except Exception:  # it has none, or whatever its own methods raise
+            pass
     try:
-        shape = tuple(int(size) for size in resource.shape)
-    except Exception:  # a buffer, or whatever its own methods raise
-        return None
-    return None if len(shape) == 1 != descriptor.rank else shape
+        array = host.array_of(resource)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error.__cause__
+    bytes_alone = (
+        not isinstance(resource, memoryview)
+        or dtypes.DTYPES[descriptor.data_type].numpy.itemsize > 1
+    )
+    return None if array.itemsize == 1 and bytes_alone else array.shape

@@ -156,13 +156,13 @@ def is_device_resource(value: object) -> bool:
 
 def whole_of(value: Any) -> Region:
     """All of the buffer or texture that is given, or a part of which is."""
-    with contextlib.suppress(DataError):
-        if is_texture(value):
+    if is_texture(value):
+        with contextlib.suppress(DataError):
             return region_of(Span(texture_of(resource_of(value, "a texture"))))
+        return EVERYTHING
     buffer = _buffer_of(value)
-    if isinstance(buffer, wgpu.GPUBuffer):
-        return region_of(Span(buffer, 0, buffer.size))
-    return EVERYTHING
+    whole = isinstance(buffer, wgpu.GPUBuffer)
+    return region_of(Span(buffer, 0, buffer.size)) if whole else EVERYTHING
 
 
 def check_device(gpu: Device, resource: Any, what: str) -> None:

@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.texture_code import TILE, Conversion, Layout
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS, Format, why_not
+from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS, why_not
 from webnn_py.engines.webgpu.runtime.texture_parts import TexturePart, part_of, title, usages
 from webnn_py.ir import Shape, Value
 
@@ -49,8 +49,9 @@ def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layou
 def shape_of(given: Any, shape: Shape, what: str) -> Shape | None:
     """The shape of a tensor with open dimensions that texels cover, if there is but one."""
     part = part_of(given, what)
+    _check_format(part, what)
     width, height = part.size
-    channels = range(1, FORMATS.get(part.format, Format(0)).channels + 1)
+    channels = range(1, FORMATS[part.format].channels + 1)
     covered: list[Shape] = [(height, width)]
     for c in channels:
         for dims in ((c, height, width), (height, width, c)):
@@ -112,13 +113,18 @@ def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str
         ) from error
 
 
-def _checked(gpu: Device, given: Any, value: Value, what: str) -> tuple[TexturePart, Conversion]:
-    part = part_of(given, what)
+def _check_format(part: TexturePart, what: str) -> None:
+    """Raise a DataError for a texture of a format that holds no floats."""
     if part.format not in FORMATS:
         raise DataError(
             f"{what}: texture format {part.format} is not supported: {why_not(part.format)}."
             f" {title(part.texture)}"
         )
+
+
+def _checked(gpu: Device, given: Any, value: Value, what: str) -> tuple[TexturePart, Conversion]:
+    part = part_of(given, what)
+    _check_format(part, what)
     if value.data_type not in ("float32", "float16"):
         raise DataError(f"{what}: a texture needs a float operand, this one is {value.data_type}")
     width, height = part.size
