@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.tensors import tensor
 from tests.graphs import (
     Arrays,
     Build,
@@ -21,11 +23,15 @@ from tests.graphs import (
 )
 from webnn_py import (
     ContextLostError,
+    DataError,
+    InvalidStateError,
+    MLAwaitedExecution,
     MLCommandEncoder,
     MLContext,
     MLGraphBuilder,
     MLOperand,
     NotSupportedError,
+    Timeline,
     ValidationError,
     ml,
 )
@@ -314,3 +320,32 @@ def test_without_an_adapter_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -
         ml.create_context_sync(device_type="gpu")
     with ml.create_context_sync(accelerated=True) as context:
         assert context.device_type == "cpu"
+
+
+def test_contexts_of_one_device_see_each_other_s_tensors(plain: MLContext) -> None:
+    ones, other = np.ones((2, 3), np.float32), ml.create_context_sync(plain.device)
+    ours, theirs = doubling(plain), doubling(other)
+    x, y, z = tensor(plain), tensor(plain), tensor(plain)
+    for number in range(1, 4):
+        plain.write_tensor(x, ones * number)
+        plain.dispatch(ours, {"x": x}, {"y": y})
+        assert awaited(theirs, {"x": y}, {"y": z})["y"] is z
+        assert plain.read_tensor_sync(z).tolist() == [[4 * number] * 3] * 2
+    parked, reached = Timeline(), Timeline()
+    plain.dispatch(ours, {"x": z}, {"y": y}, sync=[parked(wait=1), reached(signal=1)])
+    with pytest.raises(InvalidStateError, match="another context: work on it waits for a timeline"):
+        awaited(theirs, {"x": y})
+
+    async def main() -> None:
+        compute = MLAwaitedExecution(other).compute
+        run = asyncio.create_task(compute(theirs, {"x": y}, sync=[reached(wait=1)]))
+        await asyncio.sleep(0)
+        parked.signal(1)
+        assert (await run)["y"].tolist() == [[48] * 3] * 2
+
+    asyncio.run(main())
+    lost = tensor(other, ones)
+    other.destroy()
+    with pytest.raises(DataError, match="input 'x': the MLTensor's own context is lost"):
+        awaited(ours, {"x": lost})
+    assert awaited(ours, {"x": ones})["y"].tolist() == [[2] * 3] * 2

@@ -12,6 +12,7 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.independent import HostRequest
 from webnn_py.api.operation import Memory, ordered_operation, title_of
 from webnn_py.api.session import Session
+from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core.completion import wait_or_cancel
 from webnn_py.core.errors import OperationError
 from webnn_py.core.priority import LONG, wake_at_once
@@ -64,6 +65,7 @@ def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:
         session.check_alive()
         fail = run.done.set_exception
         memory = run.memory()
+        _submit_others(session, given, ())
         session.queue.submit(
             ordered_operation(given, run.begin, fail, run.cancellation, memory=memory)
         )
@@ -89,6 +91,8 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
     if any(point.signal is not None for point in waits):
         signalled = Timeline()
         waits = (*waits, signalled(signal=1))
+    if given.on_tensors:
+        _submit_others(session, given, waits)
     operation = ordered_operation(
         given, run.begin, run.done.set_exception, run.cancellation, waits, memory
     )
@@ -96,6 +100,23 @@ async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Poin
     await _end(run, given, functools.partial(queue.withdraw, operation))
     if signalled is not None:
         await signalled.wait_async(1)
+
+
+def _submit_others(session: Session, given: Arguments, waits: Points) -> None:
+    """Have other contexts submit what they have recorded, if tensors of theirs are given.
+
+    Raises:
+        InvalidStateError: Work on one of them waits for a timeline, and the run for none.
+    """
+    waiting = any(point.wait is not None for point in waits)
+    for memories, reading in ((given.reads, True), (given.writes, False)):
+        for memory in memories:
+            if memory.session is session:
+                continue
+            if waiting:
+                memory.session.queue.flush()
+            else:
+                check_not_held(memory, "an MLTensor of another context", reading=reading)
 
 
 async def _end(run: AwaitedRun, given: Arguments, withdraw: Run | None = None) -> None:

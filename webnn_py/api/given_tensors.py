@@ -17,8 +17,8 @@ def given_tensor(
     """The memory of a tensor that an execution is given, if it can be used now.
 
     Raises:
-        DataError: It is of another context (on a GPU: device), destroyed, constant where that
-            cannot be, or does not fit.
+        DataError: It is of another context (on a GPU: device) or one that is lost, destroyed,
+            constant where that cannot be, or does not fit.
         InvalidStateError: It is exported.
     """
     memory = memory_of(tensor, what, DataError)
@@ -28,6 +28,8 @@ def given_tensor(
     if memory.session is not session and (device is None or memory.session.device is not device):
         owner = "another context" if device is None else "a context on another device"
         raise DataError(f"{what}: the MLTensor belongs to {owner}")
+    if not memory.session.alive:
+        raise DataError(f"{what}: the MLTensor's own context is lost")
     memory.place(what, DataError)
     if memory.constant and device is not None:
         raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
