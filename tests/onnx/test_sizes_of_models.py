@@ -106,6 +106,49 @@ def test_one_of_several_sizes_is_bounded(cpu: MLContext) -> None:
     np.testing.assert_array_equal(found[0], x[:, 0, :8].max(1))
 
 
+def rows_of_another(x: list[Any], mask: list[Any]) -> onnx.ModelProto:
+    """As many rows as another input has: right where the two have the same batch."""
+    nodes = [
+        node("Shape", ["x"], ["batch"], start=0, end=1),
+        node("Concat", ["batch", "rest"], ["shape"], axis=0),
+        node("Reshape", ["mask", "shape"], ["y"], name="rows"),
+    ]
+    return model(nodes, {"x": x, "mask": mask}, ["y"], {"rest": np.asarray([-1])})
+
+
+def test_sizes_of_one_axis_are_one_where_that_is_right(cpu: MLContext) -> None:
+    """As torch.export names them where nobody says which are equal."""
+    graph = load(rows_of_another(["s1", "s2"], ["s3", "s4"]), cpu)
+    shapes = {name: [str(size) for size in one.shape] for name, one in graph.inputs.items()}
+    assert shapes["mask"] == ["s1", "s4"]
+    mask = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    inputs = {"x": np.ones((2, 3), np.float32), "mask": mask}
+    given = {name: inputs[name] for name in graph.inputs}
+    np.testing.assert_array_equal(MLExecution(cpu).compute(graph, given)["y"], mask)
+
+
+def test_one_of_several_sizes_is_a_number(cpu: MLContext) -> None:
+    """A tracer that took a length for a number."""
+    nodes = [node("Shape", ["x"], ["batch"], start=1, end=2), node("Mul", ["batch", "two"], ["t"])]
+    nodes += [
+        node("Concat", ["seven", "t", "four"], ["s"], axis=0),
+        node("Reshape", ["x", "s"], ["y"]),
+    ]
+    weights = {"two": np.asarray([2]), "seven": np.asarray([7]), "four": np.asarray([4])}
+    graph = load(model(nodes, {"x": ["length", "batch", 8]}, ["y"], weights), cpu)
+    assert [str(size) for size in graph.inputs["x"].shape] == ["7", "batch", "8"]
+
+
+def test_what_no_choice_of_sizes_helps_is_told_with_the_rest(cpu: MLContext) -> None:
+    made = rows_of_another(["a"], [3, "m"])
+    made.graph.node.append(node("NonZero", ["x"], ["places"], name="found"))
+    made.graph.output.append(onnx.ValueInfoProto(name="places"))
+    with pytest.raises(NotSupportedError) as raised:
+        load(made, cpu)
+    assert "Reshape [rows]" in str(raised.value)
+    assert "NonZero [found]" in str(raised.value)
+
+
 def test_a_squeezed_size_is_one(cpu: MLContext) -> None:
     pool = node("MaxPool", ["x"], ["a"], kernel_shape=[4], strides=[4])
     squeeze = node("Squeeze", ["a", "axes"], ["y"], name="last")

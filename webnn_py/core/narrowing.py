@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from webnn_py.core.dimensions import MLDimension, named, polynomial_of
 from webnn_py.core.polynomials import Polynomial, Quotient, Symbol, single
@@ -24,9 +26,21 @@ def bounded(question: Question) -> tuple[str, int, int] | None:
         others = {s.name: _within(s) for s in of.symbols.values() if s != symbol}
         alone = polynomial_of(_replaced(of, others))
         found = narrowed((relation, alone)) if alone and alone.symbols else None
-        if found is not None and _holds(relation, _replaced(of, {name: named(*found)})):
-            return found
+        if found is not None:
+            size: Any = named(*found) if found[1] < found[2] else found[1]
+            if _holds(relation, _replaced(of, {name: size})):
+                return found
     return None
+
+
+def united(question: Question) -> list[tuple[str, str]]:
+    """Pairs of sizes that a question is about: if those of one were equal, its answer is yes."""
+    relation, of = question
+    return [
+        (one.name, other.name)
+        for one, other in itertools.combinations(sorted(of.symbols.values(), key=str), 2)
+        if _holds(relation, _replaced(of, {other.name: MLDimension(single(one))}))
+    ]
 
 
 def multiplied(question: Question) -> tuple[str, int] | None:

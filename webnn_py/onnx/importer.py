@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Container, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,17 +48,20 @@ class Importer:
     Args:
         builder: Where its nodes go.
         model: What to import.
-        may_narrow: Whether the bounds of open dimensions are the caller's to choose: then a node
-            that wants narrower ones is a NarrowerError.
+        no_help: None where the bounds of open dimensions are not the caller's to choose. Else a
+            node that wants narrower ones is a NarrowerError, but for those whose arguments these
+            are: they were met, and it wants them still.
 
     Attributes:
         needed: Inputs whose contents a node needs at import.
     """
 
-    def __init__(self, builder: MLGraphBuilder, model: Model, may_narrow: bool = False) -> None:
+    def __init__(
+        self, builder: MLGraphBuilder, model: Model, no_help: Container[object] | None = None
+    ) -> None:
         self.emitter = Emitter(builder)
         self.model = model
-        self._may_narrow = may_narrow
+        self._no_help = no_help
         self.needed: set[str] = set()
         self._failures: list[tuple[str, str, str]] = []
         self._count = 0
@@ -210,7 +213,7 @@ class Importer:
                 raise UnmappableError(f"its output {wanted[-1]} has no counterpart in WebNN")
             return results
         except NarrowerError as error:
-            if self._may_narrow:
+            if self._no_help is not None and error.args not in self._no_help:
                 raise
             self._fail(node, str(error.__cause__))
         except UnmappableError as error:
@@ -251,7 +254,7 @@ class Importer:
         return [FAILED_SIZES if of_sizes_alone else FAILED] * len(node.output)
 
     def _fail(self, node: Any, reason: str) -> None:
-        if self._may_narrow:  # who may, has no builder to give them to
+        if self._no_help is not None:  # who may, has no builder to give them to
             reason = reason.replace("give dimensions=", "give input_shapes=")
         failure = (operator_of(node), self.emitter.label, reason)
         if failure not in self._failures:

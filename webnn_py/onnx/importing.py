@@ -10,7 +10,6 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.api.session import Compiled, session_of
-from webnn_py.core.errors import NotSupportedError
 from webnn_py.ir import Graph
 from webnn_py.onnx.importer import Importer
 from webnn_py.onnx.inputs import Inputs, InputShapes
@@ -35,15 +34,17 @@ def imported(
         MLError: As `load`.
     """
     fewer: list[NarrowerError] = []
+    no_help: set[object] = set()
     while True:  # each time there are fewer sizes
         inputs = Inputs(model.inputs, shapes, fewer)
         builder = MLGraphBuilder(ctx, dimensions=inputs.bounds)
         try:
-            return builder, Importer(builder, model, may_narrow=True).run(constants, inputs)
+            return builder, Importer(builder, model, no_help).run(constants, inputs)
         except NarrowerError as error:
-            if any(error.args == one.args for one in fewer):  # which was no help
-                raise NotSupportedError(f"onnx: {error.__cause__}") from error
-            fewer.append(error)
+            if any(error.args == one.args for one in fewer):
+                no_help.add(error.args)
+            else:
+                fewer.append(error)
 
 
 def built(

@@ -87,8 +87,30 @@ class Inputs:
                 name, low, high = one.bounds
                 self._bound(name, low, high)
             elif one.same is not None:
-                first, other = (self._multiples.get(name, (name, 1))[0] for name in one.same)
-                self._same[other] = first
+                self._unite(one.same)
+            else:
+                alike = [pair for pair in one.likely if self._share_an_axis(pair, texts)]
+                if len(alike) == 1:
+                    self._unite(alike[0])
+
+    def _unite(self, names: tuple[str, str]) -> None:
+        first, other = (self._multiples.get(name, (name, 1))[0] for name in names)
+        self._same[other] = first
+
+    def _share_an_axis(
+        self, names: tuple[str, str], texts: Mapping[str, Sequence[int | str] | None]
+    ) -> bool:
+        """Whether two names stand at the same axis wherever they stand, such as that of a batch."""
+        places = [
+            {
+                axis
+                for shape in texts.values()
+                for axis, text in enumerate(shape or ())
+                if isinstance(text, str) and self._name(text) == name
+            }
+            for name in names
+        ]
+        return bool(places[0]) and places[0] == places[1]
 
     def _bound(self, name: str, low: int, high: int | None) -> None:
         """Leave a size the bounds that it had before, and these."""

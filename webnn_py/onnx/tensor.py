@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -12,7 +12,7 @@ import onnx
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.narrowing import bounded, multiplied
+from webnn_py.core.narrowing import bounded, multiplied, united
 from webnn_py.core.questions import paired, questions
 from webnn_py.ops.operand import MLOperand
 
@@ -73,7 +73,8 @@ class NarrowerError(Exception):
     Attributes:
         bounds: Name of an open size, its lowest and its highest value; or else
         same: Names of two that must be equal; or else
-        multiple: Name of one, and what it must be a multiple of.
+        multiple: Name of one, and what it must be a multiple of; or else
+        likely: Pairs of names, of which one pair must be equal: those of one axis.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class NarrowerError(Exception):
         bounds: tuple[str, int, int] | None = None,
         same: tuple[str, str] | None = None,
         multiple: tuple[str, int] | None = None,
+        likely: Sequence[tuple[str, str]] = (),
     ) -> None:
-        super().__init__(bounds or same or multiple)
-        self.bounds, self.same, self.multiple = bounds, same, multiple
+        super().__init__(bounds or same or multiple or tuple(likely))
+        self.bounds, self.same, self.multiple, self.likely = bounds, same, multiple, likely
 
 
 @contextmanager
@@ -97,9 +99,10 @@ def narrowing() -> Iterator[None]:
                 raise
             same, multiple = paired(asked[0]), multiplied(asked[0])
             bounds = None if same or multiple else bounded(asked[0])
-            if not (bounds or same or multiple):
+            likely = () if bounds or same or multiple else united(asked[0])
+            if not (bounds or same or multiple or likely):
                 raise
-            raise NarrowerError(bounds, same, multiple) from error
+            raise NarrowerError(bounds, same, multiple, likely) from error
 
 
 class BrokenModelError(MLError, ValueError):
