@@ -272,6 +272,11 @@ ARITHMETIC: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
         {"by": number(3, 3)},
         lambda n, m: [n % 3, m % 3],
     ),
+    "a place before the first one": (
+        [node("Mod", ["back", "s"], ["r"])],
+        {"back": number(-1, -2)},
+        lambda n, m: [n - 1, m - 2],
+    ),
     "halves of floats": (
         [
             node("Cast", ["s"], ["f"], to=1),
@@ -314,7 +319,7 @@ ARITHMETIC: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
 }
 
 
-MAY_BE_ZERO = {"a remainder", "the greater one"}
+MAY_BE_ZERO = {"a remainder", "a place before the first one", "the greater one"}
 
 
 @pytest.mark.parametrize("name", ARITHMETIC)

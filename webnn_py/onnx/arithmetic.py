@@ -98,6 +98,13 @@ def _of_naturals(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
     return combined
 
 
+def _modulo(a: Any, b: Any) -> Any:
+    """What is left of a division downwards, as Python's."""
+    if b >= 1:
+        return a % b
+    raise UndecidedError
+
+
 def _floor(a: Any) -> Any:
     above, below = _parts(a)
     return above // below
@@ -214,6 +221,8 @@ def _folded(
     if kind in _COMPARISONS:
         return [_applied(_COMPARISONS[kind], arrays, _TYPE.BOOL)]
     function = _OF_INTEGERS.get(kind) if first in _INTEGERS else None
+    if kind == "Mod" and first in _INTEGERS and not attributes.get("fmod"):
+        function = _modulo
     function = function or _ARITHMETIC.get(kind)
     if function is not None:
         return [_applied(function, arrays, first)]
