@@ -1,4 +1,4 @@
-"""Resizing: along each axis a product with a matrix of weights."""
+"""Resizing: by WebNN's own interpolation, or else along each axis a product with a matrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.dimensions import is_dimension, is_open
+from webnn_py.core.dimensions import is_dimension, is_open, span
 from webnn_py.onnx.arithmetic import quotient
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.sampling import taps
@@ -172,6 +172,34 @@ def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interp
     return total
 
 
+def _resampled(
+    g: Emitter,
+    x: Tensor,
+    axes: Sequence[int],
+    sizes: Sequence[Any],
+    factors: Sequence[Any],
+    how: Interpolation,
+) -> Any:
+    """As WebNN's operator for it does; None where that is another interpolation."""
+    if x.rank != 4 or not x.is_float or how.mode != "linear" or how.antialias:
+        return None
+    new = list(x.shape)
+    for axis, size, factor in zip(axes, sizes, factors, strict=True):
+        old = x.shape[axis]
+        new[axis] = size
+        if factor is not None and quotient(size, old) != factor:
+            return None
+    changed = {i for i, size in enumerate(new) if size != x.shape[i]}
+    pair = next((pair for pair in ([2, 3], [1, 2]) if changed and changed <= {*pair}), None)
+    if pair is None or how.exclude_outside:
+        return None
+    kind = how.coordinate_transformation_mode
+    grows = all(span(new[i])[0] > 1 or span(new[i] - x.shape[i])[0] >= 0 for i in changed)
+    if kind != "half_pixel" and not (kind == "pytorch_half_pixel" and grows):
+        return None
+    return g.resample2d(x, mode="linear", sizes=[new[i] for i in pair], axes=pair)
+
+
 def _flat(g: Emitter, places: Any) -> Any:
     return g.reshape(places, [math.prod(places.shape)])
 
@@ -229,6 +257,9 @@ def resize(
         bool(antialias),
         bool(exclude_outside),
     )
+    resampled = _resampled(g, x, used, new, factors, how)
+    if resampled is not None:
+        return resampled
     starts, ends = [0.0] * len(used), [1.0] * len(used)
     cropped = coordinate_transformation_mode == "tf_crop_and_resize"
     if cropped and roi is not None:

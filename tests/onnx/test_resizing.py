@@ -1,0 +1,49 @@
+"""Resize as WebNN's own interpolation where it is that, else as a product; against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.models import model
+from webnn_py import MLExecution, ml
+from webnn_py.onnx import load
+
+ENGINES = ["reference", "onnxruntime", "openvino"]
+LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+TORCH = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+CORNERS = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+CASES: dict[str, tuple[list[Any], list[float], dict[str, Any], bool]] = {
+    "larger": ([1, 2, 5, 4], [1, 1, 3, 2], LINEAR, True),
+    "smaller": ([1, 2, 6, 8], [1, 1, 0.5, 0.25], LINEAR, True),
+    "one of the axes": ([1, 2, 6, 8], [1, 1, 1, 2], TORCH, True),
+    "channels last": ([1, 6, 8, 2], [1, 2, 2, 1], LINEAR, True),
+    "open, larger": (["n", 2, "h", "w"], [1, 1, 2, 2], TORCH, True),
+    "to a single one": ([1, 2, 4, 4], [1, 1, 0.25, 0.25], TORCH, False),
+    "between the sizes": ([1, 2, 5, 5], [1, 1, 1.5, 1.5], LINEAR, False),
+    "corners": ([1, 2, 5, 4], [1, 1, 2, 2], CORNERS, False),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", CASES)
+def test_linear_interpolation(name: str, engine: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip(engine if engine != "reference" else "onnx")
+    shape, scales, options, is_own = CASES[name]
+    weights = {"scales": np.asarray(scales, np.float32)}
+    resize = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], **options)
+    made = model([resize], {"x": shape}, ["y"], weights, opset=19)
+    made.ir_version = 9
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    sizes = [size if isinstance(size, int) else 3 for size in shape]
+    x = np.random.default_rng(0).normal(size=sizes).astype(np.float32)
+    (wanted,) = session.run(None, {"x": x})
+    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
+        graph = load(made, context)
+        assert ("resample2d" in str(graph)) is is_own
+        found = MLExecution(context).compute(graph, {"x": x})["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
