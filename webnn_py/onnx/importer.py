@@ -95,9 +95,6 @@ class Importer:
         check_once(graph.initializer, "initializers")
         check_once(graph.output, "outputs")
         scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
-        for sparse in graph.sparse_initializer:
-            scope[sparse.values.name] = FAILED
-            self._failures.append(("sparse initializer", sparse.values.name, "WebNN has none"))
         self._inputs(scope, inputs, shapes)
         self.nodes(graph.node, scope, self.model.opsets)
         outputs = {}
@@ -319,6 +316,8 @@ class Importer:
         (name, value), *_ = attributes_of(node).items()
         if name == "value":
             return of_array(self.model.contents(value), node.output[0])
+        if name == "sparse_value":
+            return of_array(self.model.dense(value), node.output[0])
         if name in ("value_float", "value_floats"):
             return of_array(np.asarray(value, np.float32))
         if name in ("value_int", "value_ints"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx
+
 from webnn_py.onnx.model import Model
 from webnn_py.onnx.tensor import of_array
 
@@ -21,6 +23,7 @@ class Initializers(dict[str, Any]):
         super().__init__()
         self._model = model
         self._unread = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._unread |= {sparse.values.name: sparse for sparse in model.graph.sparse_initializer}
         self._ahead = model.ahead if ahead else {}
 
     def __contains__(self, name: object) -> bool:
@@ -40,5 +43,7 @@ class Initializers(dict[str, Any]):
             self._contents(tensor)
 
     def _contents(self, tensor: Any) -> Any:
+        if isinstance(tensor, onnx.SparseTensorProto):
+            return self._model.dense(tensor)
         ahead = self._ahead.get(tensor.name)
         return self._model.contents(tensor) if ahead is None else ahead.result()

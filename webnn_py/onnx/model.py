@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import mmap
 import os
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ import onnx
 from onnx import external_data_helper, inliner, numpy_helper
 
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
 from webnn_py.onnx.functions import check_functions
 from webnn_py.onnx.tensor import Array
@@ -134,6 +136,31 @@ class Model:
                 error
             )
 
+    def dense(self, sparse: Any) -> Array:
+        """The contents of a sparse tensor, zeros included.
+
+        Raises:
+            DataError: They are not there, or do not fit its shape.
+        """
+        shape = tuple(sparse.dims)
+        values, places = self.contents(sparse.values), self.contents(sparse.indices)
+        title = f"onnx: sparse tensor {sparse.values.name!r} of shape {list(shape)}"
+        if not all(size > 0 for size in shape) or math.prod(shape) > MAX_DIMENSION:
+            raise DataError(f"{title}: it has none, or over {MAX_DIMENSION} elements")
+        rows = [len(shape)] if places.ndim == 2 else []
+        if places.dtype != np.int64 or list(places.shape) != [*values.shape[:1], *rows]:
+            raise DataError(
+                f"{title}: its indices of shape {list(places.shape)} do not fit its"
+                f" {values.shape[0] if values.ndim else 1} values"
+            )
+        flat = places if places.ndim == 1 else places @ _strides(shape)
+        limits = np.asarray(shape if places.ndim == 2 else math.prod(shape))
+        if ((places < 0) | (places >= limits)).any():
+            raise DataError(f"{title}: an index lies outside")
+        made = np.zeros(math.prod(shape), values.dtype)
+        made[flat] = values
+        return made.reshape(shape)
+
     def part(self, place: Place) -> Any:
         """Bytes of the model's file.
 
@@ -180,6 +207,11 @@ class Model:
             raise DataError(f"{title}: its external data cannot be read: {error}") from error
         copy.data_location = onnx.TensorProto.DEFAULT
         return copy
+
+
+def _strides(shape: tuple[int, ...]) -> Array:
+    """How many elements apart neighbours along each dimension are."""
+    return np.asarray([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
 
 
 def _read(path: Path) -> tuple[Any, str]:
