@@ -18,6 +18,10 @@ REASONS = {
     "RegexFullMatch": "WebNN has no strings",
     "ImageDecoder": "WebNN decodes no images",
     "BitCast": "WebNN does not take the bits of one data type for another",
+    "com.microsoft.*": (
+        "it is ONNX Runtime's own; take the model as it was before ONNX Runtime optimized or"
+        " quantized it"
+    ),
     "ai.onnx.ml.*": "WebNN has no operators of classical machine learning",
     "ai.onnx.preview.training.*": "WebNN does not train",
 }

@@ -1,0 +1,87 @@
+"""Operators of ONNX Runtime's own domain, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.models import model
+from webnn_py import MLContext, MLExecution, NotSupportedError
+from webnn_py.onnx import load
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def bytes_of(*shape: int) -> Any:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+ONE = np.asarray(0.02, np.float32)
+ZERO = np.asarray(130, np.uint8)
+X = [2, 3, 8]
+CASES: dict[str, tuple[str, list[Any], int, dict[str, Any]]] = {
+    "gelu": ("Gelu", [], 1, {}),
+    "gelu of a sum": ("BiasGelu", [floats(8)], 1, {}),
+    "fast gelu": ("FastGelu", [floats(8)], 1, {}),
+    "fast gelu without bias": ("FastGelu", [], 1, {}),
+    "quick gelu": ("QuickGelu", [], 1, {"alpha": 1.5}),
+    "product": ("FusedMatMul", [floats(2, 5, 8)], 1, {"transB": 1, "alpha": 0.25}),
+    "product turned": ("FusedMatMul", [floats(2, 3, 4)], 1, {"transA": 1}),
+    "product of batches": ("FusedMatMul", [floats(3, 8, 4)], 1, {"transBatchA": 1}),
+    "skip": ("SkipLayerNormalization", [floats(*X), floats(8), floats(8)], 1, {"epsilon": 1e-5}),
+    "skip and its sum": ("SkipLayerNormalization", [floats(*X), floats(8), "", floats(8)], 4, {}),
+    "simplified skip": ("SkipSimplifiedLayerNormalization", [floats(*X), floats(8)], 4, {}),
+    "quantized product": ("DynamicQuantizeMatMul", [bytes_of(8, 5), ONE, ZERO, floats(5)], 1, {}),
+    "quantized by columns": ("DynamicQuantizeMatMul", [bytes_of(8, 5), np.abs(floats(5))], 1, {}),
+}
+
+
+def only(kind: str, given: list[Any], outputs: int, attributes: dict[str, Any]) -> Any:
+    names = ["" if isinstance(one, str) else f"w{i}" for i, one in enumerate(given)]
+    made = [f"y{i}" if i in (0, 3) else "" for i in range(outputs)]
+    node = onnx.helper.make_node(
+        kind, ["x", *names], made, name="n", domain="com.microsoft", **attributes
+    )
+    weights = {name: one for name, one in zip(names, given, strict=True) if name}
+    whole = model([node], {"x": X}, [name for name in made if name], weights, opset=17)
+    whole.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    whole.ir_version = 8
+    return whole
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operators_of_onnx_runtime(cpu: MLContext, name: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made = only(*CASES[name])
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    x = floats(*X)
+    wanted = session.run(None, {"x": x})
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})
+    for output, one in zip(made.graph.output, wanted, strict=True):
+        np.testing.assert_allclose(found[output.name], one, rtol=1e-4, atol=1e-5)
+
+
+def test_integers_to_floats(cpu: MLContext) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    weights = {"b": bytes_of(8, 5), "s": ONE, "t": np.abs(floats(5)), "z": ZERO, "o": floats(5)}
+    inputs = ["x", "b", "s", "t", "z", "", "o"]
+    node = onnx.helper.make_node("MatMulIntegerToFloat", inputs, ["y"], domain="com.microsoft")
+    made = model([node], {"x": [3, 8]}, ["y"], weights, opset=17, elem=onnx.TensorProto.UINT8)
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    made.ir_version = 8
+    x = bytes_of(3, 8)
+    (wanted,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_others_say_what_to_take_instead(cpu: MLContext) -> None:
+    with pytest.raises(NotSupportedError, match=r"com\.microsoft\.Attention \[n\].*before ONNX"):
+        load(only("Attention", [floats(8, 24), floats(24)], 1, {"num_heads": 2}), cpu)

@@ -1,0 +1,159 @@
+"""What ONNX Runtime's optimizers and quantizers make of several nodes: of its own domain.
+
+Source: ONNX Runtime, "Contrib Operators".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.activation import gelu
+from webnn_py.onnx.handlers.linalg import product
+from webnn_py.onnx.handlers.quantization import dynamic_quantize_linear, matmul_integer
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import Tensor
+
+OWN = "com.microsoft"
+
+
+def _sum(g: Emitter, *parts: Any) -> Any:
+    """Of what is there."""
+    total, *others = [part for part in parts if part is not None]
+    for part in others:
+        total = g.add(total, part)
+    return total
+
+
+@handles("Gelu", domain=OWN)
+def own_gelu(g: Emitter, x: Tensor) -> Any:
+    """Gaussian error linear unit."""
+    return g.gelu(x)
+
+
+@handles("BiasGelu", domain=OWN)
+def bias_gelu(g: Emitter, x: Tensor, bias: Tensor) -> Any:
+    """The same of a sum."""
+    return g.gelu(g.add(x, bias))
+
+
+@handles("FastGelu", domain=OWN)
+def fast_gelu(g: Emitter, x: Tensor, bias: Tensor | None = None) -> Any:
+    """The same, approximated by tanh."""
+    return gelu(g, _sum(g, x, bias), approximate="tanh")
+
+
+@handles("QuickGelu", domain=OWN)
+def quick_gelu(g: Emitter, x: Tensor, *, alpha: float = 1.702) -> Any:
+    """X times the sigmoid of x times a factor."""
+    return g.mul(x, g.sigmoid(g.mul(x, float(alpha))))
+
+
+@handles("FusedMatMul", "TransposeMatMul", domain=OWN)
+def fused_matmul(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+    transBatchA: int = 0,  # noqa: N803
+    transBatchB: int = 0,  # noqa: N803
+) -> Any:
+    """A product of matrices that lie transposed, times a number."""
+    sides = []
+    for x, turned, batched in ((a, transA, transBatchA), (b, transB, transBatchB)):
+        order = list(range(x.rank))
+        if batched:  # the batches stand behind the first dimension of the matrix
+            order = [*order[1:-1], 0, order[-1]]
+        if turned and x.rank > 1:
+            order[-2:] = order[:-3:-1]
+        sides.append(x if order == list(range(x.rank)) else g.transpose(x, permutation=order))
+    made = product(g, *sides)
+    return made if alpha == 1 else g.mul(made, float(alpha))
+
+
+@handles("SkipLayerNormalization", domain=OWN)
+def skip_layer_normalization(
+    g: Emitter,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> Any:
+    """Of a sum, which is the fourth output."""
+    total = _sum(g, x, skip, bias)
+    options = {"scale": gamma} | ({} if beta is None else {"bias": beta})
+    made = g.layer_normalization(total, axes=[total.rank - 1], epsilon=epsilon, **options)
+    return [made, None, None, total]
+
+
+def _by_square(g: Emitter, x: Any, scale: Tensor, axis: int, epsilon: float) -> list[Any]:
+    axes = list(range(x.axis(axis), x.rank))
+    square = g.reduce_mean(g.mul(x, x), axes=axes, keep_dimensions=True)
+    factor = g.reciprocal(g.sqrt(g.add(square, float(epsilon))))
+    return [g.mul(g.mul(x, factor), scale), factor]
+
+
+@handles("SimplifiedLayerNormalization")
+@handles("SimplifiedLayerNormalization", domain=OWN)
+def simplified_layer_normalization(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Any:
+    """By the root of the mean square."""
+    return _by_square(g, x, scale, axis, epsilon)
+
+
+@handles("SkipSimplifiedLayerNormalization", domain=OWN)
+def skip_simplified_layer_normalization(
+    g: Emitter,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> Any:
+    """The same of a sum, which is the fourth output."""
+    total = _sum(g, x, skip, bias)
+    return [_by_square(g, total, gamma, -1, epsilon)[0], None, None, total]
+
+
+@handles("MatMulIntegerToFloat", domain=OWN)
+def matmul_integer_to_float(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    a_scale: Tensor,
+    b_scale: Tensor,
+    a_zero_point: Tensor | None = None,
+    b_zero_point: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Any:
+    """A product of 8-bit integers, times their scales."""
+    total = g.cast(matmul_integer(g, a, b, a_zero_point, b_zero_point), a_scale.data_type)
+    return _sum(g, g.mul(total, g.mul(a_scale, b_scale)), bias)
+
+
+@handles("DynamicQuantizeMatMul", domain=OWN)
+def dynamic_quantize_matmul(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Any:
+    """The same, the first operand quantized by its own range."""
+    made, scale, zero_point = dynamic_quantize_linear(g, a)
+    return matmul_integer_to_float(g, made, b, scale, b_scale, zero_point, b_zero_point, bias)
