@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.graphs import normal
 from tests.internals import engine_of, executable_of
 from tests.processes import LONG
-from webnn_py import MLContext, MLGraphBuilder, OperationError
+from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
 from webnn_py.engines.webgpu.compiler.sharing import form_of
-from webnn_py.engines.webgpu.runtime import engine, pipelines
+from webnn_py.engines.webgpu.runtime import engine, native, pipelines
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
@@ -216,3 +218,34 @@ def test_of_what_waits_the_longest_is_begun_first(
     held.set()
     cache._early.run(lambda: None).wait(LONG)
     assert device.names == ["k3", "k2", "k1", "k0"]
+
+
+def test_only_kernels_written_here_are_known_to_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Programs are of files, and of kernels that users write: their loops count rounds."""
+    made: list[str] = []
+    ending = native.ending_module
+
+    def counting(device: Any, code: str, label: str) -> Any:
+        made.append(code)
+        return ending(device, code, label)
+
+    monkeypatch.setattr(native, "ending_module", counting)
+    with ml.create_context_sync(device_type="gpu") as context:
+        b = MLGraphBuilder(context)
+        x, w = b.input("x", "float32", [1, 3, 9, 9]), b.constant(normal(7, 3, 3, 3))
+        graph = b.build_sync({"y": b.softmax(b.conv2d(x, w), 1)})
+        codes = {kernel.code for kernel in executable_of(graph).loaded.compiled.kernels}
+        assert sorted(made) == sorted(codes)
+        assert any("for (" in code for code in codes)
+        graph.compile_to(tmp_path / "program")
+    with ml.create_context_sync(device_type="gpu") as context:
+        program = context.load_program_sync(tmp_path / "program")
+        program.run_sync({"x": np.zeros((1, 3, 9, 9), np.float32)})
+    assert len(made) == len(codes)
+
+
+def test_code_that_is_refused_where_loops_end(gpu: MLContext) -> None:
+    with pytest.raises(OperationError, match="compiling the kernel broken"):
+        engine_of(gpu).gpu.pipelines.get_all([("broken", PipelineKey("nonsense", ends=True))])

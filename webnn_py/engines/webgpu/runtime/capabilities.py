@@ -134,4 +134,25 @@ CALLING = Capability(
     {},
     {},
 )
-ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING, CALLING)
+TRUSTING = Capability(
+    "trusting",
+    "loops of kernels count their rounds, though they are known to end: on an H100 up to 6 % of a"
+    " graph's time",
+    {
+        "wgpuDeviceCreateShaderModuleTrusted": (
+            "struct WGPUShaderModuleImpl *(*)"
+            "(struct WGPUDeviceImpl *, WGPUShaderModuleDescriptor *, uint64_t)"
+        ),
+        "WGPUShaderModuleDescriptor": _LABELLED,
+        "WGPUShaderSourceWGSL": "chain, code",
+        "WGPUStringView": "data, length",
+        "WGPUShaderRuntimeChecks_BoundsChecks": "int",
+        "WGPUSType_ShaderSourceWGSL": "int",
+    },
+    {
+        **_HANDLE,
+        "wgpuDeviceCreateShaderModule": "GPUDevice.create_shader_module",
+        "GPUShaderModule": "GPUDevice.create_shader_module",
+    },
+)
+ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING, CALLING, TRUSTING)

@@ -86,7 +86,8 @@ class LoadedGraph:
         self._shared = False
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
-            ((kernel.name, PipelineKey(kernel.code)) for kernel in kernels), self._place_values
+            ((kernel.name, PipelineKey(kernel.code, ends=True)) for kernel in kernels),
+            self._place_values,
         )
         self._steps = [
             self._step(kernel, pipeline, numbers)

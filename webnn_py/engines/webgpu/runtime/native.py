@@ -31,6 +31,7 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     OBSERVING,
     RECORDING,
     TIMING,
+    TRUSTING,
     WAITING,
     Capability,
 )
@@ -346,6 +347,27 @@ def touch(buffer: Any) -> None:
         _safe.wgpuBufferUnmap(buffer._internal)
     else:
         public.touch(buffer)
+
+
+# Compiling
+
+
+def ending_module(device: Any, code: str, label: str) -> Any:
+    """A shader module of WGSL whose loops are known to end: none counts its rounds."""
+    if TRUSTING.missing is not None:
+        return device.create_shader_module(code=code, label=label)
+    ffi, lib = _wgpu.ffi, _wgpu.lib
+    text, name = code.encode(), label.encode()
+    source = ffi.new("WGPUShaderSourceWGSL *")
+    source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
+    descriptor = ffi.new("WGPUShaderModuleDescriptor *")
+    descriptor.nextInChain = ffi.addressof(source.chain)
+    with ffi.from_buffer("char[]", text) as told, ffi.from_buffer("char[]", name) as called:
+        source.code.data, source.code.length = told, len(text)
+        descriptor.label.data, descriptor.label.length = called, len(name)
+        checks = lib.WGPUShaderRuntimeChecks_BoundsChecks
+        made = _safe.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
+    return _wgpu.api.GPUShaderModule(label, made, device)
 
 
 # Timing

@@ -18,6 +18,7 @@ from webnn_py.core import cooperation, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 
 MOST_THREADS = 12
@@ -43,6 +44,7 @@ class PipelineKey:
         constants: What pipeline-overridable constants are.
         bindings: The layout of its bind group; None for what the code has.
         target: The texture format that a render pipeline draws to; "" for a compute pipeline.
+        ends: Its loops are known to end, as those of kernels are that were written here.
     """
 
     code: str
@@ -50,6 +52,7 @@ class PipelineKey:
     constants: tuple[tuple[str, float], ...] = ()
     bindings: tuple[BindingLayout, ...] | None = None
     target: str = ""
+    ends: bool = False
 
     @classmethod
     def of(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
@@ -193,7 +196,10 @@ class PipelineCache:
         device = self._device
         code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
         with device_errors(f"compiling the kernel {name}"):
-            module = device.create_shader_module(code=code, label=name)
+            if key.ends:
+                module = native.ending_module(device, code, name)
+            else:
+                module = device.create_shader_module(code=code, label=name)
             main = {
                 "module": module,
                 "entry_point": key.entry_point,
