@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -163,6 +164,20 @@ def test_large_products_are_fully_unrolled() -> None:
     assert kernel.code.count("= fma(") == 16 * 8 * 4
     assert kernel.code.count("for (") == 1
     assert kernel.workgroups == (32, 32, 1)
+
+
+@pytest.mark.parametrize("size", [128, 512, 4096])
+def test_convolutions_go_over_four_steps_at_a_time(size: int) -> None:
+    """Whatever their tile: drivers compile for as long as the code is."""
+    plain = problem(1, size, size, 4096)
+    written, code = (
+        emit_gemm(replace(plain, looped=looped), Limits()).code for looped in (False, True)
+    )
+    assert "k += 4u" in code
+    assert code.count("= fma(") < written.count("= fma(")
+    assert len(code) < len(written)
+    halves = replace(problem(1, size, size, 4096, "f16"), looped=True)
+    assert "k += 4u" not in emit_gemm(halves, Limits()).code
 
 
 def test_halves_are_multiplied_in_pairs() -> None:

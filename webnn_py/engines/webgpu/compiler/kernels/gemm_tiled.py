@@ -41,11 +41,8 @@ So they read the fewest different vec4s.
 """
 
 WRITTEN = 4
-"""Steps of k that are written out of convolutions' small tiles: drivers compile networks of them in
-half the time, which run no slower. Halves do, and large blocks."""
-
-SMALL = 64
-"""Invocations of such a tile, and elements that the block of each has less of."""
+"""Steps of k that are written out of convolutions' tiles: drivers compile networks of them in half
+the time, which run no slower. Those of halves do."""
 
 RUN = 128
 """How many products of halves are added up as halves."""
@@ -156,8 +153,7 @@ class _TileWriter:
         """Statements that add this slice's part of the shared tiles' product."""
         tile = self.tile
         steps = tile.depth // tile.slices // self.steps
-        is_small = tile.invocations <= SMALL and tile.block_rows * tile.block_cols < SMALL
-        is_loop = self.problem.looped and is_small and self.problem.compute != "f16"
+        is_loop = self.problem.looped and self.problem.compute != "f16"
         if not is_loop or steps <= WRITTEN or steps % WRITTEN:
             return [line for k in range(steps) for line in self._step(str(k))]
         written = (self._step(str(symbol("k") + k)) for k in range(WRITTEN))
