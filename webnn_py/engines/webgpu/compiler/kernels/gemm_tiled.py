@@ -42,7 +42,7 @@ So they read the fewest different vec4s.
 
 WRITTEN = 4
 """Steps of k that are written out of convolutions' tiles: drivers compile networks of them in half
-the time, which run no slower. Those of halves do."""
+the time, which run no slower. Those of halves do; of the largest blocks it is not known."""
 
 RUN = 128
 """How many products of halves are added up as halves."""
@@ -153,7 +153,8 @@ class _TileWriter:
         """Statements that add this slice's part of the shared tiles' product."""
         tile = self.tile
         steps = tile.depth // tile.slices // self.steps
-        is_loop = self.problem.looped and self.problem.compute != "f16"
+        halves = self.problem.compute == "f16"
+        is_loop = self.problem.looped and not (halves or tile.fills_registers)
         if not is_loop or steps <= WRITTEN or steps % WRITTEN:
             return [line for k in range(steps) for line in self._step(str(k))]
         written = (self._step(str(symbol("k") + k)) for k in range(WRITTEN))
