@@ -9,6 +9,7 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import conv_kernel, matmul, matmul_kernel
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.ir import Node, Value
@@ -32,7 +33,7 @@ def emit(make: Make, node: Node) -> list[Kernel] | None:
     sums = Value("float32", (split.parts, node.output.size), "sums")
     if not builder.is_whole(sums):
         return None
-    return [_divided(make(sums), node, split), _added(make(), node, sums)]
+    return [_divided(make(sums), node, split), _added(builder, product, node, sums)]
 
 
 def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
@@ -57,10 +58,8 @@ def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
     return builder.finish(node.op, tile.code, tile.workgroups)
 
 
-def _added(builder: KernelBuilder, node: Node, sums: Value) -> Kernel:
+def _added(builder: KernelBuilder, product: Product, node: Node, sums: Value) -> Kernel:
     """The sums over all parts, and the epilogue."""
-    product = _PRODUCTS[node.op](builder, node)
-    assert product is not None
     product.emit_epilogue()
     parts, size = sums.shape
     vectors = builder.vector(sums) if builder.vector_out else None
