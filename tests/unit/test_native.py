@@ -72,7 +72,16 @@ class Renaming:
 
 def test_all_is_there_in_this_release() -> None:
     assert {c.name: c.missing for c in ALL} == dict.fromkeys(
-        ("recording", "waiting", "checking", "observing", "forking", "timing", "calling")
+        (
+            "recording",
+            "waiting",
+            "checking",
+            "observing",
+            "forking",
+            "timing",
+            "calling",
+            "trusting",
+        )
     )
 
 
