@@ -92,7 +92,7 @@ class GemmProblem:
         store4: The same for a vec4 of consecutive columns; n is then a multiple of 4.
         k_run: Runs of k, of which k is a multiple, that the hooks of B divide it by; 1 for none.
             A tile within one run divides for all of its elements at once.
-        looped: Steps of tiles of float32 are a loop, of which `WRITTEN` are written out.
+        looped: Steps of small tiles are a loop, however large the product.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
     """
