@@ -21,11 +21,42 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
   let i = g.x + g.y * 35000u;
   shared_part[t] = partial(min(i, 69999u), t);
   workgroupBarrier();
-  for (var s = 128u; s > 0u; s = s >> 1u) {
-    if (t < s) { shared_part[t] = shared_part[t] + shared_part[t + s]; }
-    workgroupBarrier();
+  if (t < 16u) {
+    let shared_part_0 = shared_part[t + 0u] + shared_part[t + 16u];
+    let shared_part_1 = shared_part[t + 32u] + shared_part[t + 48u];
+    let shared_part_2 = shared_part[t + 64u] + shared_part[t + 80u];
+    let shared_part_3 = shared_part[t + 96u] + shared_part[t + 112u];
+    let shared_part_4 = shared_part[t + 128u] + shared_part[t + 144u];
+    let shared_part_5 = shared_part[t + 160u] + shared_part[t + 176u];
+    let shared_part_6 = shared_part[t + 192u] + shared_part[t + 208u];
+    let shared_part_7 = shared_part[t + 224u] + shared_part[t + 240u];
+    let shared_part_8 = shared_part_0 + shared_part_1;
+    let shared_part_9 = shared_part_2 + shared_part_3;
+    let shared_part_10 = shared_part_4 + shared_part_5;
+    let shared_part_11 = shared_part_6 + shared_part_7;
+    let shared_part_12 = shared_part_8 + shared_part_9;
+    let shared_part_13 = shared_part_10 + shared_part_11;
+    let shared_part_14 = shared_part_12 + shared_part_13;
+    shared_part[t] = shared_part_14;
   }
-  if (t == 0u && i < 70000u) { put(i, shared_part[0]); }
+  workgroupBarrier();
+    let shared_part_0 = shared_part[0] + shared_part[1];
+    let shared_part_1 = shared_part[2] + shared_part[3];
+    let shared_part_2 = shared_part[4] + shared_part[5];
+    let shared_part_3 = shared_part[6] + shared_part[7];
+    let shared_part_4 = shared_part[8] + shared_part[9];
+    let shared_part_5 = shared_part[10] + shared_part[11];
+    let shared_part_6 = shared_part[12] + shared_part[13];
+    let shared_part_7 = shared_part[14] + shared_part[15];
+    let shared_part_8 = shared_part_0 + shared_part_1;
+    let shared_part_9 = shared_part_2 + shared_part_3;
+    let shared_part_10 = shared_part_4 + shared_part_5;
+    let shared_part_11 = shared_part_6 + shared_part_7;
+    let shared_part_12 = shared_part_8 + shared_part_9;
+    let shared_part_13 = shared_part_10 + shared_part_11;
+    let shared_part_14 = shared_part_12 + shared_part_13;
+  let all_shared_part = shared_part_14;
+  if (t == 0u && i < 70000u) { put(i, all_shared_part); }
 }
 
 // arg_max, workgroups (35000, 2, 1)

@@ -14,7 +14,7 @@ from webnn_py.ops.declare import Reduce
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """Threads stride over the reduced elements, then halve their partial results."""
+    """Threads stride over the reduced elements, then combine their partial results."""
     storage = builder.storage(builder.root)
     if not is_reduction(node) or storage.per_word != 1:
         return None
@@ -41,25 +41,50 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
     groups = grid(node.output.size, builder.features.grid)
-    halves = "\n".join(halving("shared_part", threads, rule, inner))
+    gathered = "\n".join(gathering("shared_part", threads, rule, inner))
     main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
   let i = {place_in(groups)};
   shared_part[t] = partial(min(i, {node.output.size - 1}u), t);
-{halves}
-  if (t == 0u && i < {node.output.size}u) {{ put(i, shared_part[0]); }}
+{gathered}
+  if (t == 0u && i < {node.output.size}u) {{ put(i, {whole_of("shared_part")}); }}
 }}"""
     return builder.finish(node.op, main, groups)
 
 
-def halving(array: str, threads: int, rule: Reduce, storage: Storage) -> list[str]:
-    """The lines by which a workgroup's threads `t` combine all of a shared array in its first."""
-    combined = reduction.combine(rule, storage, f"{array}[t]", f"{array}[t + s]")
-    return [
-        "  workgroupBarrier();",
-        f"  for (var s = {threads // 2}u; s > 0u; s = s >> 1u) {{",
-        f"    if (t < s) {{ {array}[t] = {combined}; }}",
-        "    workgroupBarrier();",
-        "  }",
-    ]
+def gathering(array: str, threads: int, rule: Reduce, storage: Storage) -> list[str]:
+    """The lines by which each of a workgroup's threads `t` gets all of a shared array combined.
+
+    The last one names it as `whole_of` says. Some threads combine several elements each, and then
+    all combine what these made: two barriers, where halving takes one for each power of two.
+    """
+    some = min(divisors(threads), key=lambda n: n + threads // n)
+    parts = [f"{array}[t + {first}u]" for first in range(0, threads, some)]
+    *steps, name = _combined(array, parts, rule, storage)
+    lines = ["  workgroupBarrier();", f"  if (t < {some}u) {{", *steps]
+    lines += [f"    {array}[t] = {name};", "  }", "  workgroupBarrier();"]
+    *steps, name = _combined(array, [f"{array}[{n}]" for n in range(some)], rule, storage)
+    return [*lines, *steps, f"  let {whole_of(array)} = {name};"]
+
+
+def whole_of(array: str) -> str:
+    """The name of what `gathering` makes of a shared array."""
+    return f"all_{array}"
+
+
+def divisors(number: int) -> list[int]:
+    """Those of a number, in order."""
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def _combined(array: str, parts: list[str], rule: Reduce, storage: Storage) -> list[str]:
+    """Statements that combine parts by twos, and the name of the result."""
+    lines: list[str] = []
+    while len(parts) > 1:
+        names = []
+        for a, b in zip(parts[::2], parts[1::2], strict=False):
+            names.append(f"{array}_{len(lines)}")
+            lines.append(f"    let {names[-1]} = {reduction.combine(rule, storage, a, b)};")
+        parts = names + parts[2 * len(names) :]
+    return [*lines, *parts]

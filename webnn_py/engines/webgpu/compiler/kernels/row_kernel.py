@@ -8,7 +8,7 @@ from __future__ import annotations
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import halving
+from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import gathering, whole_of
 from webnn_py.engines.webgpu.compiler.kernels.row_walk import RowWalk
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rows import (
@@ -33,10 +33,10 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     root = builder.root
     rows, features = node.output.size, builder.features
-    threads = threads_for(reduction.count_of(node), rows, features)
     body = Body(builder)
     i = symbol("i", rows)
-    walk = RowWalk(builder, body, node, threads)
+    walk = RowWalk(builder, body, node, threads_for(reduction.count_of(node), rows, features))
+    threads = walk.threads
     found = _computed(builder)
     if not _pays(builder, node, found, walk):
         return None
@@ -77,7 +77,12 @@ def _pays(builder: KernelBuilder, node: Node, found: list[Node], walk: RowWalk) 
     root, features = builder.root, builder.features
     if sum(map(is_reduction, found)) > 1 or root.size != node.output.size:
         return True
-    if walk.width == 1 or reduction.count_of(node) > LONGEST or not is_writable(root, features):
+    if (
+        walk.width == 1
+        or walk.held
+        or reduction.count_of(node) > LONGEST
+        or not is_writable(root, features)
+    ):
         return False
     steps = (part for part in found if part is not node)
     return all(part.output.shape == node.output.shape and is_step(part, features) for part in steps)
@@ -108,8 +113,8 @@ def _reduce(
     (total,) = totals
     if threads > 1:
         body.line(f"{array}[t] = {total};")
-        body.lines += halving(array, threads, rule, storage)
-        total = f"{array}[0]"
+        body.lines += gathering(array, threads, rule, storage)
+        total = whole_of(array)
     whole = reduction.finish(rule, storage, total, reduction.count_of(node))
     body.preset(node.output, None, body.let(whole, "whole"))
     return [f"var<workgroup> {array}: array<{storage.compute}, {threads}>;"] if threads > 1 else []

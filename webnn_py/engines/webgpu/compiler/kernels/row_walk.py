@@ -1,6 +1,8 @@
 """How a kernel goes over a row: one element after the other, or four of them at a time.
 
-A software adapter reads for each invocation in its turn, and four elements in the time of one.
+A software adapter reads for each invocation in its turn, and four elements in the time of one. On
+hardware the invocations of a workgroup hold all of a row that is short enough, four elements each,
+so that it is read and computed once.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ from collections.abc import Iterator
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rounds import at_most
+from webnn_py.engines.webgpu.compiler.rows import FEWEST_SHARED
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
 
 BLOCK = 64
 """Rounds that are added up by themselves: the error of one sum of n numbers grows with n. Where
 threads share a row, each makes few."""
+
+MOST_GATHERED = 32
+"""Results that one invocation combines at most, of as many others."""
 
 
 class RowWalk:
@@ -30,7 +38,9 @@ class RowWalk:
         threads: Invocations that go over a row together, each by its number `t`.
 
     Attributes:
+        threads: Invocations that do go over a row together.
         width: Elements of one round.
+        held: Each invocation has but one round: what it reads and computes there is kept.
     """
 
     def __init__(self, builder: KernelBuilder, body: Body, node: Node, threads: int) -> None:
@@ -44,12 +54,18 @@ class RowWalk:
         self._row = tuple(1 if axis in reduced else n for axis, n in enumerate(operand.shape))
         self._i, self._r = symbol("i", operand.size // count), symbol("r", count)
         self._place = subset_map(operand.shape, kept).at(self._i) + within.at(self._r)
-        in_turn = builder.features.kind == "cpu" and threads == 1
+        hardware = builder.features.kind != "cpu"
+        in_turn = not hardware and threads == 1
         is_float = builder.storage(operand).element in ("f32", "f16")
         # What is read in other places, too, is bound twice.
         few = 2 * len(self._leaves(builder.root)) < builder.features.max_bindings
         fits = count % 4 == 0 and within.identity and is_float and few
-        self.width = 4 if in_turn and fits else 1
+        self.held = hardware and threads > 1 and fits and _can_hold(count // 4, builder.features)
+        self.threads = count // 4 if self.held else threads
+        self.width = 4 if self.held or (in_turn and fits) else 1
+        self._read: dict[Value, str] = {}
+        if self.held:
+            body.line("let r = t * 4u;")
         self._shared = threads > 1
         first, step = ("t", threads) if self._shared else ("0u", self.width)
         self._head = f"for (var r = {first}; r < {count}u; r += {step}u)"
@@ -84,18 +100,21 @@ class RowWalk:
             for leaf, shape in leaves.items()
             if all(n in (1, whole) for n, whole in zip(shape, self._row, strict=True))
         }
-        with body.block(self._head):
+        with self._block(self._head):
             first = body.let(self._place, "k").below(self._size)
             begin = len(body.lines)
             starts = {self._shape: first, self._column: self._r}
             fours = {
                 leaf: self._four(leaf, starts[shape])
                 for leaf, shape in leaves.items()
-                if leaf not in of_row and shape in starts and self._builder.vector(leaf)
+                if leaf not in of_row
+                and leaf not in self._read
+                and shape in starts
+                and self._builder.vector(leaf)
             }
             end = len(body.lines)
             for number, lane in enumerate("xyzw"):
-                with body.block(""):
+                with self._block(""):
                     place = body.let(first + number, "k").below(self._size)
                     column = body.let(self._r + number, "r").below(self._count)
                     body.name(place // self._count, "i")
@@ -107,8 +126,15 @@ class RowWalk:
                         body.preset(leaf, broadcast_map(leaf.shape, self._shape).at(place), name)
                     yield number, place, body.load(value, place)
             used = "\n".join(body.lines[end:])
-            reads = zip(fours.values(), body.lines[begin:end], strict=True)
-            body.lines[begin:end] = [line for name, line in reads if f"{name}." in used]
+            reads = list(zip(fours.items(), body.lines[begin:end], strict=True))
+            kept = [((leaf, name), line) for (leaf, name), line in reads if f"{name}." in used]
+            body.lines[begin:end] = [line for _, line in kept]
+            if self.held:
+                self._read |= dict(read for read, _ in kept)
+
+    def _block(self, head: str) -> contextlib.AbstractContextManager[None]:
+        """A block of a round; none where all there is to it is kept."""
+        return contextlib.nullcontext() if self.held else self._body.block(head)
 
     def write(self) -> None:
         """The loop that writes the root."""
@@ -146,3 +172,10 @@ class RowWalk:
             elif builder.scalar(value) is None and value.rank <= len(self._shape):
                 found[value] = (1,) * (len(self._shape) - value.rank) + value.shape
         return found
+
+
+def _can_hold(threads: int, features: Features) -> bool:
+    """Whether so many invocations make a workgroup that combines its results in two steps."""
+    if not FEWEST_SHARED["gpu"] // 4 <= threads <= min(256, features.invocations):
+        return False
+    return any(max(n, threads // n) <= MOST_GATHERED for n in divisors(threads))
