@@ -95,6 +95,18 @@ def products() -> Iterator[Case]:
         lambda g, a, b: g.matmul(g.transpose(a, permutation=[1, 0, 2]), b),
         {"a": numbers("a", (5, 3, 8)), "b": numbers("b", (8, 7))},
     )
+    for data_type, run in (("float32", 12), ("float16", 16), ("float16", 6)):
+        yield Case(
+            f"matmul of heads beside each other {data_type} {run}",
+            lambda g, a, b: g.matmul(
+                g.reshape(g.transpose(a, permutation=[1, 0, 2]), [10, b.shape[0]]), b
+            ),
+            {
+                "a": numbers("a", (6, 10, run), data_type),
+                "b": numbers("b", (6 * run, 20), data_type),
+            },
+            ("gpu", "gpu, folded", "gpu, small", "gpu, in parts", "cpu"),
+        )
     yield Case(
         "matmul of reversed batches",
         lambda g, a, b: g.matmul(g.reverse(a), b),

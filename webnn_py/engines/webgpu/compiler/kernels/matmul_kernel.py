@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.core import shapes
@@ -14,7 +15,12 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
-from webnn_py.engines.webgpu.compiler.kernels.operand_view import Strided, loader, resolve
+from webnn_py.engines.webgpu.compiler.kernels.operand_view import (
+    Strided,
+    loader,
+    reshaped,
+    resolve,
+)
 from webnn_py.ir import Node, Value
 
 
@@ -112,7 +118,9 @@ class Operand:
         None where memory or sizes do not allow that.
         """
         strided = self._strided
-        if strided is None or min(strided.strides) < 0 or strided.offset % width:
+        if strided is None:
+            return self._reshaped_vectors(width)
+        if min(strided.strides) < 0 or strided.offset % width:
             return None
         along: Literal["row", "column"] = "column" if strided.strides[-1] == 1 else "row"
         axis = -1 if along == "column" else -2
@@ -123,18 +131,39 @@ class Operand:
             return None
         if any(step % width for step in others):
             return None
+        load = self._loads(strided.stored, width, self.index)
+        return None if load is None else (load, along)
+
+    def _reshaped_vectors(self, width: int) -> tuple[LoadHook, Literal["column"]] | None:
+        """The same where memory has other dimensions, the innermost of which is in such runs."""
+        found = reshaped(self._builder, self._value)
+        if found is None or not found[0].shape:
+            return None
+        operand, inner = found
+        *outer, step = inner.strides
+        runs = (*outer, inner.offset, operand.shape[-1], self._value.shape[-1])
+        if step != 1 or any(n % width for n in runs):
+            return None
+        place = Affine(operand.shape, inner.strides, inner.offset)
+        load = self._loads(inner.stored, width, lambda *at: place.at(self.index(*at)))
+        return None if load is None else (load, "column")
+
+    def _loads(
+        self, stored: Value, width: int, place: Callable[[Index, Index, Index], Index]
+    ) -> LoadHook | None:
+        """Loads of so many elements that lie from a place of a stored value on."""
         builder = self._builder
-        at = builder.vector(strided.stored) if width == 4 else builder.eights(strided.stored)
+        at = builder.vector(stored) if width == 4 else builder.eights(stored)
         if at is None:
             return None
         shift = width.bit_length() - 1
-        wide = width == 8 or self._builder.storage(strided.stored).element == self._compute
+        wide = width == 8 or builder.storage(stored).element == self._compute
 
         def load(batch: Index, row: Index, column: Index) -> str:
-            element = at(f"{self.index(batch, row, column).enclosed} >> {shift}u")
+            element = at(f"{place(batch, row, column).enclosed} >> {shift}u")
             return element if wide else f"vec4<f32>({element})"
 
-        return load, along
+        return load
 
 
 def emit(builder: KernelBuilder, node: Node) -> Kernel | None:

@@ -55,6 +55,16 @@ def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     return Strided(inner.stored, view.strides, inner.offset + view.offset)
 
 
+def reshaped(builder: KernelBuilder, value: Value) -> tuple[Value, Strided] | None:
+    """What a value reshapes, and its strided memory; None where there is no such memory."""
+    node = builder.producers[value] if builder.computes(value) else None
+    if node is None or node.op != "reshape":
+        return None
+    operand = next(node.operands)
+    inner = resolve(builder, operand)
+    return None if inner is None else (operand, inner)
+
+
 def loader(builder: KernelBuilder, function: str, value: Value) -> None:
     """A function of `i` that gives a value's element at a flat index, whatever it takes."""
     body = Body(builder)
