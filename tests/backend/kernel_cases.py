@@ -126,6 +126,7 @@ def reductions() -> Iterator[Case]:
     yield _one("reduce_min", "int64", (3, 5, 70), (*GPU, "gpu, plain"), axes=[0, 2])
     yield _one("reduce_max", "int8", (4, 300), ("gpu",), axes=[1])
     yield _one("reduce_sum", "float32", (4, 30), ("gpu", "cpu"), axes=[1])
+    yield _one("reduce_sum", "float32", (4, 1100), ("cpu",), axes=[1])
 
 
 def rows() -> Iterator[Case]:
