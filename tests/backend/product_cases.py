@@ -51,13 +51,14 @@ def products() -> Iterator[Case]:
             operands,
             settings,
         )
-    beside = {name: numbers(name, shape) for name, shape in (("a", (24, 96)), ("b", (96, 32)))}
-    yield Case(
-        "matmul beside another",
-        lambda g, a, b, c: g.concat([g.matmul(a, b), g.matmul(a, c)], 1),
-        beside | {"c": numbers("c", (96, 20))},
-        GPU,
-    )
+    for data_type in ("float32", "float16"):
+        shapes = {"a": (24, 96), "b": (96, 32), "c": (96, 20)}
+        yield Case(
+            f"matmul beside another {data_type}",
+            lambda g, a, b, c: g.concat([g.matmul(a, b), g.matmul(a, c)], 1),
+            {name: numbers(name, shape, data_type) for name, shape in shapes.items()},
+            GPU,
+        )
     row = {"a": numbers("a", (1, 70)), "b": numbers("b", (70, 2052))}
     yield Case("matmul of a row by many columns", _product, row, GPU)
     yield Case(

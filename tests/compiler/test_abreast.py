@@ -232,13 +232,38 @@ def test_products_beside_others_have_workgroups_of_one_size() -> None:
         one, other = layer(b, x, 128, 3), layer(b, x, 16, seed=1)
         return {"y": layer(b, one, 512), "z": b.concat([other, x], 1)}
 
-    def sizes(found: Sequence[Kernel]) -> list[str]:
-        return [re.findall(r"@workgroup_size\((\d+)", kernel.code)[0] for kernel in found]
-
     graph = legal(network, GPU)
-    fusion = Fusion(graph, GPU)
-    beside = products_beside(fusion)
-    assert len(beside) == 2
-    assert {value.shape[1] for value in beside} == {128, 16}
+    (beside,) = products_beside(Fusion(graph, GPU))
+    assert [value.shape[1] for value in beside] == [128, 16]
     apart = [kernel for kernel in kernels_of(graph, GPU) if kernel.roots[0] in beside]
-    assert set(sizes(apart)) == {"64"}
+    assert sizes(apart) == {"64"}
+
+
+def sizes(found: Sequence[Kernel]) -> set[str]:
+    """Of workgroups."""
+    return {re.findall(r"@workgroup_size\((\d+)", kernel.code)[0] for kernel in found}
+
+
+def of_halves(*products: tuple[int, int]) -> Build:
+    """Products of 169 rows by matrices of these columns and rows."""
+
+    def network(b: MLGraphBuilder) -> Outputs:
+        made = {}
+        for number, (n, k) in enumerate(products):
+            x = b.input(f"x{number}", "float16", [169, k])
+            weights = b.input(f"w{number}", "float16", [n, k])
+            made[f"y{number}"] = b.matmul(x, b.transpose(weights))
+        return made
+
+    return network
+
+
+def test_halves_beside_others_have_workgroups_of_one_size_where_that_pays() -> None:
+    """As in squeezenet, in place of two dispatches; not in Inception, where all are alike."""
+    apart = (192, 48), (192, 432)
+    assert sizes([kernel for size in apart for kernel in kernels(of_halves(size), GPU)]) == {
+        "64",
+        "256",
+    }
+    assert sizes(kernels(of_halves(*apart), GPU)) == {"64"}
+    assert sizes(kernels(of_halves((160, 512), (112, 512), (24, 512)), GPU)) == {"256"}

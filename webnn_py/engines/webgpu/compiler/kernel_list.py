@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit
+from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, split_kernel
+from webnn_py.engines.webgpu.compiler.kernels.costs import agree
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
+from webnn_py.engines.webgpu.compiler.kernels.matmul import FEW_ROWS
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
@@ -26,7 +30,9 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
     structures = Structures(graph, producers, fusion.is_stored, places)
     shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
     written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
-    beside = set() if features.kind == "cpu" else products_beside(fusion)
+    beside: set[Value] = set()
+    if features.kind != "cpu":
+        beside = _of_one_size(fusion, structures, lambda v: KernelBuilder(*shared, v, "", True))
     for root in checkpoints(fusion.roots):
         left = places.left.get(root)
         if left == ():  # the kernels of its operands write all of it
@@ -52,6 +58,31 @@ def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
             written[key] = made, structure.values
         for kernel in made:
             yield dataclasses.replace(kernel, roots=(root,), tile=tile)
+
+
+def _of_one_size(
+    fusion: Fusion, structures: Structures, make: Callable[[Value], KernelBuilder]
+) -> set[Value]:
+    """The products that may run beside others, with workgroups of one size."""
+    problems: dict[tuple[Any, ...], GemmProblem | None] = {}
+
+    def problem_of(builder: KernelBuilder) -> GemmProblem | None:
+        """The sizes of a product of halves, if it is one through tiles."""
+        key = structures.of(builder.root).key
+        if key not in problems:
+            found = split_kernel.product_of(builder, fusion.anchor_of(builder.root))
+            tiled = found is not None and min(found.problem.m, found.problem.n) > FEW_ROWS
+            halves = found is not None and found.problem.compute == "f16"
+            problems[key] = found.problem if found is not None and tiled and halves else None
+        return problems[key]
+
+    alike: set[Value] = set()
+    for group in products_beside(fusion):
+        builders = [make(root) for root in group]
+        found = [problem for builder in builders if (problem := problem_of(builder)) is not None]
+        if not found or agree(found, gemm_limits(builders[0])):
+            alike.update(group)
+    return alike
 
 
 def _with_values(kernels: Sequence[Kernel], values: dict[Value, Value]) -> list[Kernel]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
@@ -32,8 +32,11 @@ SUMS_RATE = 5e6
 
 TOGETHER = 64
 """Invocations of workgroups of products that may run in one dispatch: they are of one size there,
-and those that divide k leave no room for others. Halves gain nothing by it, nor do products that
-keep all processors busy themselves."""
+and those that divide k leave no room for others. Products that keep all processors busy themselves
+gain nothing by it, and halves not always."""
+
+DISPATCH = 2.3
+"""Microseconds from one dispatch to another one that waits for it."""
 
 GAIN = 0.95
 """How much of the time a divided product may take at most to be worth a second kernel."""
@@ -130,6 +133,39 @@ def best_split(problem: GemmProblem, limits: Limits) -> Split | None:
     return best if best is not None and times[best] < GAIN * whole else None
 
 
+def agree(problems: Sequence[GemmProblem], limits: Limits) -> bool:
+    """Whether halves that may be multiplied in one dispatch had better have workgroups of one size.
+
+    Args:
+        problems: The products.
+        limits: With `beside`.
+    """
+    own = replace(limits, beside=False)
+    return _together(problems, limits) < _together(problems, own)
+
+
+def _together(problems: Sequence[GemmProblem], limits: Limits) -> float:
+    """Microseconds of products of which those with workgroups of one size are one dispatch."""
+    taken: dict[int, list[tuple[float, float]]] = {}
+    adding = 0.0
+    for problem in problems:
+        split = best_split(problem, limits)
+        tile = split.tile if split else best_tile(problem, limits)
+        parts = split.parts if split else 1
+        for cost in _fitting(problem, limits):
+            if cost.tile == tile:
+                each = _steps(problem, tile, parts) * cost.each + cost.ends / cost.resident
+                busy = _count(problem, tile, parts) * each / PROCESSORS
+                alone = _time(problem, cost, parts)
+                taken.setdefault(tile.invocations, []).append((alone, busy))
+        adding = max(adding, ADDING * (parts > 1))
+    dispatches = (
+        DISPATCH + max(*(alone for alone, _ in times), sum(busy for _, busy in times))
+        for times in taken.values()
+    )
+    return sum(dispatches) + adding
+
+
 def fits(tile: SharedTile, problem: GemmProblem, limits: Limits) -> bool:
     """Whether a workgroup may be so large and take so much shared memory."""
     small = tile.storage(problem) <= limits.max_workgroup_storage
@@ -140,17 +176,16 @@ def _fitting(problem: GemmProblem, limits: Limits) -> list[Cost]:
     halves = problem.compute == "f16"
     half_costs = EIGHTS_COSTS if problem.in_eights else HALF_COSTS
     costs: Sequence[Cost] = half_costs if halves else COSTS
+    fitting = [cost for cost in costs if fits(cost.tile, problem, limits)]
     is_small = problem.batch * problem.m * problem.n <= PROCESSORS * 64 * 64
-    if limits.beside and is_small and not halves:
-        costs = [cost for cost in costs if cost.tile.invocations == TOGETHER]
-    return [cost for cost in costs if fits(cost.tile, problem, limits)]
+    if limits.beside and is_small:
+        return [cost for cost in fitting if cost.tile.invocations == TOGETHER] or fitting
+    return fitting
 
 
 def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
     """Microseconds of the kernel that multiplies, without its launch."""
-    tile = cost.tile
-    count = -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
-    steps = math.ceil(problem.k / parts / tile.depth)
+    count, steps = _count(problem, cost.tile, parts), _steps(problem, cost.tile, parts)
 
     def wave(workgroups: int) -> float:
         step = max(cost.alone, workgroups * cost.each)
@@ -158,3 +193,13 @@ def _time(problem: GemmProblem, cost: Cost, parts: int = 1) -> float:
 
     waves, rest = divmod(-(-count // PROCESSORS), cost.resident)
     return waves * wave(cost.resident) + wave(rest)
+
+
+def _count(problem: GemmProblem, tile: SharedTile, parts: int) -> int:
+    """Workgroups."""
+    return -(-problem.m // tile.rows) * -(-problem.n // tile.cols) * problem.batch * parts
+
+
+def _steps(problem: GemmProblem, tile: SharedTile, parts: int) -> int:
+    """Steps along k of each workgroup."""
+    return math.ceil(problem.k / parts / tile.depth)

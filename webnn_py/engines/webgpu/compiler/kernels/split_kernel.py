@@ -19,6 +19,11 @@ WORKGROUP = 64
 _PRODUCTS = {"matmul": matmul_kernel.product, "conv2d": conv_kernel.product}
 
 
+def product_of(builder: KernelBuilder, node: Node | None) -> Product | None:
+    """The product that a node is, if it is one."""
+    return _PRODUCTS[node.op](builder, node) if node is not None and node.op in _PRODUCTS else None
+
+
 def emit(make: Make, node: Node) -> list[Kernel] | None:
     """The two kernels of a product that is divided so, with what is fused behind it; else None."""
     if node.op not in _PRODUCTS:
