@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
+from webnn_py.memory import aside
 from webnn_py.memory.aside import Aside
 from webnn_py.memory.mapped import places
 
@@ -56,7 +57,8 @@ def test_files_that_were_replaced_are_not(tmp_path: Path) -> None:
     assert not is_found()
 
 
-def test_files_without_names_have_some_for_a_while() -> None:
+def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "PLAIN", 0)
     kept, given = Aside(), [np.full((512, 512 + i), i, np.float32) for i in range(3)]
     arrays = {str(i): kept.copy(array) for i, array in enumerate(given)}
     with places(arrays) as found:
@@ -91,8 +93,11 @@ def test_sessions_map_weights_of_files_themselves(context: MLContext, tmp_path: 
     assert compiled._model.weights == []
 
 
-def test_sessions_map_weights_without_a_file_of_the_users_too(context: MLContext) -> None:
+def test_sessions_map_weights_without_a_file_of_the_users_too(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such as those of a builder: ONNX Runtime would copy them before it lays them out."""
+    monkeypatch.setattr(aside, "PLAIN", 0)
     weights = np.random.default_rng(0).normal(size=(512, 513)).astype(np.float32)
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", ["n", 512])

@@ -22,6 +22,12 @@ from webnn_py.memory.mapped import mapping_of, places
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call of Unix")
 
 
+@pytest.fixture(autouse=True)
+def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few weights, too."""
+    monkeypatch.setattr(aside, "PLAIN", 0)
+
+
 def weights(count: int) -> list[np.ndarray[Any, Any]]:
     rng = np.random.default_rng(count)
     return [rng.normal(size=(512, 512 + i)).astype(np.float32) for i in range(count)]
@@ -54,6 +60,17 @@ def test_small_ones_lie_in_plain_memory() -> None:
     made = aside.Aside().copy(given)
     assert mapping_of(made) is None
     assert not np.shares_memory(made, given)
+
+
+def test_the_first_ones_stay_in_plain_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = weights(4)
+    monkeypatch.setattr(aside, "PLAIN", given[0].nbytes + given[1].nbytes)
+    copies = aside.Aside()
+    assert [mapping_of(copies.copy(array)) is None for array in given] == [True] * 2 + [False] * 2
+    assert [mapping_of(copies.keep(array)) is None for array in given] == [False] * 4
+    assert copies.keep(given[0].reshape(-1)[:7]).base is given[0]
+    others = aside.Aside()
+    assert [others.keep(array) is array for array in given] == [True] * 2 + [False] * 2
 
 
 def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
