@@ -180,6 +180,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             if request is None:
                 return await alone(given, waits)
             try:
+                if request.leads:
+                    await request.lead()
                 await request
             except BaseException as error:
                 await request.withdraw(error)

@@ -127,8 +127,8 @@ class Batching:
             line = self._lines.get(key)
             if line is None:
                 line = self._lines[key] = self._line(key, executables, known, others)
-            request = Request(line.withdraw, given, rows)
-            line.add(request)
+            request = Request(line, given, rows)
+            request.leads = line.add(request)
         return request
 
     def takes(self, given: Arguments) -> bool:

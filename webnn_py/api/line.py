@@ -19,7 +19,7 @@ from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.pace import Pace
 from webnn_py.api.request import Request, handed_out
 from webnn_py.api.session import Session
-from webnn_py.core.completion import Completion, end_all
+from webnn_py.core.completion import Completion, end_all, next_turn, runs_event_loop
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.core.priority import LONG
 from webnn_py.core.recently_used import RecentlyUsed
@@ -31,6 +31,12 @@ from webnn_py.ops.batch_axes import BatchAxes
 
 RUNS_ON_A_DEVICE = 2
 """Of one line: while one is computed and read back, the next is joined and uploaded."""
+
+
+AT_ONCE = 5e-4
+"""Seconds of a run up to which an event loop computes it: to hand it over and back takes 0.1 ms."""
+FEW = 3
+"""Rows that one thread computes sooner than several that have to be woken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +87,35 @@ class Line:
         self._stalled = 0  # runs that wait for one of them
         self._computed = self._handed = 0  # rows under way, and handed out: as many may come again
         self._beside = False  # whether runs are computed beside those that are under way
+        self._leader: Request | None = None  # who awaits it is about to run what waits
 
-    def add(self, request: Request) -> None:
-        """Have a compute wait; the lock is held."""
+    def add(self, request: Request) -> bool:
+        """Have a compute wait; the lock is held. Gives whether who awaits it is to `lead`."""
         self._waiting.append(request)
         self._rows += request.rows
         self._handed = max(0, self._handed - request.rows)
-        self._consider()
+        if self._leader is None:
+            return self._consider(request)
+        if self._leader.loop is not request.loop:  # that may be at rest, for as long as it likes
+            self._leader = None
+            self._schedule()
+        return False
+
+    async def lead(self, request: Request) -> None:
+        """Run what waits on this event loop's thread, once other tasks had a turn to add more."""
+        brief = False
+        try:
+            await next_turn()
+            brief = self._is_brief()
+        finally:
+            with self._lock:
+                leads = self._leader is request
+                if leads:
+                    self._leader = None
+                    if not brief:
+                        self._schedule()
+        if leads and brief:
+            self._begin()
 
     def withdraw(self, request: Request) -> None:
         """Have it wait no more, if it still does."""
@@ -99,24 +127,33 @@ class Line:
 
     # What follows up to `_prepare` is called with the lock held.
 
-    def _consider(self) -> None:
-        """Begin a run if it is time to."""
+    def _consider(self, leader: Request | None = None) -> bool:
+        """Begin a run if it is time to; gives whether that is left to who awaits `leader`."""
         if not self._waiting:
             if not (self._under_way or self._beside):
                 self._forget(self)
-            return
+            return False
         if self._under_way >= self._most:
             if self._computed:
                 self._begin_beside()
-            return
+            return False
         patience = self._patience()
         if patience <= 0:
             self._under_way += 1
+            if leader is not None and self._is_brief():
+                self._leader = leader
+                return True
             self._schedule()
         elif self._timer is None:
             self._timer = threading.Timer(patience, self._rung)
             self._timer.daemon = True
             self._timer.start()
+        return False
+
+    def _is_brief(self) -> bool:
+        """Whether a run of what waits takes but a moment."""
+        brief = self._pace.row * self._rows <= AT_ONCE and not self._pace.crowded
+        return brief and self._session.device is None and self._session.alive
 
     def _patience(self) -> float:
         """Seconds in which others may still join what waits."""
@@ -235,6 +272,8 @@ class Line:
                 self._failed(requests, error)
             else:
                 self._fail(error)
+            if not isinstance(error, Exception):  # such as by Ctrl-C
+                raise
 
     def _begin_beside(self) -> None:
         """Have more runs begin on another thread while they can be full; the lock is held.
@@ -284,7 +323,7 @@ class Line:
             arrays[0] if axis is None else joined(arrays, axis, shape, size, counts)
             for arrays, axis, shape in zip(parts, self._how.axes.inputs, shapes, strict=True)
         ]
-        executable = self._chosen(sizes)
+        executable = self._chosen(sizes, size)
         begun = time.perf_counter()
         if isinstance(executable, HostExecutable):
             results = executable.new_results(inputs, signature.made.values())
@@ -307,10 +346,14 @@ class Line:
 
         run.when_there_is_room(begin)
 
-    def _chosen(self, sizes: Sizes) -> Executable:
-        """What runs: on one thread, where there is such a thing and others run meanwhile."""
+    def _chosen(self, sizes: Sizes, size: int) -> Executable:
+        """What runs: by one thread, if there is such a thing, where others run meanwhile.
+
+        Or where an event loop computes a few rows: a pool's threads take longer to wake.
+        """
         executable = self._executable(sizes)
-        if not (self._pace.crowded and self._session.leaves_interpreter):
+        one = self._pace.crowded or (size <= FEW and runs_event_loop())
+        if not (one and self._session.leaves_interpreter):
             return executable
         assert isinstance(executable, HostExecutable)
         alone = self._session.alone.of(executable)
@@ -355,11 +398,11 @@ class Line:
             self._computed -= rows
             self._handed += rows
             self._pace.is_short = seconds < LONG
+            self._pace.row = seconds / rows
             if rows == size:
                 self._pace.ran(size, seconds)
-        end_all(requests, results)
-        with self._lock:
             self._end(beside)
+        end_all(requests, results)
 
     def _failed(
         self, requests: Sequence[Request], error: BaseException, beside: bool = False

@@ -7,6 +7,7 @@ the loop takes the results of the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 TRIES = 2
@@ -41,6 +42,7 @@ class Pace:
         sizes: As given, but for those that cannot be.
         best: The size that pays most, or one to be tried.
         is_short: Whether the last run was.
+        row: Seconds of one row, in the last run.
         has_alone: Whether there is an executable for one thread.
     """
 
@@ -49,6 +51,7 @@ class Pace:
         self._seconds: dict[int, list[float]] = {}  # a row, of each run, by size
         self._runs = 0
         self.is_short = self.has_alone = False
+        self.row = math.inf
         self._there = 0  # rows, lately
         self.best = self._find_best()
 
@@ -59,7 +62,7 @@ class Pace:
     @property
     def crowded(self) -> bool:
         """Whether there are enough rows for parts, and runs are short."""
-        return self.is_short and self._there >= PARTS * LEAST_PART
+        return self.is_short and self._there > PARTS * LEAST_PART
 
     @property
     def most(self) -> int:

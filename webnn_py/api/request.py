@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,11 +16,21 @@ from webnn_py.memory.rows import parted
 from webnn_py.ops.batch_axes import Axis
 
 
+class Waiting(Protocol):
+    """Where requests wait."""
+
+    def withdraw(self, request: Request, /) -> None:
+        """Have one wait no more."""
+
+    async def lead(self, request: Request, /) -> None:
+        """Run what waits on this thread."""
+
+
 class Request(Waiter):
     """One compute that waits to be joined, to be awaited by the task that makes it.
 
     Args:
-        withdraw: Takes it out of where it waits.
+        line: Where it waits.
         given: What it is given.
         rows: Its own size of the dimension.
 
@@ -31,17 +41,28 @@ class Request(Waiter):
         cancellation: Whether its await was cancelled; None where nobody sees what is written.
         arrived: When it began to wait, in seconds.
         apart: It is not to be joined: a run failed that it was part of.
+        leads: Who awaits it is to `lead` first.
     """
 
-    __slots__ = ("_withdraw", "apart", "arrived", "cancellation", "inputs", "outputs", "rows")
+    __slots__ = (
+        "_line",
+        "apart",
+        "arrived",
+        "cancellation",
+        "inputs",
+        "leads",
+        "outputs",
+        "rows",
+    )
 
-    def __init__(self, withdraw: Callable[[Request], None], given: Arguments, rows: int) -> None:
+    def __init__(self, line: Waiting, given: Arguments, rows: int) -> None:
         super().__init__()
         self.inputs: Sequence[Array] = given.hand_over()
         self.rows = rows
         self.arrived = time.monotonic()
         self.apart = False
-        self._withdraw = withdraw
+        self.leads = False
+        self._line = line
         self.outputs = given.outputs
         self.cancellation = Cancellation() if given.writes_given else None
 
@@ -52,10 +73,14 @@ class Request(Waiter):
         with self.cancellation as wanted:
             return [*map(_copied, self.outputs, rows)] if wanted else ()
 
+    async def lead(self) -> None:
+        """Have what waits run on this thread, once other tasks had their turn."""
+        await self._line.lead(self)
+
     async def withdraw(self, error: BaseException) -> None:
         """Have it wait no more, as its await ends by an error; what it was given stays whole."""
         ended = None if self.cancellation is None else self.cancellation.cancel()
-        self._withdraw(self)
+        self._line.withdraw(self)
         if ended is not None:
             await settled_before(error, ended)
 

@@ -235,20 +235,21 @@ class Waiter:
     """An await of one task, made where its event loop runs, which any thread may end.
 
     Attributes:
+        loop: The event loop, of asyncio, or trio's token of it.
         result: What it ended with, once it has.
     """
 
-    __slots__ = ("_loop", "_told", "result")
+    __slots__ = ("_told", "loop", "result")
 
     def __init__(self) -> None:
         self.result: Any = None
-        self._loop: Any
+        self.loop: Any
         trio: Any = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_run():
-            self._loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
+            self.loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
         else:
-            self._loop = _running_loop()()
-            self._told = self._loop.create_future()
+            self.loop = _running_loop()()
+            self._told = self.loop.create_future()
 
     def __await__(self) -> Generator[Any, None, None]:
         told = self._told
@@ -258,7 +259,7 @@ class Waiter:
 
     def end(self) -> None:
         """Let it come to its end; a second call changes nothing."""
-        _wake(self._loop, ((self, None),))
+        _wake(self.loop, ((self, None),))
 
     def outcome(self) -> Any:
         """What it ended with, which is handed over, or its error raised."""
@@ -273,13 +274,17 @@ class Waiter:
 
 def end_all(waiters: Sequence[Waiter], results: Sequence[Any]) -> None:
     """Let them come to their ends, each with its result; each event loop is woken once."""
-    loops = {waiter._loop for waiter in waiters}
+    loops = {waiter.loop for waiter in waiters}
     for loop in loops:
         ended = zip(waiters, results, strict=True)
-        _wake(loop, ended if len(loops) == 1 else [pair for pair in ended if pair[0]._loop is loop])
+        _wake(loop, ended if len(loops) == 1 else [pair for pair in ended if pair[0].loop is loop])
 
 
 def _wake(loop: Any, ended: Iterable[tuple[Waiter, Any]]) -> None:
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is loop:  # on this very thread
+        _resume(ended)
+        return
     with contextlib.suppress(RuntimeError):  # it was closed, or trio has ended, meanwhile
         if hasattr(loop, "call_soon_threadsafe"):
             loop.call_soon_threadsafe(_resume, ended)
