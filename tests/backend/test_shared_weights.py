@@ -83,6 +83,27 @@ def test_two_graphs_over_one_constant_tensor(gpu: MLContext, made: Buffers) -> N
     assert_held(made, 0)
 
 
+def test_what_passes_make_of_a_constant_tensor_is_held_once(
+    plain: MLContext, made: Buffers
+) -> None:
+    """float32 of a float16 that the device lacks, as long as a graph has it."""
+    tensor = plain.create_constant_tensor_sync(WEIGHTS.astype(np.float16))
+
+    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = builder.input("x", "float16", [1, SIDE])
+        return {"y": builder.matmul(x, builder.constant(tensor))}
+
+    graphs = [build(plain, what) for _ in range(3)]
+    assert [size for size, _ in made] == [1 << 20]
+    x = X.astype(np.float16)
+    expected = X @ WEIGHTS
+    for graph in graphs:
+        np.testing.assert_allclose(awaited(graph, {"x": x})["y"], expected, rtol=2e-2, atol=0.1)
+    graphs.clear()
+    del graph
+    assert_held(made, 0)
+
+
 def test_one_tensor_twice_in_a_graph(gpu: MLContext, made: Buffers) -> None:
     tensor = gpu.create_constant_tensor_sync(WEIGHTS)
 
@@ -160,16 +181,13 @@ def test_weights_are_uploaded_by_several_threads() -> None:
 
 
 def test_small_constants_of_a_graph_lie_in_one_buffer(gpu: MLContext) -> None:
-    """Each at a place of its own, whatever they take; a graph over the same ones has it, too.
-
-    Not those of float16 where a device lacks it: each graph makes float32 of them.
-    """
+    """Each at a place of its own, whatever they take; a graph over the same ones has it, too."""
     arrays = [
         np.arange(7, dtype=np.int8),
         np.full((3, 1), 2, np.float32),
         np.arange(1 << 12, dtype=np.float32),
         normal(SIDE, SIDE, seed=2),
-        np.arange(5, dtype=np.float16 if "shader-f16" in gpu.device.features else np.uint32),
+        np.arange(5, dtype=np.float16),
         np.arange(9, dtype=np.int32),
     ]
     tensors = [gpu.create_constant_tensor_sync(array) for array in arrays]

@@ -34,7 +34,15 @@ from webnn_py.memory.heap import give_back
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import Derive, Target, derive_anew, optimize, optimize_open, report
+from webnn_py.passes import (
+    Derive,
+    SharedResults,
+    Target,
+    derive_anew,
+    optimize,
+    optimize_open,
+    report,
+)
 from webnn_py.passes.derived import Results, Sources
 
 T = TypeVar("T")
@@ -92,6 +100,8 @@ class Session:
         helps = device_type == "cpu" and not isinstance(engine, ReferenceEngine)
         self._engines = (engine, ReferenceEngine()) if helps else (engine,)
         self._types: dict[str, TypesByOperand] = {}
+        # A device holds each constant once, as it is known by its array.
+        self._share: Derive = derive_anew if engine.device is None else SharedResults()
         self._forked = False
         self.alive = True
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
@@ -175,7 +185,9 @@ class Session:
 
     def optimize_open(self, recipe: Graph) -> Graph:
         """A recipe with open dimensions, after those of the engine's passes that allow for them."""
-        return optimize_open(recipe, _target(self.engine, derive_anew), self.engine.passes)
+        return optimize_open(
+            recipe, _target(self.engine, derive_anew, self._share), self.engine.passes
+        )
 
     def compile(
         self,
@@ -223,7 +235,7 @@ class Session:
         if not engine.stays_open:
             return None
         try:
-            opened = _optimize(engine, optimized, derive_anew)
+            opened = _optimize(engine, optimized, derive_anew, self._share)
             sample = fix(opened, typical_sizes(opened.open_sizes))
             compile = compile_open(opened, sample, self._with_help(engine))
         except ValidationError as error:  # something is not known of open dimensions
@@ -232,7 +244,7 @@ class Session:
         return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
 
     def _compile_on(self, engine: Engine, recipe: Graph, derive: Derive) -> Compiled:
-        return compile_on(_optimize(engine, recipe, derive), self._with_help(engine))
+        return compile_on(_optimize(engine, recipe, derive, self._share), self._with_help(engine))
 
     def _with_help(self, engine: Engine) -> Sequence[Engine]:
         """An engine, and behind it what runs the rest: on a CPU, the reference."""
@@ -328,19 +340,20 @@ def session_of(context: object) -> Session:
     return context._session
 
 
-def _target(engine: Engine, derive: Derive) -> Target:
+def _target(engine: Engine, derive: Derive, share: Derive) -> Target:
     keep = Aside().keep if engine.has_own_weights else None
 
     def kept(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-        return derive(what, sources, lambda: tuple(map(keep, compute())) if keep else compute())
+        made = (lambda: tuple(map(keep, compute()))) if keep else compute
+        return derive(what, sources, lambda: share(what, sources, made))
 
     threads = 1 if engine.device is None else MOST_THREADS  # where none of its own compute
     return Target(engine.supports, evaluate, derive=kept, threads=threads)
 
 
-def _optimize(engine: Engine, recipe: Graph, derive: Derive) -> Graph:
+def _optimize(engine: Engine, recipe: Graph, derive: Derive, share: Derive) -> Graph:
     """A recipe after an engine's passes, and the memory given back of weights that these read."""
-    made = optimize(recipe, _target(engine, derive), engine.passes)
+    made = optimize(recipe, _target(engine, derive, share), engine.passes)
     if engine.has_own_weights:
         give_back(recipe.constants.values())
     return made

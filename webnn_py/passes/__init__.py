@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from webnn_py.passes.derived import Derivations, Derive, DerivedConstants, derive_anew
+from webnn_py.passes.derived import (
+    Derivations,
+    Derive,
+    DerivedConstants,
+    SharedResults,
+    derive_anew,
+)
 from webnn_py.passes.pipeline import (
     BLOCKS,
     PIPELINE,
@@ -26,6 +32,7 @@ __all__ = [
     "Derive",
     "DerivedConstants",
     "Pass",
+    "SharedResults",
     "Target",
     "debug_level",
     "derive_anew",

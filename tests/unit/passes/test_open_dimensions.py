@@ -7,7 +7,7 @@ import numpy as np
 from tests.unit.passes.listings import TARGET, assert_prints, recorded, tensor
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph
-from webnn_py.passes import Derivations, DerivedConstants, Target, optimize_open
+from webnn_py.passes import Derivations, DerivedConstants, SharedResults, Target, optimize_open
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.simplify import simplify
 
@@ -76,3 +76,26 @@ def test_a_computation_is_known_while_somebody_has_it() -> None:
     assert derived(Derivations(shared)) == 3
     del other
     assert derived(Derivations(shared)) == 4
+
+
+def test_results_are_shared_while_somebody_has_all_of_them() -> None:
+    shared, computed = SharedResults(), []
+
+    def derived(what: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        def compute() -> tuple[np.ndarray, ...]:
+            computed.append(what)
+            return tuple(-array for array in arrays)
+
+        return shared(what, arrays, compute)
+
+    one, other = tensor(2), tensor(3)
+    made = derived("neg", one, other)
+    assert all(a is b for a, b in zip(derived("neg", one, other), made, strict=True))
+    assert derived("abs", one, other)[0] is not made[0]
+    assert derived("neg", other, one)[0] is not made[1]
+    assert computed == ["neg", "abs", "neg"]
+    kept, made = made[0], ()
+    assert derived("neg", one, other)[0] is not kept
+    for _ in range(1000):
+        derived("neg", tensor(2))
+    assert len(shared._known) < 100
