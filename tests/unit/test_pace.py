@@ -78,7 +78,7 @@ def divided(rows: int, is_short: bool = True, has_alone: bool = True) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rows", "most"), [(8, 64), (PARTS * LEAST_PART - 1, 64), (16, 8), (64, 32), (512, 64)]
+    ("rows", "most"), [(8, 64), (PARTS * LEAST_PART, 64), (18, 9), (64, 32), (512, 64)]
 )
 def test_short_runs_are_parts_of_what_is_there(rows: int, most: int) -> None:
     assert divided(rows) == most

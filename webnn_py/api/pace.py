@@ -23,7 +23,7 @@ LEAST_TRIED = 8
 PARTS = 2
 """Into which all that there is divides, where that is short: each is computed by one thread."""
 LEAST_PART = 8
-"""Rows of one; to begin a run and to wake a loop takes as long as to compute some."""
+"""Rows of one at least; to begin a run and to wake a loop takes as long as to compute some."""
 
 
 def run_sizes(low: int, high: int) -> list[int]:
