@@ -96,7 +96,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--picture", type=Path, default=Path("mpm88.png"))
+    parser.add_argument("--picture", type=Path, default=Path("out/mpm88.png"))
     parser.add_argument("--program", type=Path, help="save it there, for other runtimes")
     parser.add_argument("--positions", type=Path, help="write the first positions there")
     parser.add_argument("--frames", type=int, default=12)
