@@ -10,8 +10,16 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ValidationError
+from webnn_py import (
+    DataError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+)
 from webnn_py.onnx import backend, load
+from webnn_py.onnx.importing import Importer, Model
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
 node = helper.make_node
@@ -209,3 +217,36 @@ def test_the_backend_is_given_all_inputs_and_no_more() -> None:
             prepared.run(inputs)
     with pytest.raises(ValidationError, match="got 3 inputs, expected"):
         prepared.run([one, one, one])
+
+
+ROW, COLUMN = np.zeros((1, 1 << 12), np.float32), np.zeros((1 << 12, 1), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "constants"),
+    [
+        ("ConstantOfShape", ["s"], {"s": [1_000_000]}),
+        ("Tile", ["t", "s"], {"s": [1_000_000], "t": np.ones(1, np.float32)}),
+        (
+            "Range",
+            ["a", "b", "c"],
+            {"a": np.float32(0), "b": np.float32(1e6), "c": np.float32(1)},
+        ),
+        ("Add", ["row", "column"], {"row": ROW, "column": COLUMN}),
+        ("Gather", ["row", "i"], {"row": ROW, "i": np.zeros((1 << 12, 1), np.int64)}),
+    ],
+)
+def test_nodes_that_together_would_take_all_memory(
+    cpu: MLContext, kind: str, inputs: list[str], constants: dict[str, Any]
+) -> None:
+    nodes = [node(kind, inputs, [f"k{i}"]) for i in range(100)]
+    nodes += [node("ReduceMax", [f"k{i}"], [f"m{i}"], keepdims=0) for i in range(100)]
+    nodes.append(node("Sum", ["x", *(f"m{i}" for i in range(100))], ["y"]))
+    load(model([RELU]), cpu)
+    importer = Importer(MLGraphBuilder(cpu), Model(model(nodes, constants)))
+    tracemalloc.start()
+    try:
+        importer.run()
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()

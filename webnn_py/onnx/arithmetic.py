@@ -292,7 +292,7 @@ def _moved(
         arrays.append(places.reshape(elements.shape))
         table.extend(elements.reshape(-1))
         elem = one.elem
-    if not folding.can_fold(node, arrays):
+    if not folding.can_fold(node, arrays, lambda made: made <= folding.MAX_ELEMENTS):
         return None
     made = folding.fold(node, arrays, opsets)
     return [_tensor([table[i] for i in part.reshape(-1)], part.shape, elem) for part in made]

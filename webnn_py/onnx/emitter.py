@@ -11,7 +11,7 @@ import onnx
 from webnn_py.api.builder import MLGraphBuilder, contents_of
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
-from webnn_py.onnx.folding import MAX_MADE
+from webnn_py.onnx.folding import MAX_MADE, MAX_TOTAL
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     Array,
@@ -56,6 +56,17 @@ class Emitter:
         self.builder = builder
         self.label = ""
         self.outputs: list[bool] = []
+        self._made = 0
+
+    def affords(self, count: int, most: int = MAX_MADE) -> bool:
+        """Whether so many elements may be made of a few numbers at import, which counts them.
+
+        A file of a few bytes must not fill the memory; what is refused is left to the graph.
+        """
+        if count > most or self._made + count > MAX_TOTAL:
+            return False
+        self._made += count
+        return True
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.builder, name)
@@ -140,7 +151,7 @@ class Emitter:
     def places(self, count: int, axis: int = 0, rank: int = 1) -> Tensor:
         """0, 1, 2 and so on, up to a size, along one of several axes."""
         shape = [count if i == axis else 1 for i in range(rank)]
-        if not is_dimension(count) and count <= MAX_MADE:
+        if not is_dimension(count) and self.affords(count):
             return of_array(np.arange(count, dtype=np.int64).reshape(shape))
         ones = self.expand(self._one(1, "int64"), shape)
         made: Tensor = self.cumulative_sum(ones, axis, exclusive=True)

@@ -16,6 +16,10 @@ MAX_ELEMENTS = 1 << 16
 """Nodes with larger operands are left to the graph, whose passes fold what is worth it."""
 MAX_MADE = 1 << 22
 """Elements of what a node may make of a few numbers."""
+MAX_TOTAL = 1 << 25
+"""The same, of all nodes of a model, but for small results."""
+SMALL = 1 << 10
+"""Elements of a result that is not counted, as shapes have them."""
 
 
 def _broadcast(arrays: Sequence[Array]) -> int:
@@ -30,11 +34,42 @@ def _range(arrays: Sequence[Array]) -> int:
     return max(0, math.ceil((limit - start) / delta)) if delta else MAX_MADE + 1
 
 
+def _gathered(arrays: Sequence[Array]) -> int:
+    """At most: along the shortest axis."""
+    data, indices = arrays
+    return data.size // min(data.shape or (1,)) * indices.size
+
+
+def _gathered_along(node: Any, arrays: Sequence[Array]) -> int:
+    data, indices = arrays
+    axis = next((one.i for one in node.attribute if one.name == "axis"), 0)
+    return int(data.size // data.shape[axis] * indices.size)
+
+
+def _mel(arrays: Sequence[Array]) -> int:
+    bins, length = (int(array.reshape(-1)[0]) for array in arrays[:2])
+    return bins * (length // 2 + 1)
+
+
+def _together(arrays: Sequence[Array]) -> int:
+    return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
+
+
 MADE: dict[str, Callable[[Sequence[Array]], int]] = {
     "ConstantOfShape": lambda arrays: math.prod(int(n) for n in arrays[0].reshape(-1)),
     "Expand": _broadcast,
+    "GatherND": _gathered,
+    "MelWeightMatrix": _mel,
     "Range": _range,
     "Tile": lambda arrays: arrays[0].size * math.prod(int(n) for n in arrays[1].reshape(-1)),
+    **dict.fromkeys(
+        (
+            *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Sum", "Mean", "Max", "Min", "Where"),
+            *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"),
+            *("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"),
+        ),
+        _together,
+    ),
 }
 """How many elements a node makes that can make more than it has."""
 
@@ -81,18 +116,29 @@ MOVED: dict[str, Callable[..., Array]] = {
 """What moves elements, of operands and attributes: importing ONNX's reference takes 50 ms."""
 
 
-def can_fold(node: Any, arrays: Sequence[Array | None]) -> bool:
-    """Whether a node is one to compute at import: its inputs are known, and it is small."""
+def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int], bool]) -> bool:
+    """Whether a node is one to compute at import: its inputs are known, and it is small.
+
+    Args:
+        node: What to compute.
+        arrays: Its inputs.
+        affords: Whether so many elements may be made of a few.
+    """
     if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
         return False
     given = [array for array in arrays if array is not None]
     if sum(array.size for array in given) > MAX_ELEMENTS:
         return False
     try:
-        made = MADE[node.op_type](given) if node.op_type in MADE else 0
-    except (ValueError, IndexError, OverflowError):
+        if node.op_type == "Gather":
+            made = _gathered_along(node, given)
+        elif node.op_type in MADE:
+            made = MADE[node.op_type](given)
+        else:
+            made = sum(array.size for array in given)
+    except (ValueError, IndexError, OverflowError, ZeroDivisionError):
         return False
-    return made <= MAX_MADE
+    return made <= SMALL or affords(made)
 
 
 def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array]:

@@ -296,7 +296,7 @@ class Importer:
         schema = bodies.schema_of(node, opsets)
         body = bodies.body_of(node, inputs, schema, opsets)
         if body is None:
-            if node.op_type in folding.MADE or node.op_type == "MelWeightMatrix":
+            if node.op_type in folding.MADE:
                 for one in inputs:
                     one.known("its operands")
             raise UnmappableError(reason_of(operator_of(node)))
@@ -338,7 +338,7 @@ class Importer:
         if any(one.sizes is not None for one in given):
             return arithmetic.fold(node, inputs, attributes_of(node), opsets)
         arrays = [None if one is None else one.array for one in inputs]
-        if not folding.can_fold(node, arrays):
+        if not folding.can_fold(node, arrays, self.emitter.affords):
             return None
         try:
             return [of_array(array) for array in folding.fold(node, arrays, opsets)]

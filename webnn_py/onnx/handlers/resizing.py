@@ -17,7 +17,7 @@ from webnn_py.onnx.handlers.sampling import taps
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, refuse
 
-MOST_WEIGHTS = 1 << 26
+MOST_WEIGHTS = 1 << 24
 """Numbers that are made at import for one axis."""
 
 
@@ -274,7 +274,7 @@ def resize(
         if is_open([size, old]):
             made = _stretched(g, made, axis, size, factor, how)
             continue
-        if size * (1 if mode == "nearest" else old) > MOST_WEIGHTS:
+        if not g.affords(size * (1 if mode == "nearest" else old), MOST_WEIGHTS):
             refuse(f"a size of {size} along axis {axis}, of {old} before")
         kind = coordinate_transformation_mode
         places = _places(kind, size, old, factor, (start, end), old * factor)
