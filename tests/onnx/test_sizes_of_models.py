@@ -205,3 +205,25 @@ def test_constants_that_the_model_does_not_have(cpu: MLContext) -> None:
         load(rates(), cpu, constants={"speed": 1})
     with pytest.raises(ValidationError, match="got float, the model has int64"):
         load(rates(), cpu, constants={"rate": np.float32(1)})
+
+
+def test_sizes_choose_a_branch_once_one_of_them_bounds_these(cpu: MLContext) -> None:
+    """As torch writes squeeze: by the dimension, which must then be 1."""
+    then = onnx.helper.make_graph(
+        [node("Squeeze", ["a", "axis"], ["t"])], "then", [], [onnx.ValueInfoProto(name="t")]
+    )
+    other = onnx.helper.make_graph(
+        [node("Identity", ["a"], ["e"])], "other", [], [onnx.ValueInfoProto(name="e")]
+    )
+    nodes = [
+        node("MaxPool", ["x"], ["a"], kernel_shape=[4], strides=[4]),
+        node("Shape", ["a"], ["s"], start=2, end=3),
+        node("Equal", ["s", "one"], ["is"]),
+        node("If", ["is"], ["y"], then_branch=then, else_branch=other),
+    ]
+    weights = {"axis": np.asarray([2]), "one": np.asarray([1])}
+    graph = load(model(nodes, {"x": ["n", 2, "length"]}, ["y"], weights), cpu)
+    assert graph.inputs["x"].shape[2].bounds == (4, 7)  # type: ignore[attr-defined]
+    x = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
+    found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(found, x[:, :, :4].max(2))

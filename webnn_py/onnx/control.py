@@ -30,8 +30,10 @@ def branch(
     except UnknownValueError as unknown:
         try:
             one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
-        except NarrowerError:  # sizes of which just one branch is right
-            raise unknown from None
+        except NarrowerError:
+            if not unknown.inputs:  # it follows from sizes: of fewer it may be known
+                raise
+            raise unknown from None  # of each branch others are right
         if not all(map(_are_alike, one, other)):
             raise unknown
         condition = importer.emitter.moved(inputs[0], ())
