@@ -227,3 +227,18 @@ def test_sizes_choose_a_branch_once_one_of_them_bounds_these(cpu: MLContext) -> 
     x = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
     found = MLExecution(cpu).compute(graph, {"x": x})["y"]
     np.testing.assert_array_equal(found, x[:, :, :4].max(2))
+
+
+def test_frames_of_an_open_signal(cpu: MLContext) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    weights = {"step": np.asarray(4), "window": np.hanning(8).astype(np.float32)}
+    nodes = [node("STFT", ["x", "step", "window"], ["y"])]
+    made = model(nodes, {"x": ["n", "length", 1]}, ["y"], weights, opset=17)
+    made.ir_version = 8
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    graph = load(made, cpu)
+    for length in (8, 21):
+        x = np.random.default_rng(0).normal(size=(2, length, 1)).astype(np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

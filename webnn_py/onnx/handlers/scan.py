@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -97,9 +98,10 @@ def stft(
     else:
         length = signal.shape[1]
     count = (signal.shape[1] - length) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(length)
+    starts = g.mul(g.places(count, 0, 2), g.size(step))
+    places = g.add(starts, g.array(np.arange(length)))
     wide = signal if signal.rank == 3 else g.reshape(signal, [*signal.shape, 1])
-    frames = g.gather(wide, g.array(places.astype(np.int64)), axis=1)
+    frames = g.gather(wide, places, axis=1)
     if window is not None:
         frames = g.mul(frames, g.reshape(window, [length, 1]))
     return _transformed(g, frames, None, 2, 0, onesided)
@@ -125,7 +127,7 @@ def _transformed(
     order = [i for i in range(x.rank - 1) if i != at] + [x.rank - 1, at]
     rows = g.transpose(x, permutation=order)
     lead = list(rows.shape[:-2])
-    flat = g.reshape(rows, [int(np.prod(lead)), rows.shape[-2] * used])
+    flat = g.reshape(rows, [math.prod(lead), rows.shape[-2] * used])
     if is_complex:
         matrix = np.block([[cosines, sines], [-sines, cosines]])
     else:
@@ -148,7 +150,7 @@ def _real(g: Emitter, x: Any, count: int, axis: int) -> Any:
     order = [i for i in range(x.rank - 1) if i != axis] + [x.rank - 1, axis]
     rows = g.transpose(x, permutation=order)
     lead = list(rows.shape[:-2])
-    made = g.matmul(g.reshape(rows, [int(np.prod(lead)), 2 * used]), g.constant(matrix, x))
+    made = g.matmul(g.reshape(rows, [math.prod(lead), 2 * used]), g.constant(matrix, x))
     back = list(range(len(lead)))
     back.insert(axis, len(lead))
     return g.transpose(g.reshape(made, [*lead, count, 1]), permutation=[*back, len(lead) + 1])
