@@ -115,3 +115,40 @@ def test_python_ends_after_what_was_begun(then: str) -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "done\n"
+
+
+def test_what_is_given_runs_though_its_giver_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C finds a giver waiting for a new thread to begin."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    workers, done = Workers("interrupted"), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            workers.submit(done.set, never)
+    assert done.wait(LONG)
+    assert workers.run(lambda: 7).wait() == 7
+    workers.finish()
+    workers.join()
+
+
+def test_no_room_for_a_thread_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers, ran = Workers("full"), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        with pytest.raises(RuntimeError, match="new thread"):
+            workers.submit(lambda: ran.append(1), never)
+    assert workers.idle
+    assert workers.run(lambda: 7).wait() == 7
+    assert not ran
+    workers.finish()
+    workers.join()

@@ -63,10 +63,17 @@ class Workers:
         with self._lock:
             if self._closed:
                 raise ContextLostError(self._why)
-            if len(self._threads) < self._count:
-                self._begin_thread()
+            # First, as an interrupt finds this thread waiting for the new one, which then has it.
             self._given += 1
             self._items.put((work, fail, afterwards))
+            if len(self._threads) < self._count:
+                try:
+                    self._begin_thread()
+                except RuntimeError:  # the system has no room for another
+                    if not self._threads:
+                        self._items.get_nowait()
+                        self._given -= 1
+                        raise
 
     def begin(self) -> None:
         """Begin a thread before there is work: who gives that first may be an event loop's thread.
@@ -129,8 +136,12 @@ class Workers:
         # nobody else has any more.
         inherits = priority.wakes_at_once()
         thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
-        thread.start()
         self._threads.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.remove(thread)
+            raise
 
     def _end(self) -> None:
         with self._lock:
