@@ -198,7 +198,7 @@ def test_what_waits_needs_no_room(context: MLContext) -> None:
         context.dispatch(graph, inputs, {"y": output}, sync=[go(wait=1)])
         there = weakref.ref(compiled_of(graph).executable(session_of(context), sizes=at(2, 5)))
         graph.prepare_sync({"batch": 1, "length": 1})
-        assert compiled_of(graph).executable_there(session_of(context), at(2, 5)) is None
+        assert compiled_of(graph).check_usable(session_of(context)).find(at(2, 5)) is None
         go.signal(1)
         got = context.read_tensor_sync(output)
         gc.collect()
