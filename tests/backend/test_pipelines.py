@@ -14,6 +14,7 @@ from tests.graphs import normal
 from tests.internals import engine_of, executable_of
 from tests.processes import LONG
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
+from webnn_py.engines.webgpu.compiler.rounds import COUNTED
 from webnn_py.engines.webgpu.compiler.sharing import form_of
 from webnn_py.engines.webgpu.runtime import engine, native, pipelines
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
@@ -249,3 +250,12 @@ def test_only_kernels_written_here_are_known_to_end(
 def test_code_that_is_refused_where_loops_end(gpu: MLContext) -> None:
     with pytest.raises(OperationError, match="compiling the kernel broken"):
         engine_of(gpu).gpu.pipelines.get_all([("broken", PipelineKey("nonsense", ends=True))])
+
+
+def test_loops_that_shall_count_their_rounds_do(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "ending_module", lambda *_: pytest.fail("they do not"))
+    code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED}\n}}"
+    (made,) = engine_of(gpu).gpu.pipelines.get_all([("counted", PipelineKey(code, ends=True))])
+    assert made is not None

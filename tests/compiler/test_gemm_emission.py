@@ -23,8 +23,10 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     emit_gemm,
 )
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+from webnn_py.engines.webgpu.compiler.rounds import COUNTED
 from webnn_py.engines.webgpu.program.storage import Features
 
+TILE = SharedTile(64, 64, 16, 8, 8)
 BYTES = {"f32": 4, "i32": 4, "u32": 4, "f16": 2}
 DEVICES = ("", "cpu")
 LIMITS = (Limits(), Limits(49152, 1024), Limits(max_invocations=128), Limits(16384, 256, 64))
@@ -279,3 +281,13 @@ def test_large_blocks_load_their_last_tiles_again_and_nothing_beyond(k: int) -> 
     found = re.search(r"let next_k = min\(k0 \+ 16u, (\d+)u\);", code)
     assert found is not None
     assert int(found[1]) == (k - 1) // 16 * 16
+
+
+@pytest.mark.parametrize("compute", ["f32", "f16"])
+def test_large_products_alone_count_the_rounds_of_their_loops(compute: str) -> None:
+    def counts(m: int, n: int, k: int) -> bool:
+        return COUNTED in emit_tiled(problem(1, m, n, k, compute), TILE, Limits()).code
+
+    assert counts(1024, 1024, 1024)
+    assert not counts(512, 512, 512)
+    assert not counts(1, 4096, 25088)

@@ -17,6 +17,7 @@ import wgpu
 from webnn_py.core import cooperation, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
+from webnn_py.engines.webgpu.compiler.rounds import COUNTED
 from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -196,7 +197,7 @@ class PipelineCache:
         device = self._device
         code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
         with device_errors(f"compiling the kernel {name}"):
-            if key.ends:
+            if key.ends and COUNTED not in code:
                 module = native.ending_module(device, code, name)
             else:
                 module = device.create_shader_module(code=code, label=name)

@@ -33,6 +33,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
+from webnn_py.engines.webgpu.compiler.rounds import COUNTED
 
 LANES = 8
 """How many of 32 consecutive invocations lie side by side, in 4 rows.
@@ -71,6 +72,7 @@ def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKe
     body = [
         *grid.prologue,
         *name_batch(problem),
+        *writer.counted(),
         *writer.place(),
         *writer.accumulators(),
         *writer.loop(),
@@ -114,6 +116,15 @@ class _TileWriter:
             partial = f"array<array<{self.problem.total4}, {tile.invocations}>, {self.exchanged}>"
             lines.append(f"var<workgroup> gemm_partial: {partial};")
         return lines
+
+    def counted(self) -> list[str]:
+        """What says that its loop shall count its rounds."""
+        return [] if self.problem.looped or self._is_short else [COUNTED]
+
+    @property
+    def _is_short(self) -> bool:
+        problem = self.problem
+        return problem.batch * problem.m * problem.n * problem.k <= LONGEST
 
     def place(self) -> list[str]:
         """This invocation's place in the workgroup and the tile."""
@@ -162,8 +173,7 @@ class _TileWriter:
         steps = tile.depth // tile.slices // self.steps
         problem = self.problem
         is_small = tile.invocations <= SMALL and tile.block_rows * tile.block_cols < SMALL
-        is_short = problem.batch * problem.m * problem.n * problem.k <= LONGEST
-        is_loop = problem.compute != "f16" and (is_short or (is_small and problem.looped))
+        is_loop = problem.compute != "f16" and (self._is_short or (is_small and problem.looped))
         if not is_loop or steps <= WRITTEN or steps % WRITTEN:
             return [line for k in range(steps) for line in self._step(str(k))]
         written = (self._step(str(symbol("k") + k)) for k in range(WRITTEN))
