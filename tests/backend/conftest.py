@@ -11,6 +11,7 @@ from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.internals import taken_for
 from webnn_py import MLContext, ml
+from webnn_py.api import line
 from webnn_py.api.line import Line
 from webnn_py.api.request import Request
 
@@ -110,7 +111,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Sizes:
 
 
 @pytest.fixture
-def hold() -> Iterator[Callable[[MLContext], Held]]:
+def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[MLContext], Held]]:
+    """Has a context compute nothing until it is let go, nor event loops for it."""
+    monkeypatch.setattr(line, "AT_ONCE", 0)
     made: list[Held] = []
 
     def held(context: MLContext) -> Held:
