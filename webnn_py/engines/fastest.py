@@ -26,7 +26,7 @@ from webnn_py.ir import Array, Graph
 T = TypeVar("T")
 Build = Callable[[Engine], tuple[T, Executable]]
 
-SECONDS = 0.5
+SECONDS = 1.0
 """How long the engines are measured for one graph, after a first run of each; without builds."""
 TURNS, RUNS = 12, 3
 """Turns of each engine at most, and runs in each."""
