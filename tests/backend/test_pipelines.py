@@ -14,8 +14,8 @@ from tests.graphs import normal
 from tests.internals import engine_of, executable_of
 from tests.processes import LONG
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
-from webnn_py.engines.webgpu.compiler.rounds import COUNTED
 from webnn_py.engines.webgpu.compiler.sharing import form_of
+from webnn_py.engines.webgpu.program.plan import COUNTED
 from webnn_py.engines.webgpu.runtime import engine, native, pipelines
 from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
 

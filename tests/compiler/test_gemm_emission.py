@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     emit_gemm,
 )
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
-from webnn_py.engines.webgpu.compiler.rounds import COUNTED
+from webnn_py.engines.webgpu.program.plan import COUNTED
 from webnn_py.engines.webgpu.program.storage import Features
 
 TILE = SharedTile(64, 64, 16, 8, 8)

@@ -18,10 +18,6 @@ MOST_ROUNDS = 65_000
 LONG = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the rounds."""
 
-COUNTED = "// its rounds are counted"
-"""A line of kernels that are faster where wgpu-native has loops count their rounds: large products
-of matrices, by 3 % on an H100."""
-
 # Patterns that begin with a few letters are found fast.
 _HEAD = re.compile(r"fn (?<!\wfn )(\w+)\(")
 _LOOP = r"[{}fw](?:(?<=[{}])|(?<!\w.)(?:(?<=f)or|(?<=w)hile) \((?P<head>.*?)\) \{)"

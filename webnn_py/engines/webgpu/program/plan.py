@@ -20,6 +20,10 @@ Adapter = Literal["any", "hardware", "software"]
 MOST_DISPATCHES = 1 << 24
 """Dispatches of one run."""
 
+COUNTED = "// its rounds are counted"
+"""A line of kernels that are faster where wgpu-native has loops count their rounds: large products
+of matrices, by 3 % on an H100."""
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:

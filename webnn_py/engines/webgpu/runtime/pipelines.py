@@ -17,8 +17,7 @@ import wgpu
 from webnn_py.core import cooperation, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.compiler.rounds import COUNTED
-from webnn_py.engines.webgpu.program.plan import BindingLayout, ProgramKernel
+from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 

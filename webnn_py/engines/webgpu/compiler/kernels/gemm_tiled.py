@@ -33,7 +33,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
-from webnn_py.engines.webgpu.compiler.rounds import COUNTED
+from webnn_py.engines.webgpu.program.plan import COUNTED
 
 LANES = 8
 """How many of 32 consecutive invocations lie side by side, in 4 rows.
