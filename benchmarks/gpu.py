@@ -5,11 +5,11 @@
 
 Milliseconds, medians. All take turns of several runs; the first of a turn, behind other peers', is
 told apart. `await` uploads, runs and reads back, `call` does so with tensors on the thread that
-waits; `GPU` is one dispatch of many in a recording, by timestamps. `build` is from the model to the
-first result, in a process where the device is there already. ONNX Runtime is measured where the
-package onnxruntime-webgpu is installed in the place of onnxruntime, wonnx where it is installed,
-PyTorch where it has a CUDA device: as a CUDA graph that is replayed, without tf32. Results are
-compared with what peers compute, by the largest.
+waits; `GPU` is one dispatch of many in a recording, by timestamps. ONNX Runtime is measured where
+the package onnxruntime-webgpu is installed in the place of onnxruntime, wonnx where it is
+installed, PyTorch where it has a CUDA device: as a CUDA graph that is replayed, without tf32.
+Results are compared with what peers compute, by the largest. What models take to start:
+`gpu_builds`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,6 @@ COLUMNS = {
     "await f16": "await16",
     "GPU f16": "gpu16",
     "CUDA f16": "cuda16",
-    "ORT build": "build_ort",
-    "build": "build",
     "apart": "difference",
 }
 """Titles, and keys of the rows' figures."""
@@ -183,10 +181,9 @@ class Row:
         recordings: dict[str, Recorded | CudaGraph] = {}
         awaits: dict[str, Callable[[], Array]] = {}
         for kind, model in self._models.items():
-            inputs, begin = self._inputs[kind], time.perf_counter()
+            inputs = self._inputs[kind]
             graph = webnn_py.onnx.load(model, self._context)
             got = awaited(graph, inputs)
-            self.figures[f"build{kind}"] = (time.perf_counter() - begin) * 1e3
             awaits[f"await{kind}"] = functools.partial(awaited, graph, inputs)
             recordings[f"gpu{kind}"] = Recorded(self._context, graph, inputs)
             if not kind:
@@ -201,11 +198,9 @@ class Row:
 
     def _session(self, peer: str, got: Array) -> Callable[[], Array] | None:
         _, load = PEERS[peer]
-        begin = time.perf_counter()
         try:
             session = load(self._models[""], self._inputs[""])
             result = session()
-            self.figures[f"build_{peer}"] = (time.perf_counter() - begin) * 1e3
             difference = apart(got.reshape(result.shape), result)
         except Exception as error:  # whatever it raises
             self._fails(peer, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,15 @@ def missing_torch() -> str | None:
     return None if torch.cuda.is_available() else "PyTorch has no CUDA device here: left out"
 
 
-def load_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> Run:
-    """A session on the GPU."""
+def load_onnxruntime(model: onnx.ModelProto | Path, inputs: Arrays) -> Run:
+    """A session on the GPU, of a model or its file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    given = model if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=[PROVIDER, "CPUExecutionProvider"]
+        given, options, providers=[PROVIDER, "CPUExecutionProvider"]
     )
     if PROVIDER not in session.get_providers():  # it goes on without, and says so in its log alone
         raise RuntimeError("ONNX Runtime's WebGPU takes no adapter of this machine")

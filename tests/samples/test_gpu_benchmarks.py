@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 pytest.importorskip("onnx")
-from benchmarks import gpu, gpu_peers, report
+from benchmarks import gpu, gpu_builds, gpu_peers, report
 from benchmarks.cases import OPERATORS
 from benchmarks.models import ENCODER, LIGHT, inputs_of, model
 from webnn_py import MLExecution, ml
@@ -33,7 +33,7 @@ def test_it_writes_what_it_can_read(
     figures = gpu.main(["--models", CASE, "--runs", "1", "--json", str(path)])
     (row,) = figures["rows"]
     assert not row["failed"]
-    assert {"await", "first_await", "await16", "call", "gpu", "gpu16", "build"} <= set(row)
+    assert {"await", "first_await", "await16", "call", "gpu", "gpu16"} <= set(row)
     printed = capsys.readouterr().out
     assert gpu.main(["--from-json", str(path), "--markdown", str(written)]) == figures
     assert json.loads(path.read_text()) == figures
@@ -41,6 +41,26 @@ def test_it_writes_what_it_can_read(
     text = written.read_text()
     assert f"| {CASE} | –" in text
     assert text.endswith("no PyTorch today\n")
+
+
+def test_starts_are_measured_in_processes_that_keep_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_builds, "missing_onnxruntime", lambda: "no ONNX Runtime today")
+    path = tmp_path / "builds.json"
+    figures = gpu_builds.main(["--models", CASE, "--rounds", "1", "--json", str(path)])
+    (row,) = figures["rows"]
+    assert row["model"] == CASE
+    assert min(row["cold"], row["again"]) > 0
+    assert figures["notes"] == ["no ONNX Runtime today"]
+    printed = capsys.readouterr().out
+    assert gpu_builds.main(["--from-json", str(path)]) == figures
+    assert capsys.readouterr().out in printed
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"missing\.onnx"):
+        gpu_builds.in_process("cold", tmp_path / "missing.onnx", tmp_path, gpu_builds.COLD)
 
 
 def test_what_counts_is_recorded_once_the_clock_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
