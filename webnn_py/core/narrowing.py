@@ -43,6 +43,15 @@ def united(question: Question) -> list[tuple[str, str]]:
     ]
 
 
+def paired(question: Question) -> tuple[str, str] | None:
+    """The two sizes that must be equal, where a question asks just this; else None."""
+    relation, of = question
+    sizes = {((symbol, 1),) for symbol in of.symbols.values()}
+    if relation != "==" or len(sizes) != 2 or sizes != of.terms.keys():
+        return None
+    return next(iter(united(question)), None)
+
+
 def multiplied(question: Question) -> tuple[str, int] | None:
     """One size and a factor: the answer is yes for all multiples of it, or None.
 

@@ -55,18 +55,6 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
     return (name, low, high) if low <= high else None
 
 
-def paired(question: Question) -> tuple[str, str] | None:
-    """The two sizes that a question asks to be equal, where it asks just this."""
-    relation, of = question
-    if relation != "==" or len(of.symbols) != 2:
-        return None
-    one, other = (polynomials.single(symbol) for symbol in of.symbols.values())
-    if of not in (one + other.scaled(-1), other + one.scaled(-1)):
-        return None
-    first, second = sorted(of.symbols)
-    return first, second
-
-
 def for_sizes(of: Polynomial) -> str:
     """The bounds of the sizes that something follows from, in a message."""
     told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)]

@@ -12,8 +12,8 @@ import onnx
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.narrowing import bounded, multiplied, united
-from webnn_py.core.questions import paired, questions
+from webnn_py.core.narrowing import bounded, multiplied, paired, united
+from webnn_py.core.questions import questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]
