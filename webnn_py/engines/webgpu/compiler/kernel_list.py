@@ -10,7 +10,7 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, split_kernel
+from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul import FEW_ROWS
@@ -70,7 +70,7 @@ def _of_one_size(
         """The sizes of a product of halves, if it is one through tiles."""
         key = structures.of(builder.root).key
         if key not in problems:
-            found = split_kernel.product_of(builder, fusion.anchor_of(builder.root))
+            found = product_kernel.product_of(builder, fusion.anchor_of(builder.root))
             tiled = found is not None and min(found.problem.m, found.problem.n) > FEW_ROWS
             halves = found is not None and found.problem.compute == "f16"
             problems[key] = found.problem if found is not None and tiled and halves else None

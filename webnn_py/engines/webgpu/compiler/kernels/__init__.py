@@ -9,15 +9,13 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     arg_kernel,
     conv_direct,
-    conv_kernel,
     gather,
-    matmul_kernel,
+    product_kernel,
     reduce_kernel,
     row_kernel,
     scan_kernel,
     scatter_kernel,
     sequence_kernel,
-    split_kernel,
 )
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.ir import Node
@@ -26,9 +24,8 @@ OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {STEPS: sequence_kerne
 """What writes the kernels of the compiler's own operators."""
 
 _TEMPLATES = (
-    matmul_kernel.emit,
     conv_direct.emit,
-    conv_kernel.emit,
+    product_kernel.emit,
     row_kernel.emit,
     reduce_kernel.emit,
     arg_kernel.emit,
@@ -52,9 +49,9 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
     scattering = None if node is None else scatter_kernel.emit(make, node)
     if scattering is not None:
         return scattering
-    split = None if node is None else split_kernel.emit(make, node)
-    if split is not None:
-        return split
+    divided = None if node is None else product_kernel.emit_divided(make, node)
+    if divided is not None:
+        return divided
     builder = make()
     parts = builder.parts(builder.root)
     if node is not None and len(parts) == 1:

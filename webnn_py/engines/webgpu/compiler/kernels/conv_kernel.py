@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT, Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.computed_pixels import computed_pixels
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
-from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, emit_gemm
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits, product_type
+from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
 from webnn_py.engines.webgpu.compiler.lower.window import flat, window_position
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
@@ -165,18 +164,8 @@ class Convolution:
         return f"{total} + {body.load(self.bias, self._channel(index))}"
 
 
-def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """A convolution with its epilogue, unless its groups are too small for a product."""
-    made = product(builder, node)
-    if made is None:
-        return None
-    made.emit_epilogue()
-    tile = emit_gemm(made.problem, gemm_limits(builder), builder.features.kind, builder.tile)
-    return builder.finish("conv2d", tile.code, tile.workgroups)
-
-
 def product(builder: KernelBuilder, node: Node) -> Product | None:
-    """The product that computes a convolution, if one does."""
+    """The product that computes a convolution; None if its groups are too small for one."""
     if node.op != "conv2d" or builder.storage(builder.root).per_word != 1:
         return None
     conv = Convolution(builder, node)

@@ -1,4 +1,4 @@
-"""Matrix products through the tiled template."""
+"""Products of matrices, and what loads their operands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Literal
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.index import Index
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
-from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.matmul import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.operand_view import (
     Strided,
     loader,
@@ -164,16 +163,6 @@ class Operand:
             return element if wide else f"vec4<f32>({element})"
 
         return load
-
-
-def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
-    """A product of matrices with its epilogue."""
-    made = product(builder, node)
-    if made is None:
-        return None
-    made.emit_epilogue()
-    tile = emit_gemm(made.problem, gemm_limits(builder), builder.features.kind, builder.tile)
-    return builder.finish("matmul", tile.code, tile.workgroups)
 
 
 def product(builder: KernelBuilder, node: Node) -> Product | None:

@@ -1,4 +1,7 @@
-"""Long products of few elements: workgroups divide k, and a second kernel adds up their sums."""
+"""Products of matrices, which convolutions are, too: by one kernel, or divided between two.
+
+Of long products of few elements, workgroups divide k, and a second kernel adds up their sums.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,21 @@ def product_of(builder: KernelBuilder, node: Node | None) -> Product | None:
     return _PRODUCTS[node.op](builder, node) if node is not None and node.op in _PRODUCTS else None
 
 
-def emit(make: Make, node: Node) -> list[Kernel] | None:
-    """The two kernels of a product that is divided so, with what is fused behind it; else None."""
-    if node.op not in _PRODUCTS:
+def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
+    """The kernel of a product, with what is fused behind it; None if the node is none."""
+    product = product_of(builder, node)
+    if product is None:
         return None
+    product.emit_epilogue()
+    limits, kind = gemm_limits(builder), builder.features.kind
+    tile = matmul.emit_gemm(product.problem, limits, kind, builder.tile)
+    return builder.finish(node.op, tile.code, tile.workgroups)
+
+
+def emit_divided(make: Make, node: Node) -> list[Kernel] | None:
+    """The two kernels of a product that is divided so, with what is fused behind it; else None."""
     builder = make()
-    product = _PRODUCTS[node.op](builder, node)
+    product = product_of(builder, node)
     if product is None or builder.tile or not builder.is_whole(builder.root):
         return None
     split = matmul.split_of(product.problem, gemm_limits(builder), builder.features.kind)
@@ -43,7 +55,7 @@ def emit(make: Make, node: Node) -> list[Kernel] | None:
 
 def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
     """The sums of each part of k."""
-    product = _PRODUCTS[node.op](builder, node)
+    product = product_of(builder, node)
     assert product is not None
     parts = split.parts
 
