@@ -149,7 +149,7 @@ class _Beginner:
         form = form_of(kernel.code)
         if form not in self._forms:
             self._forms.add(form)
-            self._pipelines.begin(kernel.name, PipelineKey(kernel.code, ends=True))
+            self._pipelines.begin(kernel.name, PipelineKey.of_graph(kernel))
 
 
 def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEngine | None:

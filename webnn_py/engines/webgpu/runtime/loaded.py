@@ -86,7 +86,7 @@ class LoadedGraph:
         self._shared = False
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
-            ((kernel.name, PipelineKey(kernel.code, ends=True)) for kernel in kernels),
+            ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in kernels),
             self._place_values,
         )
         self._steps = [

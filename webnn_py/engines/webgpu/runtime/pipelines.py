@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wgpu
 
@@ -20,6 +20,9 @@ from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.errors import device_errors
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
 MOST_THREADS = 12
 """That make pipelines at once for one graph; drivers share locks, and gain little from more."""
@@ -55,7 +58,12 @@ class PipelineKey:
     ends: bool = False
 
     @classmethod
-    def of(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
+    def of_graph(cls, kernel: Kernel) -> PipelineKey:
+        """That of a graph's kernel."""
+        return cls(kernel.code, ends=True)
+
+    @classmethod
+    def of_program(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
         """That of a program's kernel."""
         code = shaders[kernel.shader]
         return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)

@@ -80,7 +80,8 @@ class LoadedProgram:
         used = {step.kernel: plan.kernels[step.kernel] for step in self.variant.steps}
         self._buffers: list[Any] = []
         pipelines = gpu.pipelines.get_all(
-            ((k.name, PipelineKey.of(k, plan.shaders)) for k in used.values()), self._make_buffers
+            ((k.name, PipelineKey.of_program(k, plan.shaders)) for k in used.values()),
+            self._make_buffers,
         )
         self._pipelines = dict(zip(used, pipelines, strict=True))
         self._fixed = {
