@@ -11,10 +11,9 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, finished
 from webnn_py.api.session import Session
 from webnn_py.core.completion import Completion
-from webnn_py.core.errors import DataError, OperationError, ValidationError
+from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.memory.overlap import Region, region_of
-from webnn_py.ordering.operation import CANCELLED
 from webnn_py.ordering.timeline import Timeline
 
 T = TypeVar("T")
@@ -41,16 +40,11 @@ async def in_turn(
     """
     over = Timeline(label=COMPILED)
 
-    def work() -> T:
-        if run.cancellation.cancelled:
-            raise OperationError(CANCELLED)
-        return compile_it()
-
     def begin(inputs: Sequence[Any]) -> AwaitedRun:
         return start(compiling.wait(0), inputs)
 
     run = PostponedRun(session, given, begin)
-    compiling: Completion[T] = session.run_on_builder(work)
+    compiling: Completion[T] = session.run_on_builder(compile_it, run.cancellation)
     compiling.on_done(lambda: over.signal(1))
     return await finished(session, run, given, (*waits, over(wait=1)))
 
@@ -80,7 +74,7 @@ class PostponedRun(AwaitedRun):
     def begin(self) -> None:
         """Begin the run, which is compiled by now."""
         inputs = self._inputs  # before `release` drops them, which follows the cancelling
-        self.check_not_cancelled()
+        self.cancellation.check()
         try:
             run = self._start(inputs)
         except (DataError, ValidationError):

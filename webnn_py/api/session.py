@@ -17,7 +17,6 @@ from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import (
     ContextLostError,
     InvalidStateError,
-    OperationError,
     ValidationError,
 )
 from webnn_py.core.messages import LOG, shown
@@ -256,13 +255,22 @@ class Session:
         self.check_alive()
         return self._worker.run(work)
 
-    def run_on_builder(self, work: Callable[[], T]) -> Completion[T]:
+    def run_on_builder(
+        self, work: Callable[[], T], cancellation: Cancellation | None = None
+    ) -> Completion[T]:
         """Run `work` on the thread for builds: running graphs do not wait for it.
 
-        It fails at once when the context is lost, whatever the thread is at.
+        It fails at once when the context is lost, whatever the thread is at, and where it was
+        cancelled before it began.
         """
+
+        def begin() -> T:
+            if cancellation is not None:
+                cancellation.check()
+            return work()
+
         self.check_alive()
-        done = self._builder.run(work)
+        done = self._builder.run(begin)
         self._builds.add(done)
         done.on_done(lambda: self._builds.discard(done))
         if self.lost.done:  # by another thread, just now
@@ -272,13 +280,8 @@ class Session:
     async def await_builder(self, work: Callable[[], T]) -> T:
         """Await `run_on_builder`; what has not begun when the await is cancelled never will."""
         cancellation = Cancellation()
-
-        def run() -> T:
-            if cancellation.cancelled:
-                raise OperationError("the work was cancelled before it began")
-            return work()
-
-        return await wait_or_cancel(self.run_on_builder(run), cancellation, settle=False)
+        done = self.run_on_builder(work, cancellation)
+        return await wait_or_cancel(done, cancellation, settle=False)
 
     def _fail_builds(self) -> None:
         error = ContextLostError(self._why_lost())

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from webnn_py.core.errors import InvalidStateError
+from webnn_py.core.errors import InvalidStateError, OperationError
 from webnn_py.core.priority import wake_at_once
 
 T = TypeVar("T")
+
+CANCELLED = "the work was cancelled before it began"
 
 
 class Completion(Generic[T]):
@@ -143,6 +145,11 @@ class Cancellation:
     def cancelled(self) -> bool:
         """Whether it was cancelled."""
         return self._cancelled
+
+    def check(self) -> None:
+        """Raise an OperationError if the work, which is about to begin, was cancelled."""
+        if self._cancelled:
+            raise OperationError(CANCELLED)
 
     def cancel(self) -> Completion[None]:
         """Let no section begin any more; the result is done when the one under way is."""

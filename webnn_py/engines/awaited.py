@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import OperationError
 from webnn_py.ir import Array
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering.operation import Run
@@ -27,11 +26,6 @@ class AwaitedRun(ABC):
     def __init__(self) -> None:
         self.done: Completion[None] = Completion()
         self.cancellation = Cancellation()
-
-    def check_not_cancelled(self) -> None:
-        """Raise an OperationError if the run was cancelled."""
-        if self.cancellation.cancelled:
-            raise OperationError("the computation was cancelled before it began")
 
     def read_inputs(self) -> None:
         """Read the arrays among the inputs that others may change from now on.
@@ -96,7 +90,7 @@ class HostRun(AwaitedRun):
         """Compute."""
         inputs = self._inputs
         with self.cancellation:
-            self.check_not_cancelled()
+            self.cancellation.check()
             self._compute(inputs, self._outputs)
         self.done.set_result(None)
 

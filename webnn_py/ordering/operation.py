@@ -11,8 +11,6 @@ from webnn_py.ordering.positions import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
-CANCELLED = "the work was cancelled before it began"
-
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
 """A timeline, and a value that work waits for or signals."""

@@ -15,13 +15,14 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from webnn_py.core.completion import CANCELLED
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
 from webnn_py.ordering.dependence import deadlock, overtaking
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import CANCELLED, Held, Operation
+from webnn_py.ordering.operation import Held, Operation
 from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 from webnn_py.ordering.signals import Signals
 

@@ -248,7 +248,7 @@ class Run(AwaitedRun):
 
     def _begin(self) -> RunCommands:
         """Submit it, unless it was cancelled."""
-        self.check_not_cancelled()
+        self.cancellation.check()
         self._under_way.add_result(self.done, self.cancellation)
         if self._ahead is not None:
             self._whole = Wait(self._ahead.whole)
@@ -265,7 +265,7 @@ class Run(AwaitedRun):
         section = self.cancellation if run.written else contextlib.nullcontext()
         with gpu.submit_lock, section:
             if run.written:
-                self.check_not_cancelled()
+                self.cancellation.check()
             run.check_usable()
             commands = self._prepared or self._recorded_ahead() or self._commands()
             for buffer, contents in run.uploads:
