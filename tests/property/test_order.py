@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,8 @@ from tests.property.scheduling import (
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import EVERYTHING, Region, region_of
 from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.holding import Holding
+from webnn_py.ordering.operation import Held, Operation, Run
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 
@@ -52,7 +53,8 @@ class Side:
         self.active = 0  # threads at work
         width = WIDTHS[self.kind]
         executor = Executor(self.tasks.append, inline=self.kind == "inline", width=width)
-        self.schedule = Watching(executor)
+        self.schedule = Schedule(executor)
+        _tell_what_is_placed(self.schedule._holding)
         self.model = ModelContext()
         self.late: list[ModelOperation] = []  # done, and still to signal
         self.cells = np.zeros(CELLS, np.int64)
@@ -80,13 +82,16 @@ class Side:
         return self.tasks.popleft()
 
 
-class Watching(Schedule):
-    """Says when it looks at an operation first."""
+def _tell_what_is_placed(holding: Holding) -> None:
+    """Have it said when an operation is looked at first."""
+    hold = holding.hold
 
-    def _hold(self, operation: Operation) -> Any:
+    def holds(operation: Operation, wake: Callable[[Held], None]) -> Held | None:
         assert isinstance(operation, Watched)
         operation.program.events.append(("placed", operation.twin))
-        return super()._hold(operation)
+        return hold(operation, wake)
+
+    holding.hold = holds  # type: ignore[method-assign]
 
 
 class Watched(Operation):
@@ -379,7 +384,7 @@ class Program:
         self.check()
         assert all(twin.outcome is not None for _, twin in self.twins)
         for side in self.sides:
-            assert not side.schedule._hazards._owners
+            assert not side.schedule._holding._hazards._owners
             assert side.schedule._backlog._bytes == 0
         assert all(state_of(timeline)._waiters == [] for timeline, _ in self.timelines)
 

@@ -140,6 +140,7 @@ class Held:
         signalled: Those that it raises them to, likewise.
         position: Its place before and after others.
         ready: It stands in line to be run, or dropped.
+        begun: It runs.
         cause: Why it can never run, if that is so.
         dropped: It is not done and nobody is to be told; what follows it keeps its order.
     """
@@ -155,6 +156,7 @@ class Held:
     signalled: list[Any] = field(default_factory=list)
     position: Position | None = None
     ready: bool = False
+    begun: bool = False
     cause: BaseException | None = None
     dropped: bool = False
 

@@ -7,7 +7,6 @@ held, and with it what shares memory with it. The timeline that is reached resum
 from __future__ import annotations
 
 import functools
-import heapq
 import itertools
 import math
 import threading
@@ -19,11 +18,9 @@ from webnn_py.core.completion import CANCELLED
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
-from webnn_py.ordering.dependence import deadlock, overtaking
 from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.hazards import Hazards
+from webnn_py.ordering.holding import Holding
 from webnn_py.ordering.operation import Held, Operation
-from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 from webnn_py.ordering.signals import Signals
 
 LOOK_AGAIN = 0.05
@@ -54,11 +51,10 @@ class Schedule:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._line: deque[Operation] = deque()  # not looked at yet
-        self._held: dict[Operation, Held] = {}  # in the order of submission
-        self._ready: list[tuple[int, Held]] = []  # a heap of what need not be held any more
+        self._holding = Holding(executor)
+        self._held, self._ready = self._holding.works, self._holding.ready
         self._running: dict[Operation, None] = {}
         self._signals = Signals(executor.signal, self._held)
-        self._hazards = Hazards()
         self._backlog = Backlog()
         self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
@@ -119,11 +115,8 @@ class Schedule:
         with self._lock:
             held = self._held.get(operation)
             if held is not None:
-                if held.dropped or operation in self._running:
+                if not self._holding.drop(held):
                     return
-                with GRAPH.lock:
-                    held.dropped = True
-                    forget_timelines(held)
             elif operation in self._line:
                 self._line.remove(operation)
                 self._backlog.remove(operation)
@@ -144,7 +137,7 @@ class Schedule:
             if not (self._threads or self._held):
                 return []
             for held in self._held.values():  # the worker may not have come to it yet
-                self._look_again(held)
+                self._holding.look_again(held)
             begin = bool(self._ready) and not self._threads
             self._threads += begin
         if begin:
@@ -213,15 +206,8 @@ class Schedule:
             if self._closed is not None:
                 return
             self._closed = error
-            dropped = [work for work, held in self._held.items() if not held.dropped]
-            dropped = [work for work in (*dropped, *self._line) if work not in self._running]
-            with GRAPH.lock:
-                for held in self._held.values():
-                    leave(held)
-            self._held.clear()
+            dropped = [*self._holding.clear(), *self._line]
             self._line.clear()
-            self._ready.clear()
-            self._hazards = Hazards()
             self._backlog = Backlog()
             self._changed.notify_all()
         # All are stopped before any work fails: it would make other work fail for that reason.
@@ -237,73 +223,23 @@ class Schedule:
         else:
             self._executor.worker(self._drain)
 
-    # What is held
-
     def _wake(self, held: Held) -> None:
         """A timeline was reached or failed, or the work is not wanted any more."""
         self._executor.worker(functools.partial(self._resume, held))
 
     def _resume(self, held: Held) -> None:
         with self._lock:
-            self._look_again(held)
+            self._holding.look_again(held)
             if held.waiting:
-                self._find_deadlock(held)
+                self._holding.find_deadlock(held)
         if held.cause is not None:
             held.operation.break_promises(held.cause)
         with self._lock:
-            self._look_again(held)
+            self._holding.look_again(held)
             if not self._ready or self._threads >= self._executor.width:
                 return
             self._threads += 1
         self._drain()
-
-    def _hold(self, operation: Operation) -> Held | None:
-        """What holds work back, or will hold back other work; None if there is no such thing."""
-        alone = not self._held and self._executor.width == 1
-        if alone and not operation.sync:
-            return None
-        queue = None if operation.host else self._executor.queue
-        held = Held(operation, operation.waits, queue)
-        if alone and not held.unmet():
-            return None
-        with GRAPH.lock:
-            overtakes = overtaking(operation)
-            enter(held, *self._hazards.place(held, overtakes))
-            self._held[operation] = held
-            self._wait_for_timelines(held)
-            if overtakes is not None:
-                self._find_deadlock(held)
-        if held.waiting or held.blockers:
-            operation.tell_watchers()
-        return held
-
-    def _find_deadlock(self, held: Held) -> None:
-        """Find out whether it can never run, and let it fail then; the caller holds the lock."""
-        with GRAPH.lock:
-            held.cause = deadlock(held)
-            if held.cause is not None:
-                forget_timelines(held)
-
-    def _wait_for_timelines(self, held: Held) -> None:
-        """Have timelines resume the work; the caller holds the locks."""
-        for timeline, value in held.unmet():
-            wake = functools.partial(self._wake, held)
-            waiter = timeline.when(value, wake, held.queue, held)
-            if waiter is not None:
-                held.waiters.append((timeline, waiter))
-        held.waiting = held.must_wait()
-
-    def _look_again(self, held: Held) -> None:
-        """Find out whether work is still to be held; the caller holds the lock."""
-        if held.operation in self._held and not (held.operation in self._running or held.ready):
-            held.waiting = held.must_wait()
-            self._release(held)
-
-    def _release(self, held: Held) -> None:
-        """Let work run, if nothing holds it; the caller holds the lock."""
-        if held.operation in self._held and not (held.blockers or held.waiting or held.ready):
-            held.ready = True
-            heapq.heappush(self._ready, (held.operation.number, held))
 
     def _done(self, operation: Operation) -> None:
         """What followed an operation need not wait for it; the caller holds the lock."""
@@ -312,16 +248,7 @@ class Schedule:
             self._backlog.remove(operation)
         if operation.sync:
             operation.tell_watchers()
-        held = self._held.pop(operation, None)
-        if held is None:
-            return
-        with GRAPH.lock:
-            self._hazards.remove(held)
-            leave(held)
-        for follower in held.followers:
-            self._release(follower)
-
-    # What runs
+        self._holding.remove(operation)
 
     def _run_at_once(self, operation: Operation) -> None:
         """Run what begins as it is submitted, and then what came meanwhile."""
@@ -402,19 +329,18 @@ class Schedule:
         """Begin the next operation, or find out what holds it; None if it follows held work."""
         held: Held | None
         if self._ready:
-            held = heapq.heappop(self._ready)[1]
-            held.ready = False
+            held = self._holding.take_ready()
             if held.dropped:
                 self._done(held.operation)
                 return None
         else:
             operation = self._line.popleft()
-            held = self._hold(operation)
+            held = self._holding.hold(operation, self._wake)
             if held is None:
                 self._running[operation] = None
                 return _Turn(operation)
             if held.cause is not None:
-                self._release(held)
+                self._holding.release(held)
                 return _Turn(operation, held.cause, held=True)
         cause = held.cause or held.failure()
         held.waiting = cause is None and bool(held.unmet())
@@ -422,9 +348,7 @@ class Schedule:
             return _Turn(held.operation, held=True)
         if held.blockers:
             return None
-        with GRAPH.lock:
-            forget_timelines(held)
-            held.waits.clear()
+        self._holding.begin(held)
         self._running[held.operation] = None
         return _Turn(held.operation, cause)
 
