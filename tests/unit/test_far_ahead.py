@@ -5,6 +5,7 @@ Counted in steps of the code of `webnn_py/ordering/`: twice the passes take abou
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import sys
@@ -57,18 +58,19 @@ class Ring:
         reads: list[Region],
         writes: list[Region],
     ) -> None:
-        def fail(error: BaseException) -> None:
-            raise error
-
         if name[1] <= RING:
             sync.append(self.go(wait=1))
         run = lambda: self.done.append(name)  # noqa: E731
-        schedule.submit(Operation(run, fail, tuple(sync), reads=reads, writes=writes))
+        schedule.submit(Operation(run, _raise, tuple(sync), reads=reads, writes=writes))
         work(self.tasks)
 
     def finish(self) -> None:
         self.go.signal(1)
         work(self.tasks)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def work(tasks: deque[Run]) -> None:
@@ -144,6 +146,38 @@ def passes_take(contexts: int, order: str, passes: int) -> int:
 def test_twice_the_passes_take_twice_the_steps(contexts: int, order: str) -> None:
     few, many = (passes_take(contexts, order, n) for n in (PASSES, 2 * PASSES))
     assert many < MOST * few, (few, many)
+
+
+def test_reads_ahead_of_their_writes_may_come_in_any_order() -> None:
+    """Each write is compared with each read that comes before or after it, and no further."""
+
+    def reads_take(numbers: list[int]) -> int:
+        tasks: deque[Run] = deque()
+        schedule, written, go = Schedule(Executor(tasks.append)), Timeline(), Timeline()
+        done: list[tuple[str, int]] = []
+        image = [part("images", 0)]
+
+        def submit(name: tuple[str, int], sync: TimelinePoint, **memory: Any) -> None:
+            run = functools.partial(done.append, name)
+            schedule.submit(Operation(run, _raise, (go(wait=1), sync), **memory))
+            work(tasks)
+
+        def run() -> None:
+            for n in numbers:
+                submit(("read", n), written(wait=n), reads=image)
+            for n in numbers:
+                submit(("write", n), written(signal=n), writes=image)
+            go.signal(1)
+            work(tasks)
+
+        steps = steps_of(run)
+        place = {name: index for index, name in enumerate(done)}
+        assert all(place["write", n] < place["read", n] for n in numbers)
+        return steps
+
+    numbers = list(range(1, PASSES + 1))
+    forwards, backwards = reads_take(numbers), reads_take(numbers[::-1])
+    assert backwards < 1.5 * forwards, (forwards, backwards)
 
 
 def test_a_chain_that_fails_takes_its_length_in_steps() -> None:

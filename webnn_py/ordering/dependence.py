@@ -62,8 +62,10 @@ class _After:
             return True
         if not self._after.found or label_of(held) < self._first or held in self._free:
             return False
-        if any(self._raises(value) and value.holds(held) for value in held.awaited):  # mostly so
-            return True
+        for value in held.awaited:
+            least = self._signals.get(value.timeline)
+            if least is not None and least <= value.value and value.holds(held):  # mostly so
+                return True
         before = Search([held], self._sooner, -1)
         while (node := before.step(self._first)) is not None:
             if node in self._after.found or self._raises(node):

@@ -227,11 +227,14 @@ def _put_between(held: Held) -> None:
     """Give held work its position; what is in the way is moved, from the end where that is less."""
     positions = GRAPH.positions
     following = list(later(held, only_live=False))
-    if not following:
-        held.position = positions.own(held, positions.end())
+    before = list(sooner(held, only_live=False))
+    if not following:  # next to what it waits for: what is far from it need not be looked through
+        last = max(map(_position, before), key=_label, default=None)
+        place = positions.end() if last is None else positions.after(last)
+        held.position = positions.own(held, place)
         return
     start = min(map(_position, following), key=_label)
-    wrong = [node for node in sooner(held, only_live=False) if label_of(node) >= start.label]
+    wrong = [node for node in before if label_of(node) >= start.label]
     if not wrong:
         held.position = positions.own(held, positions.before(start))
         return
