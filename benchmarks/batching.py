@@ -1,7 +1,7 @@
 """Small kernels a second: one submit for each, against dispatches that are batched.
 
-    python -m benchmarks.batching --json batching.json --plot batching.svg
-    python -m benchmarks.batching --from-json batching.json --plot batching.svg
+    python -m benchmarks batching --json batching.json --plot batching.svg
+    python -m benchmarks batching --from-json batching.json --plot batching.svg
 
 The kernel is x + 1 on n floats, from one tensor to another and back, so that each run depends on
 the one before. Three ways to have it run many times are timed, each until the device is done:
@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.report import (
     Figures,

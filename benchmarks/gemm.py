@@ -1,7 +1,7 @@
 """Times the matrix multiplication kernels alone, with timestamp queries, and checks each result.
 
-    python benchmarks/gemm.py                       # the sizes that suit the adapter
-    python benchmarks/gemm.py 1024x1024x1024 12*128x128x32 --dtype f16 --json gemm.json
+    python -m benchmarks gemm                       # the sizes that suit the adapter
+    python -m benchmarks gemm 1024x1024x1024 12*128x128x32 --dtype f16 --json gemm.json
 
 A size is [batch*]MxNxK; a trailing t means that B is stored transposed, as [N, K].
 """

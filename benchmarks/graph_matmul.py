@@ -1,6 +1,6 @@
 """TFLOP/s of a whole graph: one matmul, built by MLGraphBuilder and recorded by MLCommandEncoder.
 
-    python -m benchmarks.graph_matmul [--size 4096] [--data-type float32] [--json FILE]
+    python -m benchmarks graph_matmul [--size 4096] [--data-type float32] [--json FILE]
 
 Timed on the GPU by timestamps of the user's own passes before and after, and checked by sampling.
 """

@@ -1,6 +1,6 @@
 """512 concurrent awaits for a minute: nothing is mixed up, nothing leaks, nothing slows down.
 
-    python -m benchmarks.soak --seconds 60 --device cpu --joined --json soak.json
+    python -m benchmarks soak --seconds 60 --device cpu --joined --json soak.json
 
 Each request carries its number through the graph, next to a picture whose answer is known. Before
 and after, the same graph runs back to back, for comparison.
@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.async_peers import SIDE, describe, pictures
 from benchmarks.report import Figures, machine, show, write_json
