@@ -5,18 +5,9 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from webnn_py.cli.facts import facts_of
-from webnn_py.cli.models import (
-    DEVICES,
-    Shapes,
-    add_model,
-    given_shapes,
-    load,
-    open_context,
-    sizes_of,
-)
+from webnn_py.cli.models import DEVICES, add_model, load, open_context
 from webnn_py.cli.printing import print_json, print_table
 from webnn_py.core.errors import NotSupportedError
 
@@ -56,11 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the verdicts; returns the exit status: 1 where a node is not supported."""
     devices = (options.device,) if options.device else DEVICES
-    shapes = given_shapes(options)
-    verdicts = [
-        _verdict(options.model, device, options.engine if device == "cpu" else "auto", shapes)
-        for device in devices
-    ]
+    verdicts = [_verdict(options, device) for device in devices]
     if options.json:
         print_json({"model": str(options.model), "devices": [asdict(each) for each in verdicts]})
     else:
@@ -72,20 +59,20 @@ def run(options: argparse.Namespace) -> int:
     return UNSUPPORTED if any(each.supported is False for each in verdicts) else 0
 
 
-def _verdict(model: Path, device: str, engine: str, shapes: Shapes) -> Verdict:
+def _verdict(options: argparse.Namespace, device: str) -> Verdict:
     try:
-        context = open_context(device, engine)
+        context = open_context(device, options.engine if device == "cpu" else "auto")
     except NotSupportedError as error:
         if device == "cpu":  # there is one: the engine is missing
             raise
         return Verdict(device, None, {}, (str(error),))
     with context:
         try:
-            graph = load(model, context, shapes).graph
+            loaded = load(options, context)
         except NotSupportedError as error:
             first, *more = str(error).splitlines()
             return Verdict(device, False, {}, tuple(line.strip() for line in more or [first]))
-        nodes = facts_of(graph, sizes_of(graph, shapes)).nodes
+        nodes = facts_of(loaded.graph, loaded.sizes).nodes
     return Verdict(device, True, dict(Counter(node.engine for node in nodes)), ())
 
 

@@ -7,18 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from webnn_py import onnx
-from webnn_py.api.graph import MLGraph
 from webnn_py.cli.models import (
     PROGRAM,
     SAVED,
-    Shapes,
+    Loaded,
     add_model,
-    all_sizes_of,
-    given_shapes,
     load,
     open_context,
-    open_names,
-    sizes_of,
 )
 from webnn_py.cli.printing import in_bytes, print_json
 from webnn_py.cli.progress import Progress
@@ -42,10 +37,9 @@ def run(options: argparse.Namespace) -> int:
             f"{options.output}: its ending says the format, one of {', '.join(WRITERS)}"
         )
     with open_context("cpu", "reference") as context:
-        shapes = given_shapes(options)
-        graph = load(options.model, context, shapes).graph
+        loaded = load(options, context)
         with Progress(f"writing {options.output.name}"):
-            write(graph, options.output, shapes)
+            write(loaded, options.output)
     size = options.output.stat().st_size
     if options.json:
         print_json({"model": str(options.model), "output": str(options.output), "bytes": size})
@@ -54,20 +48,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_onnx(graph: MLGraph, path: Path, shapes: Shapes) -> None:
-    _check_stays_open(graph, shapes)
-    contents = onnx.to_onnx(graph).SerializeToString()
+def _write_onnx(loaded: Loaded, path: Path) -> None:
+    _check_stays_open(loaded)
+    contents = onnx.to_onnx(loaded.graph).SerializeToString()
     with replacing(path) as stream:
         stream.write(contents)
 
 
-def _write_graph(graph: MLGraph, path: Path, shapes: Shapes) -> None:
-    _check_stays_open(graph, shapes)
-    graph.save(path)
+def _write_graph(loaded: Loaded, path: Path) -> None:
+    _check_stays_open(loaded)
+    loaded.graph.save(path)
 
 
-def _check_stays_open(graph: MLGraph, shapes: Shapes) -> None:
-    said = [name for name in open_names(graph) if name in sizes_of(graph, shapes)]
+def _check_stays_open(loaded: Loaded) -> None:
+    said = [name for name in loaded.open_names if name in loaded.sizes]
     if said:
         raise NotSupportedError(
             f"--shape: a saved graph keeps its open dimension {said[0]}; give the size when it"
@@ -75,11 +69,11 @@ def _check_stays_open(graph: MLGraph, shapes: Shapes) -> None:
         )
 
 
-def _write_program(graph: MLGraph, path: Path, shapes: Shapes) -> None:
-    graph.compile_to(path, all_sizes_of(graph, shapes))
+def _write_program(loaded: Loaded, path: Path) -> None:
+    loaded.graph.compile_to(path, loaded.all_sizes)
 
 
-WRITERS: Mapping[str, Callable[[MLGraph, Path, Shapes], None]] = {
+WRITERS: Mapping[str, Callable[[Loaded, Path], None]] = {
     ".onnx": _write_onnx,
     SAVED: _write_graph,
     PROGRAM: _write_program,

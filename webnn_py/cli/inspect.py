@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from webnn_py.cli.facts import Facts, facts_of
-from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context, sizes_of
+from webnn_py.cli.models import add_context, add_model, load, open_context
 from webnn_py.cli.page import page_of
 from webnn_py.cli.printing import in_bytes, print_facts, print_json, print_table
 
@@ -22,10 +22,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print tables or JSON, write the page; returns the exit status."""
-    shapes = given_shapes(options)
     with open_context(options.device, options.engine) as context:
-        graph = load(options.model, context, shapes).graph
-        facts = facts_of(graph, sizes_of(graph, shapes))
+        loaded = load(options, context)
+        facts = facts_of(loaded.graph, loaded.sizes)
     if options.html is not None:
         options.html.write_text(page_of(options.model.name, facts), encoding="utf-8")
     if options.json:

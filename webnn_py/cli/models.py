@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from webnn_py.core.polynomials import Symbol
 
 Shapes = dict[str, list[int] | int]
 """Shapes by inputs, sizes by dimensions."""
+NO_SHAPES: Mapping[str, list[int]] = {}
 
 DEVICES = ("cpu", "gpu")
 SAVED = ".mlgraph"
@@ -74,24 +75,55 @@ class Loaded:
     Attributes:
         graph: What it became.
         seconds: How long that took.
+        said: What `--shape` says.
     """
 
     graph: MLGraph
     seconds: float
+    said: Shapes
+
+    @property
+    def open_names(self) -> list[str]:
+        """The names of its open dimensions."""
+        return [*symbols_of(descriptor.shape for descriptor in self.graph.inputs.values())]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of its open dimensions that are said; errors as of `sizes_of`."""
+        return sizes_of(self.graph, self.said)
+
+    @property
+    def all_sizes(self) -> dict[str, int]:
+        """As `sizes`, of all open dimensions, and of nothing else.
+
+        Raises:
+            ValidationError: One is not said, too.
+        """
+        said, names = self.sizes, self.open_names
+        for name in names:
+            if name not in said:
+                raise ValidationError(f"dimension {name} is open: give --shape {name}=SIZE")
+        return {name: said[name] for name in names}
 
 
-def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
+def load(
+    options: argparse.Namespace, context: MLContext, shapes: Mapping[str, list[int]] = NO_SHAPES
+) -> Loaded:
     """Read a model and compile it; one that is no saved graph is an ONNX model.
 
     Args:
-        path: The file.
+        options: As `add_model` has them.
         context: Where it will run.
-        shapes: What an ONNX model leaves open. A saved graph keeps it open, until it runs.
+        shapes: Those of inputs that `--shape` need not say. What an ONNX model leaves open has
+            these sizes; a saved graph keeps it open, until it runs.
 
     Raises:
         MLError: As `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
         NotSupportedError: It is a saved program.
+        ValidationError: `--shape` says something twice, or of what is not there.
     """
+    path, said = options.model, _said(options.shape)
+    given: Shapes = {**shapes, **said}
     if path.suffix == PROGRAM:
         raise NotSupportedError(
             f"{path}: a saved program is run from Python, by MLContext.load_program_sync"
@@ -100,19 +132,16 @@ def load(path: Path, context: MLContext, shapes: Shapes) -> Loaded:
     with Progress(f"reading {path.name}") as progress:
         if path.suffix == SAVED:
             graph = context.load_graph_sync(path, progress=progress.reached)
-            _check_names(graph, shapes)
         else:
-            graph = onnx.load(path, context, shapes, progress=progress.reached)
-    return Loaded(graph, time.perf_counter() - start)
+            graph = onnx.load(path, context, given, progress=progress.reached)
+    loaded = Loaded(graph, time.perf_counter() - start, said)
+    if path.suffix == SAVED:
+        _check_names(loaded, given)
+    return loaded
 
 
-def open_names(graph: MLGraph) -> list[str]:
-    """The names of a graph's open dimensions."""
-    return [*symbols_of(descriptor.shape for descriptor in graph.inputs.values())]
-
-
-def _check_names(graph: MLGraph, shapes: Shapes) -> None:
-    known = [*graph.inputs, *open_names(graph)]
+def _check_names(loaded: Loaded, shapes: Shapes) -> None:
+    known = [*loaded.graph.inputs, *loaded.open_names]
     for name in shapes:
         if name not in known:
             raise ValidationError(
@@ -148,27 +177,7 @@ def _fits(number: int, size: int, multiple: tuple[Symbol, int] | None) -> bool:
     return number == size if multiple is None else number % multiple[1] == 0
 
 
-def all_sizes_of(graph: MLGraph, shapes: Shapes) -> dict[str, int]:
-    """As `sizes_of`, of all open dimensions, and of nothing else.
-
-    Raises:
-        ValidationError: One is not said, too.
-    """
-    said = sizes_of(graph, shapes)
-    names = open_names(graph)
-    for name in names:
-        if name not in said:
-            raise ValidationError(f"dimension {name} is open: give --shape {name}=SIZE")
-    return {name: said[name] for name in names}
-
-
-def given_shapes(options: argparse.Namespace) -> Shapes:
-    """What `--shape` says.
-
-    Raises:
-        ValidationError: Twice about the same.
-    """
-    pairs: Sequence[tuple[str, list[int] | int]] = options.shape
+def _said(pairs: Sequence[tuple[str, list[int] | int]]) -> Shapes:
     shapes = dict(pairs)
     if len(shapes) < len(pairs):
         raise ValidationError("--shape: a name stands twice")

@@ -19,7 +19,7 @@ from webnn_py.api.profile import MOST_RUNS, MLProfile
 from webnn_py.cli import inputs
 from webnn_py.cli.facts import Facts, facts_of
 from webnn_py.cli.images import Preparation
-from webnn_py.cli.models import add_context, add_model, given_shapes, load, open_context, sizes_of
+from webnn_py.cli.models import add_context, add_model, load, open_context
 from webnn_py.cli.modes import MODES, Arrays, Compute
 from webnn_py.cli.printing import (
     as_text,
@@ -81,14 +81,13 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model and print what it made; returns the exit status."""
-    given, shapes = inputs.read(options.input), given_shapes(options)
+    given = inputs.read(options.input)
     labels = None if options.labels is None else _labels(options.labels)
     mode = options.mode or ("execution" if options.device == "cpu" else "awaited")
     runs = options.benchmark or (FEW if options.profile else 0)
     with open_context(options.device, options.engine) as context:
-        loaded = load(options.model, context, {**inputs.shapes_of(given), **shapes})
-        graph = loaded.graph
-        sizes = sizes_of(graph, shapes)
+        loaded = load(options, context, inputs.shapes_of(given))
+        graph, sizes = loaded.graph, loaded.sizes
         arrays = inputs.arrays(given, graph.inputs, sizes, Preparation.of(options))
         _check_sizes(sizes, dict(compiled_of(graph).fixed(arrays)[1]))
         with MODES[mode](context, graph) as compute:

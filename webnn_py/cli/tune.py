@@ -10,17 +10,9 @@ import argparse
 from typing import Any
 
 from webnn_py.api.context import MLContext
-from webnn_py.api.graph import MLGraph, compiled_of
+from webnn_py.api.graph import compiled_of
 from webnn_py.api.session import Session
-from webnn_py.cli.models import (
-    DEVICES,
-    Shapes,
-    add_model,
-    all_sizes_of,
-    given_shapes,
-    load,
-    open_context,
-)
+from webnn_py.cli.models import DEVICES, Loaded, add_model, load, open_context
 from webnn_py.cli.printing import as_text, in_time, print_facts, print_json, print_table
 from webnn_py.cli.progress import Progress
 from webnn_py.engines.registry import fastest_engine
@@ -36,13 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, and print what was found; returns the exit status."""
-    shapes = given_shapes(options)
     if options.device == "gpu":
-        return _tune_tiles(options, shapes)
+        return _tune_tiles(options)
     engine = fastest_engine({}, anew=True)
     with MLContext(Session(engine, "cpu")) as context:
-        graph = load(options.model, context, shapes).graph
-        graph.prepare_sync(all_sizes_of(graph, shapes))
+        loaded = load(options, context)
+        loaded.graph.prepare_sync(loaded.all_sizes)
         medians = dict(sorted(engine.medians.items(), key=lambda item: item[1]))
     if options.json:
         print_json({"model": str(options.model), "engine": engine.name, "seconds": medians})
@@ -52,13 +43,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tune_tiles(options: argparse.Namespace, shapes: Shapes) -> int:
+def _tune_tiles(options: argparse.Namespace) -> int:
     with open_context("gpu", "auto") as context:
-        graph = load(options.model, context, shapes).graph
-        executable = _executable(graph, all_sizes_of(graph, shapes))
+        loaded = load(options, context)
+        executable = _executable(loaded)
         with (
             Progress(f"measuring {options.model.name}") as progress,
-            compiled_of(graph).session.queue.loss(),
+            compiled_of(loaded.graph).session.queue.loss(),
         ):
             found = tune(executable.loaded.gpu, executable.compiled.graph, progress.reached)
         device = context.device.adapter.info["device"]
@@ -69,9 +60,10 @@ def _tune_tiles(options: argparse.Namespace, shapes: Shapes) -> int:
     return 0
 
 
-def _executable(graph: MLGraph, sizes: dict[str, int]) -> WebGPUExecutable:
-    compiled = compiled_of(graph)
-    made = compiled.executable(compiled.session, sizes=tuple(sorted(sizes.items())))
+def _executable(loaded: Loaded) -> WebGPUExecutable:
+    compiled = compiled_of(loaded.graph)
+    sizes = tuple(sorted(loaded.all_sizes.items()))
+    made = compiled.executable(compiled.session, sizes=sizes)
     assert isinstance(made, WebGPUExecutable)
     return made
 
