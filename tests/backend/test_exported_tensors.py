@@ -102,6 +102,16 @@ def test_what_cannot_be_exported(gpu: MLContext) -> None:
         pass
 
 
+def test_a_tensor_destroyed_within_its_export_takes_the_buffer_along(gpu: MLContext) -> None:
+    rented = tensor(gpu, ONES, exportable=True)
+    with gpu.export_to_gpu(rented) as buffer:
+        rented.destroy()
+        with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
+            gpu.device.queue.read_buffer(buffer)
+    with pytest.raises(ValidationError, match="destroyed"):
+        gpu.read_tensor_sync(rented)
+
+
 def test_a_tensor_that_parked_work_uses_is_not_exported(gpu: MLContext) -> None:
     graph, timeline = doubling(gpu), Timeline()
     x, y = tensor(gpu, ONES), tensor(gpu, exportable=True)

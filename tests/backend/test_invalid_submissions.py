@@ -180,6 +180,8 @@ def assert_refused(context: MLContext, scenario: Callable[[MLContext], Scenario]
     for _ in range(2):
         with pytest.raises(ValidationError, match=message):
             context.submit([commands])
+        with pytest.raises(ValidationError, match=message):
+            context.device.queue.submit([commands])
 
     parked, mark, message = scenario(context)
     timeline = Timeline()
@@ -256,6 +258,13 @@ def test_a_device_of_before_the_context(gpu: MLContext) -> None:
         with pytest.raises(ValidationError, match="submitted before"):
             context.submit([commands])
     device.queue.submit([])
+
+
+def test_one_command_buffer_twice(gpu: MLContext) -> None:
+    commands = copied(gpu, empty_buffer(gpu.device, 24))
+    for submit in (gpu.submit, gpu.device.queue.submit):
+        with pytest.raises(ValidationError, match=r"command buffer 1: .* given twice"):
+            submit([commands, commands])
 
 
 def test_a_submission_that_failed_can_be_made_again(gpu: MLContext) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backend.buffers import empty_buffer, read, submit
+from tests.graphs import ONES
 from tests.internals import prepared_sizes
 from webnn_py import (
     DataError,
@@ -109,6 +110,16 @@ def test_dispatches_on_tensors(context: MLContext) -> None:
         wrong = outputs | {"mean": outputs["y"]}
         with pytest.raises(ValidationError, match="output 'mean'"):
             context.dispatch(graph, tensors, wrong)
+
+
+@pytest.mark.parametrize("given", [[ONES], [ONES, ONES], ONES, "x", None])
+def test_dispatches_take_tensors_alone(context: MLContext, given: object) -> None:
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", "float32", ["n", 3])
+    graph = builder.build_sync({"y": builder.relu(x)})
+    y = context.create_tensor_sync("float32", [2, 3])
+    with pytest.raises(ValidationError, match=r"input 'x': got .*, expected an MLTensor"):
+        context.dispatch(graph, {"x": given}, {"y": y})  # type: ignore[dict-item]
 
 
 def test_recorded_runs_take_sizes_from_dimensions(gpu: MLContext) -> None:

@@ -189,6 +189,13 @@ def test_an_array_that_does_not_fit_is_not_read_into(context: MLContext, out: An
         context.read_tensor_sync(tensor(context, ONES), out)
 
 
+def test_a_tensor_is_not_read_into(context: MLContext) -> None:
+    one, other = tensor(context, ONES), tensor(context)
+    with pytest.raises(ValidationError, match="option 'out': got MLTensor, expected an array"):
+        context.read_tensor_sync(one, out=other)
+    np.testing.assert_array_equal(context.read_tensor_sync(other), ONES * 0)
+
+
 def test_flags_decide_who_may_read_and_write(context: MLContext) -> None:
     closed = context.create_tensor_sync("float32", SHAPE)
     with pytest.raises(ValidationError, match="not created readable"):

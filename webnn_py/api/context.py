@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_py.api import tensors
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.given_tensors import own_memory
+from webnn_py.api.given_tensors import check_tensors, own_memory
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.loading import Loading
 from webnn_py.api.promise import MLPromise
@@ -286,6 +286,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         session = self._session
         compiled = compiled_of(graph)
         executables = compiled.check_usable(session, ValidationError)
+        if compiled.is_open:
+            check_tensors(inputs, compiled.signature.inputs)
         signature, sizes = compiled.fixed(inputs, ValidationError)
         executable = executables.get(sizes).executable
         waits = points(sync)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.api.tensor_memory import TensorMemory
+from webnn_py.core import convert
 from webnn_py.core.errors import DataError, MLError, ValidationError
+from webnn_py.core.messages import named
 from webnn_py.ir import Descriptor
 
 
@@ -35,6 +38,14 @@ def given_tensor(
         raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
     _check_fits(memory, descriptor, what, DataError)
     return memory
+
+
+def check_tensors(given: object, names: Iterable[str]) -> None:
+    """Raise a ValidationError if something else than a tensor is given for one of the names."""
+    read = convert.mapping(given, "inputs")
+    for name in names:
+        if name in read:
+            memory_of(read[name], named("input", name))
 
 
 def own_tensor(session: Session, tensor: Any, descriptor: Descriptor, what: str) -> TensorMemory:

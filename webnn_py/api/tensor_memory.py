@@ -65,6 +65,7 @@ class TensorMemory:
         self.destroyed = False
         self.serial = next(_SERIALS)
         self.region = region_of(session.queue.target(storage) if constant is None else constant)
+        self._rent: Any = None
         self._lock = threading.Lock()
 
     def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
@@ -83,19 +84,30 @@ class TensorMemory:
             )
         return found
 
-    def rent(self) -> None:
-        """Mark as exported.
+    def rent(self) -> Any:
+        """The rent of its GPUBuffer, which is destroyed with the tensor until `release`.
 
         Raises:
             InvalidStateError: It is exported already.
         """
+        queue: Any = self.session.queue
         with self._lock:
-            self.place("export_to_gpu")
+            self._rent = queue.rent(self.place("export_to_gpu"))
             self.rented = True
+            return self._rent
+
+    def release(self) -> None:
+        """The user gives the GPUBuffer back."""
+        self._rent = None
+        self.rented = False
 
     def destroy(self) -> None:
         """Give the memory back once work that uses it is done. Harmless twice."""
         self.destroyed = True
+        with self._lock:
+            rent, self._rent = self._rent, None
+        if rent is not None:
+            rent.buffer.destroy()
         self.storage = self.contents = None
 
     def check_written(self) -> None:
@@ -204,9 +216,7 @@ class Export(AbstractContextManager[Any]):
         memory.session.check_alive()
         check_not_held(memory, "export_to_gpu: the MLTensor")
         memory.check_written()
-        memory.rent()
-        queue: Any = memory.session.queue
-        self._rent = queue.rent(memory.storage)
+        self._rent = memory.rent()
         return self._rent.buffer
 
     def __exit__(self, *raised: object) -> None:
@@ -214,7 +224,7 @@ class Export(AbstractContextManager[Any]):
         if rent is None:
             return
         rent.end()
-        self._memory.rented = False
+        self._memory.release()
         if rent.destroyed:
             self._memory.destroy()
 

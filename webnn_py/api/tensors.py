@@ -89,6 +89,11 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
     if out is None:
         target = np.empty(descriptor.shape, dtypes.DTYPES[descriptor.data_type].numpy)
     else:
+        if isinstance(out, MLTensor):  # its memory is shared by DLPack, but not its place in order
+            raise ValidationError(
+                "read_tensor: option 'out': got MLTensor, expected an array or a buffer; read into"
+                " an array, and give that to write_tensor"
+            )
         try:
             target = host.output_array(out, descriptor, "read_tensor")
         except DataError as error:

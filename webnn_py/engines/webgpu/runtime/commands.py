@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import wgpu
@@ -122,6 +122,15 @@ def uses_of(recorded: Any) -> Uses:
     return result
 
 
+def check_submission(commands: Sequence[Any]) -> None:
+    """Raise a ValidationError for what would end the process in wgpu-native, as far as is noted."""
+    for index, command_buffer in enumerate(commands):
+        what = f"submit: command buffer {index}"
+        uses_of(command_buffer).check(what)
+        if command_buffer in commands[:index]:
+            raise ValidationError(f"{what}: the GPUCommandBuffer is given twice")
+
+
 def observe(device: Any) -> None:
     """Have a device note what its command buffers use; harmless twice."""
     if not OBSERVING.there:
@@ -182,6 +191,7 @@ def _device_methods(base: Any) -> dict[str, Any]:
 def _queue_methods(base: Any) -> dict[str, Any]:
     def submit(self: Any, command_buffers: Any) -> None:
         commands = list(command_buffers)
+        check_submission(commands)
         life = life_of(self)
         with life:
             life.begin_submission()

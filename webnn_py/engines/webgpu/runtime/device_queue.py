@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.batch import MOST_BYTES, MOST_OPERATIONS, Batch
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.capabilities import CHECKING
-from webnn_py.engines.webgpu.runtime.commands import uses_of
+from webnn_py.engines.webgpu.runtime.commands import check_submission, uses_of
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
@@ -217,23 +217,22 @@ class DeviceQueue(Queue):
                     f"submit: got {type(given).__name__}, expected a GPUCommandBuffer of this"
                     " context's device"
                 )
-            if uses_of(given).taken or given in commands[:index]:
+            if uses_of(given).taken:
                 raise ValidationError(
                     f"submit: command buffer {index}: the GPUCommandBuffer was submitted before"
                 )
         with self.loss():
-            self._check_submission(commands)
+            self._check_alive()
+            check_submission(commands)
         for given in commands:
             uses_of(given).taken = True
 
-    def _check_submission(self, commands: Sequence[Any]) -> None:
-        """Find out what would end the process in wgpu-native."""
+    def _check_alive(self) -> None:
+        """Find out that the device is lost."""
         with device_errors("submitting command buffers"):
             self.gpu.life.check()
             if CHECKING.missing is not None:
                 public.check_alive(self.gpu.handle)
-        for index, given in enumerate(commands):
-            uses_of(given).check(f"submit: command buffer {index}")
 
     def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
         """What command buffers use, all of which they may write."""
@@ -252,7 +251,7 @@ class DeviceQueue(Queue):
         def run() -> None:
             with self._locked("submitting command buffers"):
                 self._submit_batch()
-                self._check_submission(commands)
+                self._check_alive()
                 self.gpu.queue.submit(list(commands))
 
         return run
