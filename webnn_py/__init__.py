@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from webnn_py.api.graph import MLGraph
     from webnn_py.api.ml import ml
     from webnn_py.api.profile import MLProfile, MLProfileRow
-    from webnn_py.api.program import MLProgram
-    from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence
+    from webnn_py.api.programs.program import MLProgram
+    from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence
     from webnn_py.api.promise import MLPromise
     from webnn_py.api.session import MLContextLostInfo
     from webnn_py.api.slicing import MLSlicedDispatch
@@ -71,8 +71,8 @@ _HOMES = {
     "ops.operand": ("MLOperand",),
     "api.ml": ("ml",),
     "api.profile": ("MLProfile", "MLProfileRow"),
-    "api.program": ("MLProgram",),
-    "api.program_steps": ("MLProgramBuffer", "MLProgramSequence"),
+    "api.programs.program": ("MLProgram",),
+    "api.programs.steps": ("MLProgramBuffer", "MLProgramSequence"),
     "api.promise": ("MLPromise",),
     "api.session": ("MLContextLostInfo",),
     "api.slicing": ("MLSlicedDispatch",),

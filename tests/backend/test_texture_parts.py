@@ -27,7 +27,7 @@ from tests.backend.texels import (
 from tests.graphs import awaited
 from tests.internals import engine_of
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLGraphBuilder, NotSupportedError, ml
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 X, Y, W, H = 2, 1, 3, 4
 CROP: dict[str, Any] = {"origin": (X, Y), "size": (W, H)}

@@ -35,7 +35,7 @@ from webnn_py import (
     MLOperand,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 # Formats
 

@@ -22,7 +22,7 @@ from tests.internals import engine_of
 from tests.property.graphs import seeded_case
 from tests.property.mutations import Mutations
 from webnn_py import DataError, MLContext, MLError, NotSupportedError, OperationError
-from webnn_py.api.program_file import write_graph
+from webnn_py.api.programs.file import write_graph
 from webnn_py.engines.webgpu.program.document import document_of
 from webnn_py.engines.webgpu.program.file import PROGRAM, reading_program, write_program
 

@@ -15,8 +15,8 @@ import pytest
 import webnn_py
 from webnn_py import MLGraphBuilder
 from webnn_py.cli.main import COMMANDS
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
-from webnn_py.engines.webgpu.runtime.texture_parts import KEYS
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
+from webnn_py.engines.webgpu.runtime.textures.parts import KEYS
 from webnn_py.ops.declare import REGISTRY
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.program import MLProgram, record_program
+from webnn_py.api.programs.program import MLProgram, record_program
 from webnn_py.api.session import session_of
 from webnn_py.api.slicing import MLSlicedDispatch, record_slice
 from webnn_py.api.tensor import MLTensor, memory_of

@@ -14,7 +14,7 @@ from webnn_py.engines.device import Commands, DeviceEngine
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
-from webnn_py.engines.webgpu.runtime import resources, textures
+from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
@@ -24,7 +24,8 @@ from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
-from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
+from webnn_py.engines.webgpu.runtime.textures import conversion
+from webnn_py.engines.webgpu.runtime.textures.parts import is_texture
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.memory.overlap import Region
@@ -82,7 +83,7 @@ class WebGPUEngine(DeviceEngine):
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """That of a texture, if it covers the tensor in but one way."""
-        return textures.shape_of(resource, shape, what) if is_texture(resource) else None
+        return conversion.shape_of(resource, shape, what) if is_texture(resource) else None
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""

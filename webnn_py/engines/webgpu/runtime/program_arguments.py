@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.loaded import STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.texture_parts import is_texture
+from webnn_py.engines.webgpu.runtime.textures.parts import is_texture
 from webnn_py.ir import Value
 from webnn_py.memory.overlap import region_of
 

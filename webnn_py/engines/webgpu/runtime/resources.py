@@ -15,7 +15,7 @@ import wgpu
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime import public, textures
+from webnn_py.engines.webgpu.runtime import public
 from webnn_py.engines.webgpu.runtime.binding import Binding
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
@@ -26,7 +26,8 @@ from webnn_py.engines.webgpu.runtime.loaded import (
     LoadedGraph,
     padded_bytes,
 )
-from webnn_py.engines.webgpu.runtime.texture_parts import (
+from webnn_py.engines.webgpu.runtime.textures import conversion
+from webnn_py.engines.webgpu.runtime.textures.parts import (
     is_texture,
     part_of,
     resource_of,
@@ -314,7 +315,7 @@ def _place_input(
     elif is_texture(resource):
         run.read.append(_take_texture(gpu, run, resource, what))
         run.places[value] = target = own(value)
-        run.before.append(textures.load(gpu, resource, target.entry, value, what))
+        run.before.append(conversion.load(gpu, resource, target.entry, value, what))
     elif is_buffer(resource):
         given = buffer_binding(gpu, resource, _public(value), value.byte_length, what)
         run.take(given.buffer, what)
@@ -346,7 +347,7 @@ def _place_output(
     if is_texture(resource):
         run.written[name] = _take_texture(gpu, run, resource, what)
         source = _computed(run, value, own)
-        run.after.append(textures.store(gpu, resource, source.entry, value, what))
+        run.after.append(conversion.store(gpu, resource, source.entry, value, what))
     else:
         exact = value.byte_length
         given = buffer_binding(gpu, resource, _public(value), exact, what)

@@ -14,8 +14,8 @@ from webnn_py.api.awaited_run import Points, done, finished, promising, raised
 from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.postponed import in_turn
 from webnn_py.api.profile import MLProfile, measured, run_count
-from webnn_py.api.program_given import by_name, given_arguments, named_arguments
-from webnn_py.api.program_steps import MLProgramBuffer, MLProgramSequence, Recorder
+from webnn_py.api.programs.given import by_name, given_arguments, named_arguments
+from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
 from webnn_py.api.tensors import tensor_descriptor

@@ -22,9 +22,9 @@ from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.texture_code import TILE, Conversion, Layout
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS, why_not
-from webnn_py.engines.webgpu.runtime.texture_parts import TexturePart, part_of, title, usages
+from webnn_py.engines.webgpu.runtime.textures.code import TILE, Conversion, Layout
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS, why_not
+from webnn_py.engines.webgpu.runtime.textures.parts import TexturePart, part_of, title, usages
 from webnn_py.ir import Shape, Value
 
 Record = Callable[[Any], None]

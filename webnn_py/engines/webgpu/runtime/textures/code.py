@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
-from webnn_py.engines.webgpu.runtime.texture_formats import FORMATS
+from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 TILE = 8
 """Texels of a workgroup, along each side."""

@@ -1,0 +1,1 @@
+"""Textures as inputs and outputs: which, what of them, and how they become tensors and back."""
