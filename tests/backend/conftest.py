@@ -11,9 +11,9 @@ from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.internals import taken_for
 from webnn_py import MLContext, ml
-from webnn_py.api import line
-from webnn_py.api.line import Line
-from webnn_py.api.request import Request
+from webnn_py.api.batching import line
+from webnn_py.api.batching.line import Line
+from webnn_py.api.batching.request import Request
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]

@@ -13,8 +13,8 @@ from tests.backend.joined import assert_alone, computed, inputs, prepared
 from tests.loops import Run, cancel_after, pause, together
 from tests.threads import LONG
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph
-from webnn_py.api import line
-from webnn_py.api.line import Line
+from webnn_py.api.batching import line
+from webnn_py.api.batching.line import Line
 
 
 @pytest.fixture

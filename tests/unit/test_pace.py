@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webnn_py.api.pace import LEAST_PART, LOOK_AGAIN, PARTS, Pace, run_sizes
+from webnn_py.api.batching.pace import LEAST_PART, LOOK_AGAIN, PARTS, Pace, run_sizes
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, computed, finished, promising, raised
-from webnn_py.api.batching import Batching, batching_of
+from webnn_py.api.batching.batching import Batching, batching_of
 from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of

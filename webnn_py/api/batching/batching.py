@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
+from webnn_py.api.batching.line import Joining, Line
+from webnn_py.api.batching.pace import Pace, run_sizes
+from webnn_py.api.batching.request import Request
 from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
-from webnn_py.api.line import Joining, Line
-from webnn_py.api.pace import Pace, run_sizes
-from webnn_py.api.request import Request
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion

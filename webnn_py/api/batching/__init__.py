@@ -1,0 +1,1 @@
+"""Awaited computes that are joined along an open dimension: which, when, and by whom."""
