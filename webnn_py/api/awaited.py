@@ -9,20 +9,30 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.awaited_run import Points, computed, finished, promising, raised
+from webnn_py.api.awaited_run import (
+    Points,
+    begin_unordered,
+    computed,
+    finished,
+    promising,
+    raised,
+)
 from webnn_py.api.batching.batching import Batching, batching_of
+from webnn_py.api.batching.request import Request
 from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.postponed import in_turn
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
+from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.recently_used import RecentlyUsed
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
+from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.timeline import TimelinePoint, points
 
 
@@ -175,18 +185,19 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             if waits or not batching.takes(given):
                 check = None if known else functools.partial(batching.check, compiled)
                 return await alone(given, waits, check)
-            known = known or await batching.examined(compiled)
-            request = batching.join(compiled, executables, known, sizes, given)
-            if request is None:
-                return await alone(given, waits)
+            done: Completion[None] = Completion()
+            if given.writes_given:
+                arrays = [array for array in given.outputs if array is not None]
+                begin_unordered(session, given, ((), [*map(region_of, arrays)]), done)
             try:
-                if request.leads:
-                    await request.lead()
-                await request
-            except BaseException as error:
-                await request.withdraw(error)
-                raise
-            return given.results(request.outcome())
+                known = known or await batching.examined(compiled)
+                request = batching.join(compiled, executables, known, sizes, given)
+                if request is not None:
+                    await _led(request)
+                    return given.results(request.outcome())
+            finally:
+                done.set_result(None)
+            return await alone(given, waits)
         except ContextLostError as error:
             session.queue.lost(str(error))
             raise
@@ -229,6 +240,17 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         """Whether resources of the device are read."""
         session = self._session
         return session.device is not None and any(map(session.engine.takes, given.inputs))
+
+
+async def _led(request: Request) -> None:
+    """Await a request, and have its run made if it comes first; it may be cancelled."""
+    try:
+        if request.leads:
+            await request.lead()
+        await request
+    except BaseException as error:
+        await request.withdraw(error)
+        raise
 
 
 def _started(

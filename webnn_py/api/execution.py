@@ -95,12 +95,12 @@ class MLExecution(Unpicklable, Suggesting):
         signature, sizes = compiled.fixed(inputs)
         # On a CPU it is a HostExecutable; to look takes longer than the rest of this.
         executable: Any = compiled.executable(session, sizes=sizes)
-        keeps_order = session.queue.keeps_order
-        if outputs is None and not keeps_order and (plain := plain_arrays(inputs, signature.read)):
+        has_others = session.queue.has_others
+        if outputs is None and not has_others and (plain := plain_arrays(inputs, signature.read)):
             results = executable.new_results(plain, signature.made.values())
             return dict(zip(signature.made, results, strict=True))
         given = signature.on_host(session, inputs, outputs)
-        memory = _memory(given) if keeps_order else None
+        memory = _memory(given) if has_others else None
         if given.on_tensors or (memory is not None and _must_wait(session, memory)):
             run = functools.partial(executable.run, given.inputs, given.outputs)
             self._run_in_order(given, run, memory or _memory(given))

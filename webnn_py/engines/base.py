@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -258,6 +259,16 @@ class Queue(ABC):
     def keeps_order(self) -> bool:
         """Whether work that begins now may have to wait, for the memory that it shares."""
         return self._schedule.keeps_order
+
+    @property
+    def has_others(self) -> bool:
+        """Whether new work may have to wait for some that is not done, ordered or not."""
+        return bool(self._schedule.unordered) or self._schedule.keeps_order
+
+    def begin_unordered(self, run: Operation, done: Completion[None]) -> None:
+        """A run begins that has no place in the order; what shares memory with it follows it."""
+        self._schedule.unordered.add(run)
+        done.on_done(functools.partial(self._schedule.unordered.end, run))
 
     def flush(self) -> list[Operation]:
         """Let all work begin that can.

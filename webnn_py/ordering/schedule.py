@@ -22,6 +22,7 @@ from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.holding import Holding
 from webnn_py.ordering.operation import Held, Operation
 from webnn_py.ordering.signals import Signals
+from webnn_py.ordering.unordered import Unordered
 
 LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits for room finds out what is parked by now."""
@@ -46,6 +47,9 @@ class Schedule:
 
     Args:
         executor: Where and how.
+
+    Attributes:
+        unordered: Runs without a place in this order; what shares memory with them waits.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -56,6 +60,7 @@ class Schedule:
         self._running: dict[Operation, None] = {}
         self._signals = Signals(executor.signal, self._held)
         self._backlog = Backlog()
+        self.unordered = Unordered()
         self._threads = 0  # that run operations, or are about to
         self._numbers = itertools.count()
         self._last = -1
@@ -80,6 +85,8 @@ class Schedule:
         Raises:
             ContextLostError: The context is lost.
         """
+        if self.unordered:
+            operation.sync += self.unordered.waits(operation)
         with self._lock:
             if self._closed is not None:
                 raise ContextLostError(str(self._closed))
@@ -176,7 +183,8 @@ class Schedule:
         """The work that is not done and uses a region."""
         with self._lock:
             everything = (*self._running, *self._held, *self._line)
-            return [operation for operation in everything if operation.uses(region)]
+            found = [operation for operation in everything if operation.uses(region)]
+        return [*self.unordered.users(region), *found]
 
     def _wait(self, seconds: float | None = None) -> None:
         """Block until something changes, for so many seconds at most."""

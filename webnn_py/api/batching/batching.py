@@ -115,7 +115,7 @@ class Batching:
     ) -> Request | None:
         """Have a compute wait to be joined; None if it cannot be."""
         rows, others = _apart(sizes, self.name)
-        if rows > self.max_batch or not self.takes(given):
+        if rows > self.max_batch:
             return None
         key: Key = compiled, others
         if known.shared:
