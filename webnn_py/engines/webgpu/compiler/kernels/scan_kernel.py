@@ -8,6 +8,7 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
 from webnn_py.engines.webgpu.compiler.rounds import at_most
+from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
 FEWEST = 64
@@ -22,9 +23,19 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     count = operand.shape[node.attrs["axis"]]
     if count < FEWEST:
         return None
-    storage = builder.storage(operand)
+    _declare_functions(builder, node, count)
     threads = 64 if count < 1024 else min(256, builder.features.invocations)
-    run = -(-count // threads)
+    lines = operand.size // count
+    groups = grid(lines, builder.features.grid)
+    line = str(place_in(groups).min(lines - 1))
+    main = _main(builder.storage(operand), line, count, threads, node.attrs["exclusive"])
+    return builder.finish(node.op, main, groups)
+
+
+def _declare_functions(builder: KernelBuilder, node: Node, count: int) -> None:
+    """Where the element `r` of the line `i` lies, what it is, and what becomes of a sum."""
+    operand = next(node.operands)
+    compute = builder.storage(operand).compute
     body = Body(builder)
     r, at = symbol("r", count), symbol("at")
     base, step = line_of(body, operand, node.attrs["axis"], symbol("i"))
@@ -33,24 +44,27 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     builder.function("place", "i: u32, r: u32", "u32", body)
     load = Body(builder)
     load.line(f"return {load.load(operand, at)};")
-    builder.function("element", "at: u32", storage.compute, load)
+    builder.function("element", "at: u32", compute, load)
     put = Body(builder)
     put.preset(node.output, at, "total")
     put.store(at, put.load(builder.root, at))
-    builder.function("put", f"at: u32, total: {storage.compute}", "", put)
-    lines = operand.size // count
-    groups = grid(lines, builder.features.grid)
+    builder.function("put", f"at: u32, total: {compute}", "", put)
+
+
+def _main(storage: Storage, line: str, count: int, threads: int, exclusive: bool) -> str:
+    """A workgroup for a line of so many elements, by so many threads."""
 
     def plus(a: str, b: str) -> str:
         return express("{a} + {b}", storage, a=a, b=b)
 
+    run = -(-count // threads)
     zero = storage.literal(0)
     more = f"total = {plus('total', 'element(at)')};"
-    steps = ["put(at, total);", more] if node.attrs["exclusive"] else [more, "put(at, total);"]
-    main = f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
+    steps = ["put(at, total);", more] if exclusive else [more, "put(at, total);"]
+    return f"""var<workgroup> sums: array<{storage.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups).min(lines - 1)};
+  let i = {line};
   let first = min(t * {run}u, {count}u);
   let last = min(first + {run}u, {count}u);
   var total = {zero};
@@ -74,4 +88,3 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
     {" ".join(steps)}
   }}
 }}"""
-    return builder.finish(node.op, main, groups)
