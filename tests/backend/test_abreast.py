@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_halves, need_quick_compiler
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
 from tests.graphs import awaited, build, expected
@@ -78,10 +79,10 @@ NETWORKS = {
 
 
 def _case(context: MLContext, name: str, data_type: str) -> Case:
-    if name == "branches" and "SwiftShader" in context.device.adapter.summary:
-        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
-    if data_type == "float16" and "shader-f16" not in context.device.features:
-        pytest.skip("the adapter has no shader-f16")
+    if name == "branches":
+        need_quick_compiler(context.device)
+    if data_type == "float16":
+        need_halves(context.device)
     what, shape = NETWORKS[name]
     return Case(name, what, {"x": numbers("x", shape, data_type)})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters import need_halves, need_quick_compiler
 from tests.backend import product_cases
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
@@ -67,10 +68,10 @@ CASES = [
 def test_results(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int, tile: SharedTile
 ) -> None:
-    if case.name.startswith("conv2d") and "SwiftShader" in context.device.adapter.summary:
-        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
-    if "halves" in case.name and "shader-f16" not in context.device.features:
-        pytest.skip("the adapter has no shader-f16")
+    if case.name.startswith("conv2d"):
+        need_quick_compiler(context.device)
+    if "halves" in case.name:
+        need_halves(context.device)
     monkeypatch.setattr(matmul, "split_of", lambda *_: Split(parts, tile))
     graph = build(context, case)
     assert_close(awaited(graph, case.inputs)["y"], expected(case, case.inputs)["y"])

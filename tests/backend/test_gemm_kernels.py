@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from tests.adapters import need_halves
 from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, EIGHTS_COSTS, HALF_COSTS
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
@@ -195,8 +196,8 @@ def run(device: Any, code: str, kernel: TileKernel, a: Array, b: Array, out: Arr
 
 def check(device: Any, case: Case, kernel: TileKernel) -> None:
     """Runs a case's kernel and compares it with NumPy."""
-    if case.compute == "f16" and "shader-f16" not in device.features:
-        pytest.skip("the adapter has no shader-f16")
+    if case.compute == "f16":
+        need_halves(device)
     a, b = case.operands()
     expected = case.product(a, b)
     # Poison: NaN in floats, -1 in integers.
@@ -352,8 +353,7 @@ fn window(k: u32, place: u32) -> f32 {{
 @pytest.mark.parametrize("slices", [1, 4])
 def test_long_sums_of_halves_keep_their_digits(device: Any, slices: int) -> None:
     """As float16 alone, a sum would not grow where what is added is less than half a unit of it."""
-    if "shader-f16" not in device.features:
-        pytest.skip("the adapter has no shader-f16")
+    need_halves(device)
     case = Case(16, 16, 8192, compute="f16")
     rng = np.random.default_rng(1)
     a, b = (rng.uniform(0.25, 0.5, shape).astype(np.float16) for shape in ((16, 8192), (8192, 16)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_halves, need_quick_compiler
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
 from tests.graphs import awaited, build, expected
@@ -49,10 +50,9 @@ def _network(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
 def test_networks(context: MLContext, data_type: str) -> None:
-    if "SwiftShader" in context.device.adapter.summary:
-        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
-    if data_type == "float16" and "shader-f16" not in context.device.features:
-        pytest.skip("the adapter has no shader-f16")
+    need_quick_compiler(context.device)
+    if data_type == "float16":
+        need_halves(context.device)
     inputs: dict[str, Any] = {"x": numbers("x", (2, 3, 9, 8), data_type)}
     case = Case("network", _network, inputs)
     graph = build(context, case)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.backend import kernel_cases, product_cases, test_gemm_kernels
 from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
@@ -63,8 +64,8 @@ class Forms:
             return
         context = self.contexts[setting]
         plain = setting in ("cpu", "cpu, folded")
-        if self.compiles_slowly and case.name.startswith("conv2d") and not plain:
-            pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+        if case.name.startswith("conv2d") and not plain:
+            need_quick_compiler(context.device)
         graph = build(context, case)
         assert_close(awaited(graph, case.inputs)["y"], _wanted(case))
         compiled = executable_of(graph).compiled
@@ -82,11 +83,6 @@ class Forms:
         graph.destroy()
         self._done.add((case, setting))
 
-    @property
-    def compiles_slowly(self) -> bool:
-        """Whether unrolled loops take the driver long."""
-        return "SwiftShader" in self.contexts["gpu"].device.adapter.summary
-
     def run_all(self) -> None:
         """Run what has not been run; the products of `test_gemm_kernels` run there."""
         for case, setting in RUNS:
@@ -99,14 +95,9 @@ def _wanted(case: Case) -> Any:
 
 
 @pytest.fixture(scope="module")
-def forms(gpu: MLContext) -> Iterator[Forms]:
-    """By the settings' names, a context and what was recorded there."""
-    with contextlib.ExitStack() as stack:
-        contexts = {
-            name: stack.enter_context(taken_for(gpu.device, **changes))
-            for name, changes in SETTINGS.items()
-        }
-        yield Forms(contexts, {name: Record() for name in SETTINGS})
+def forms(contexts: dict[str, MLContext]) -> Forms:
+    """What was recorded on each of these contexts."""
+    return Forms(contexts, {name: Record() for name in SETTINGS})
 
 
 @pytest.mark.parametrize(("case", "setting"), RUNS, ids=[f"{c.name}, {s}" for c, s in RUNS])

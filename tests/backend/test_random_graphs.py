@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.internals import built_from, engine_of, taken_for
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
@@ -43,8 +44,7 @@ def test_random_graph(gpu: MLContext, loop: asyncio.Runner, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2 or 1])
 def test_random_graph_for_hardware(hardware: MLContext, loop: asyncio.Runner, seed: int) -> None:
-    if "SwiftShader" in hardware.device.adapter.summary:
-        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    need_quick_compiler(hardware.device)
     _compare(hardware, loop, seed)
 
 

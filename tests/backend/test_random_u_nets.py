@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.graphs import awaited, build, normal
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext, MLExecution, MLGraphBuilder, MLOperand
@@ -148,8 +149,7 @@ class UNet:
 @pytest.fixture(scope="module", params=["as it is", "plain", "for graphics"])
 def device(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[MLContext]:
     if request.param == "for graphics":
-        if "SwiftShader" in gpu.device.adapter.summary:
-            pytest.skip("SwiftShader takes minutes to compile what graphics hardware gets")
+        need_quick_compiler(gpu.device, "what graphics hardware gets")
         with taken_for(gpu.device, kind="gpu") as context:
             yield context
     else:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from samples.models import digits, load_weights, super_resolution
+from tests.adapters import need_halves
 from tests.backend.program_cases import X, expected_total, mixed
 from tests.graphs import Build, awaited, build, expected, normal
 from webnn_py import (
@@ -132,8 +133,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) { x[id.x] *= 2.0h; }
 
 
 def test_a_device_is_told_what_it_lacks(gpu: MLContext, plain: MLContext, tmp_path: Path) -> None:
-    if "shader-f16" not in gpu.device.features:
-        pytest.skip("no adapter with shader-f16")
+    need_halves(gpu.device)
     program = MLProgram(gpu)
     x = program.argument("x", "float16", [4])
     step = program.sequence()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.api.graph import compiled_of
@@ -32,8 +33,7 @@ def remembering(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def own(remembering: Path, gpu: MLContext) -> Iterator[MLContext]:
     """A context on a device that nobody else has."""
-    if "SwiftShader" in gpu.device.adapter.info["device"]:
-        pytest.skip("SwiftShader compiles every tile of a convolution for minutes")
+    need_quick_compiler(gpu.device, "every tile of a convolution")
     with ml.create_context_sync(gpu.device.adapter.request_device_sync()) as context:
         yield context
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.onnx import official
 from webnn_py import MLContext, MLError, NotSupportedError, ValidationError, ml
 from webnn_py.engines.registry import FAST
@@ -58,8 +59,7 @@ def test_what_is_excluded_is_there() -> None:
 
 @pytest.fixture
 def compiles_windows(gpu: MLContext) -> None:
-    if "SwiftShader" in gpu.device.adapter.summary:
-        pytest.skip("SwiftShader takes minutes to compile the branches of unrolled windows")
+    need_quick_compiler(gpu.device)
 
 
 def assert_pass(kind: str, prepared_by: official.Prepare, engine: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.adapters import need_quick_compiler
 from tests.unit.cli.commands import refused, told
 from webnn_py import MLContext, ml, onnx
 from webnn_py.cli import progress
@@ -55,8 +56,7 @@ def test_tiles_are_tuned_on_gpus(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if "SwiftShader" in gpu.device.adapter.info["device"]:
-        pytest.skip("SwiftShader compiles every tile of a convolution for minutes")
+    need_quick_compiler(gpu.device, "every tile of a convolution")
 
     def medians(device: Any, runs: dict[str, Any]) -> dict[str, float]:
         return {name: 3.0 - number % 2 for number, name in enumerate(runs)}
@@ -84,8 +84,7 @@ def test_a_gpu_lost_while_tuning_is_an_error_in_a_line(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    if "SwiftShader" in gpu.device.adapter.info["device"]:
-        pytest.skip("SwiftShader compiles every tile of a convolution for minutes")
+    need_quick_compiler(gpu.device, "every tile of a convolution")
     caplog.set_level(logging.CRITICAL, logger="wgpu")
     monkeypatch.setattr(progress, "PATIENCE", 60)
 
