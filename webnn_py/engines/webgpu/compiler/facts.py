@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import Affine
+from webnn_py.engines.webgpu.compiler.attention import ATTENTION
 from webnn_py.engines.webgpu.compiler.lower import pointwise
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
@@ -52,7 +53,7 @@ class Facts:
     rounds: Callable[[Node, Features], int] = _none
 
 
-OWN: Mapping[str, Facts] = {STEPS: Facts(loops=True)}
+OWN: Mapping[str, Facts] = {STEPS: Facts(loops=True), ATTENTION: Facts(loops=True)}
 """The compiler's own operators."""
 
 

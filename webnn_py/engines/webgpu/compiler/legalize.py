@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from webnn_py.engines.webgpu.compiler.attention import attention
 from webnn_py.engines.webgpu.compiler.cropping import crop
 from webnn_py.engines.webgpu.compiler.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.shorten import shorten
@@ -22,7 +23,8 @@ def legalize(graph: Graph, features: Features) -> Graph:
     """Apply the rules to all nodes, and to those that rules put in their place."""
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
-    rules = (stabilize, sequences, crop, shorten, _GrowingConcats(features), narrow)
+    one = functools.partial(attention, features=features)
+    rules = (stabilize, sequences, one, crop, shorten, _GrowingConcats(features), narrow)
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.instead(node))
 

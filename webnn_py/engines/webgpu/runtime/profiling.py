@@ -145,9 +145,12 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
 
 
 def flops_of(node: Node) -> int:
-    """As `flops`, also of what only this engine has: all steps of a recurrence in one node."""
+    """As `flops`, also of what only this engine has: attention, all steps of a recurrence."""
+    from webnn_py.engines.webgpu.compiler.attention import ATTENTION, flops_of_attention
     from webnn_py.engines.webgpu.compiler.sequences import STEPS
 
+    if node.op == ATTENTION:
+        return flops_of_attention(node)
     if node.op != STEPS:
         return flops(node)
     projected, weight = node.inputs[:2]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from webnn_py.engines.webgpu.compiler.attention import ATTENTION
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     arg_kernel,
+    attention_kernel,
     conv_direct,
     gather,
     product_kernel,
@@ -20,7 +22,10 @@ from webnn_py.engines.webgpu.compiler.kernels import (
 from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.ir import Node
 
-OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {STEPS: sequence_kernel.emit}
+OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {
+    STEPS: sequence_kernel.emit,
+    ATTENTION: attention_kernel.emit,
+}
 """What writes the kernels of the compiler's own operators."""
 
 _TEMPLATES = (
