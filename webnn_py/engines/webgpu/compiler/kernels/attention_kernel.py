@@ -8,6 +8,7 @@ values; the matrix of scores is never in memory.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.attention import Attention
@@ -19,14 +20,9 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand, prod
 from webnn_py.ir import Node, Value
 
 DOWN, ACROSS = 4, 16
-"""Invocations of a workgroup by the queries and by the keys that they take."""
+"""Invocations of a team by the queries and by the keys that they take."""
 
-WORKGROUP = DOWN * ACROSS
-EACH = 4
-"""Queries, and keys of a tile, of one invocation."""
-
-ROWS, COLUMNS = DOWN * EACH, ACROSS * EACH
-"""Queries of a workgroup, and keys of a tile."""
+TEAM = DOWN * ACROSS
 
 DEPTH = 8
 """Vec4s along the depth that are in workgroup memory at once, at most."""
@@ -35,16 +31,56 @@ LOWEST = "-3.4028234663852886e38"
 """Below which no finite score is. Infinite ones weigh nothing beside it."""
 
 
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """The shape of a kernel.
+
+    Attributes:
+        fours: Vec4s of queries of an invocation.
+        keys: Keys of an invocation, of those that a team takes at once.
+        teams: Teams of a workgroup, which share its queries and divide the keys.
+    """
+
+    fours: int = 1
+    keys: int = 4
+    teams: int = 1
+
+    @property
+    def each(self) -> int:
+        """Queries of an invocation."""
+        return 4 * self.fours
+
+    @property
+    def rows(self) -> int:
+        """Queries of a workgroup."""
+        return DOWN * self.each
+
+    @property
+    def columns(self) -> int:
+        """Keys that a team takes at once."""
+        return ACROSS * self.keys
+
+    @property
+    def invocations(self) -> int:
+        """Of a workgroup."""
+        return TEAM * self.teams
+
+
 def emit(make: Make, node: Node) -> list[Kernel]:
     """The kernel of a node of ATTENTION."""
-    return [_AttentionKernel(make(), node).kernel()]
+    return [_AttentionKernel(make(), node, tile_for(node)).kernel()]
+
+
+def tile_for(node: Node) -> AttentionTile:
+    """The shape that suits a node."""
+    return AttentionTile()
 
 
 class _AttentionKernel:
     """The kernel of one node."""
 
-    def __init__(self, builder: KernelBuilder, node: Node) -> None:
-        self.builder, self.node = builder, node
+    def __init__(self, builder: KernelBuilder, node: Node, tile: AttentionTile) -> None:
+        self.builder, self.node, self.tile = builder, node, tile
         self.what: Attention = node.attrs["what"]
         queries, keys, values, *self.others = node.operands
         *batch, self.rows, self.width = node.output.shape
@@ -67,10 +103,12 @@ class _AttentionKernel:
             self.shares *= 2
         self.across = ACROSS // self.shares
         self.fours = -(-self.groups // self.across)
-        self.held = COLUMNS * self.stride
-        self.chunk = COLUMNS
-        while self.chunk * self.groups > self.held:
+        self.held = tile.columns * self.stride
+        self.chunk = tile.columns
+        while self.chunk * self.groups > self.held and self.chunk > self.shares:
             self.chunk //= 2
+        self.held = max(self.held, self.chunk * self.groups)
+        self.whole_tiles = self.columns % (tile.columns * tile.teams) == 0
 
     @property
     def vec4(self) -> str:
@@ -79,43 +117,52 @@ class _AttentionKernel:
 
     def kernel(self) -> Kernel:
         """The kernel, with what is fused behind it."""
-        builder = self.builder
+        builder, tile = self.builder, self.tile
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
         self._loader("query4", self.queries, (self.rows, self.depth))
         self._loader("key4", self.keys, (self.depth, self.columns))
         self._loader("value4", self.values, (self.columns, self.width))
         self._score()
-        tiles = -(-self.rows // ROWS)
+        tiles = -(-self.rows // tile.rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
+        at_once = tile.columns * tile.teams
+        first = f"tile * {at_once}u"
+        if tile.teams > 1:
+            first += f" + team * {tile.columns}u"
         lines = [
             f"  let place = {place};",
             f"  let batch = place / {tiles}u;",
-            f"  let first_row = place % {tiles}u * {ROWS}u;",
-            f"  let down = t / {ACROSS}u;",
-            f"  let across = t % {ACROSS}u;",
+            f"  let first_row = place % {tiles}u * {tile.rows}u;",
+            f"  let team = t / {TEAM}u;",
+            f"  let u = t % {TEAM}u;",
+            f"  let down = u / {ACROSS}u;",
+            f"  let across = u % {ACROSS}u;",
             f"  let share = across / {self.across}u;",
             f"  let lane = across % {self.across}u;",
-            f"  var top = vec4<f32>({LOWEST});",
-            "  var total = vec4<f32>();",
+            *(f"  var top{q} = vec4<f32>({LOWEST});" for q in self._fours),
+            *(f"  var total{q} = vec4<f32>();" for q in self._fours),
             *(f"  var sum{r}_{n} = vec4<f32>();" for r, n in self._sums()),
-            f"  for (var tile = 0u; tile < {-(-self.columns // COLUMNS)}u; tile++) {{",
-            f"    let first = tile * {COLUMNS}u;",
+            f"  for (var tile = 0u; tile < {-(-self.columns // at_once)}u; tile++) {{",
+            f"    let first = {first};",
             *("    " + line for line in self._tile()),
             "  }",
             *("  " + line for line in self._end()),
         ]
         shared = {
-            "queries": f"array<{self.vec4}, {self.part * ROWS}>",
-            "held": f"array<{self.vec4}, {self.held}>",
-            "weights": f"array<{self.vec4}, {COLUMNS * DOWN}>",
-            "exchanged": f"array<vec4<f32>, {WORKGROUP}>",
+            "queries": (self.vec4, self.part * tile.rows),
+            "held": (self.vec4, self.held * tile.teams),
+            "weights": (self.vec4, tile.columns * DOWN * tile.fours * tile.teams),
+            "exchanged": ("vec4<f32>", tile.invocations * tile.fours),
         }
         main = "\n".join(
             [
-                *(f"var<workgroup> {name}: {kind};" for name, kind in shared.items()),
-                f"@compute @workgroup_size({WORKGROUP})",
+                *(
+                    f"var<workgroup> {n}: array<{kind}, {size}>;"
+                    for n, (kind, size) in shared.items()
+                ),
+                f"@compute @workgroup_size({tile.invocations})",
                 "fn main(@builtin(workgroup_id) g: vec3<u32>,"
                 " @builtin(local_invocation_index) t: u32) {",
                 *lines,
@@ -124,9 +171,38 @@ class _AttentionKernel:
         )
         return builder.finish(self.node.op, main, groups)
 
+    @property
+    def _fours(self) -> range:
+        """The numbers of an invocation's vec4s of queries."""
+        return range(self.tile.fours)
+
+    def _slot(self, across: str = "across", team: str = "team") -> list[str]:
+        """The places of an invocation's vec4s of queries, as exchanged."""
+        fours = self.tile.fours
+        base = f"(({team} * {ACROSS}u + {across}) * {DOWN}u + down) * {fours}u"
+        return [f"{base} + {q}u" for q in self._fours]
+
+    def _exchange(self, names: list[str]) -> list[str]:
+        """A vec4 of queries of each invocation made known to all."""
+        puts = zip(self._slot(), names, strict=True)
+        return [
+            "workgroupBarrier();",
+            *(f"exchanged[{slot}] = {name};" for slot, name in puts),
+            "workgroupBarrier();",
+        ]
+
+    def _over_row(self, operator: str, q: int) -> str:
+        """What the invocations of a row have exchanged, together."""
+        return _tree(operator, [f"exchanged[{self._slot(f'{n}u')[q]}]" for n in range(ACROSS)])
+
+    def _over_teams(self, operator: str, q: int) -> str:
+        """What the teams have exchanged, together."""
+        teams = range(self.tile.teams)
+        return _tree(operator, [f"exchanged[{self._slot(team=f'{n}u')[q]}]" for n in teams])
+
     def _sums(self) -> list[tuple[int, int]]:
         """The numbers of an invocation's sums: queries, and vec4s of the width."""
-        return [(r, n) for r in range(EACH) for n in range(self.fours)]
+        return [(r, n) for r in range(self.tile.each) for n in range(self.fours)]
 
     # Functions
 
@@ -184,8 +260,7 @@ class _AttentionKernel:
 
     def _tile(self) -> list[str]:
         """From the queries and the keys to the sums of values."""
-        scores = [f"s{r}_{k}" for r in range(EACH) for k in range(EACH)]
-        lines = [f"var {name} = 0.0;" for name in scores]
+        lines = [f"var s{r}_{k} = 0.0;" for r, k in self._pairs]
         if self.parts == 1:
             lines += self._products(constant(0))
         else:
@@ -193,9 +268,8 @@ class _AttentionKernel:
             lines += self._products(symbol("part", self.parts))
             lines.append("}")
         lines += self._scored()
-        lines += ["workgroupBarrier();", *self._loads_values(constant(0))]
-        lines += self._weighted()
-        chunks = COLUMNS // self.chunk
+        lines += ["workgroupBarrier();", *self._loads_values(constant(0)), *self._weighted()]
+        chunks = self.tile.columns // self.chunk
         if chunks == 1:
             return [*lines, *self._added(constant(0))]
         chunk = symbol("chunk", chunks)
@@ -211,133 +285,149 @@ class _AttentionKernel:
             "}",
         ]
 
+    @property
+    def _pairs(self) -> list[tuple[int, int]]:
+        """The numbers of an invocation's scores: queries and keys."""
+        return [(r, k) for r in range(self.tile.each) for k in range(self.tile.keys)]
+
     def _products(self, part: Index) -> list[str]:
         """The scores' products, over a part of the depth."""
+        tile, pairs = self.tile, self._pairs
         fours = -(-self.depth // 4)
         lines = ["workgroupBarrier();"]
-        for name, count, source in (("queries", ROWS, "query4"), ("held", COLUMNS, "key4")):
-            extent, first = (
-                (self.rows, "first_row") if name == "queries" else (self.columns, "first")
-            )
-            for begin in range(0, count * self.part, WORKGROUP):
-                here = symbol("t", WORKGROUP) + begin
+
+        def load(source: str, threads: str, count: int, at: str, target: str) -> None:
+            size = TEAM if threads == "u" else tile.invocations
+            for begin in range(0, count * self.part, size):
+                here = symbol(threads, size) + begin
                 item, four = here // self.part, here % self.part
-                place = four * ROWS + item if name == "queries" else item * self.stride + four
-                at = f"min({first} + {item}, {extent - 1}u)"
                 wanted = part * self.part + four
-                value = f"{source}(batch, {at}, {wanted.min(fours - 1)})"
+                value = f"{source}(batch, {at.format(item)}, {wanted.min(fours - 1)})"
                 if self.parts * self.part > fours:
                     value = f"select({self.vec4}(), {value}, {wanted} < {fours}u)"
-                put = f"{name}[{place}] = {value};"
-                if begin + WORKGROUP > count * self.part:
-                    put = f"if (t < {count * self.part - begin}u) {{ {put} }}"
+                place = target.format(item=item.enclosed, four=four.enclosed)
+                put = f"{place} = {value};"
+                if begin + size > count * self.part:
+                    put = f"if ({here} < {count * self.part}u) {{ {put} }}"
                 lines.append(put)
+
+        row = f"min(first_row + {{}}, {self.rows - 1}u)"
+        load("query4", "t", tile.rows, row, f"queries[{{four}} * {tile.rows}u + {{item}}]")
+        key = f"held[team * {self.held}u + {{item}} * {self.stride}u + {{four}}]"
+        load("key4", "u", tile.columns, f"min(first + {{}}, {self.columns - 1}u)", key)
         lines.append("workgroupBarrier();")
-        if self.compute == "f16":
-            lines += [f"var h{r}_{k} = {self.vec4}();" for r in range(EACH) for k in range(EACH)]
+        halves = self.compute == "f16"
+        if halves:
+            lines += [f"var h{r}_{k} = {self.vec4}();" for r, k in pairs]
         lines.append(f"for (var d = 0u; d < {self.part}u; d++) {{")
-        lines += [f"let q{r} = queries[d * {ROWS}u + down * {EACH}u + {r}u];" for r in range(EACH)]
         lines += [
-            f"let k{k} = held[(across + {k * ACROSS}u) * {self.stride}u + d];" for k in range(EACH)
+            f"let q{r} = queries[d * {tile.rows}u + down * {tile.each}u + {r}u];"
+            for r in range(tile.each)
         ]
-        for r in range(EACH):
-            for k in range(EACH):
-                if self.compute == "f16":
-                    lines.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
-                else:
-                    lines += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
+        lines += [
+            f"let k{k} = held[team * {self.held}u + (across + {k * ACROSS}u) * {self.stride}u + d];"
+            for k in range(tile.keys)
+        ]
+        for r, k in pairs:
+            if halves:
+                lines.append(f"h{r}_{k} = fma(q{r}, k{k}, h{r}_{k});")
+            else:
+                lines += [f"s{r}_{k} = fma(q{r}.{x}, k{k}.{x}, s{r}_{k});" for x in "xyzw"]
         lines.append("}")
-        if self.compute == "f16":
+        if halves:
             lines += [
                 f"s{r}_{k} += f32(h{r}_{k}.x + h{r}_{k}.y) + f32(h{r}_{k}.z + h{r}_{k}.w);"
-                for r in range(EACH)
-                for k in range(EACH)
+                for r, k in pairs
             ]
         return lines
 
     def _scored(self) -> list[str]:
         """The scores changed, by key as vec4s over the queries, and the greatest ones exchanged."""
-        lines = [f"let row = first_row + down * {EACH}u;"]
-        rows = [f"min(row + {r}u, {self.rows - 1}u)" if r else "row" for r in range(EACH)]
-        rows[0] = f"min(row, {self.rows - 1}u)"
-        whole = self.columns % COLUMNS == 0
-        for k in range(EACH):
+        tile = self.tile
+        lines = [
+            f"let row{r} = min(first_row + down * {tile.each}u + {r}u, {self.rows - 1}u);"
+            for r in range(tile.each)
+        ]
+        for k in range(tile.keys):
             lines.append(f"let column{k} = first + across + {k * ACROSS}u;")
-            column = f"column{k}" if whole else f"min(column{k}, {self.columns - 1}u)"
-            each = ", ".join(f"score(batch, {rows[r]}, {column}, s{r}_{k})" for r in range(EACH))
-            lines.append(f"var c{k} = vec4<f32>({each});")
-            if not whole:
-                lines.append(
-                    f"c{k} = select(vec4<f32>({LOWEST}), c{k}, column{k} < {self.columns}u);"
-                )
-        lines.append(
-            f"exchanged[across * {DOWN}u + down] = {_tree('max', [f'c{k}' for k in range(EACH)])};"
-        )
+            column = f"min(column{k}, {self.columns - 1}u)"
+            column = f"column{k}" if self.whole_tiles else column
+            for q in self._fours:
+                four = range(4 * q, 4 * q + 4)
+                each = ", ".join(f"score(batch, row{r}, {column}, s{r}_{k})" for r in four)
+                value = f"vec4<f32>({each})"
+                if not self.whole_tiles:
+                    inside = f"column{k} < {self.columns}u"
+                    value = f"select(vec4<f32>({LOWEST}), {value}, {inside})"
+                lines.append(f"let c{k}_{q} = {value};")
+        for q, slot in enumerate(self._slot()):
+            greatest = _tree("max", [f"c{k}_{q}" for k in range(tile.keys)])
+            lines.append(f"exchanged[{slot}] = {greatest};")
         return lines
 
     def _weighted(self) -> list[str]:
         """Exponentials of the scores, and what was summed before corrected."""
-        parts = [f"exchanged[{n * DOWN}u + down]" for n in range(ACROSS)]
-        lines = [
-            "workgroupBarrier();",
-            f"let greatest = max(top, {_tree('max', parts)});",
-            "let less = exponential(top - greatest);",
-            "top = greatest;",
-        ]
-        whole = self.columns % COLUMNS == 0
-        for k in range(EACH):
-            lines.append(f"var w{k} = exponential(c{k} - greatest);")
-            if not whole:
-                lines.append(f"w{k} = select(vec4<f32>(), w{k}, column{k} < {self.columns}u);")
-            kept = f"w{k}" if self.compute == "f32" else f"{self.vec4}(w{k})"
-            lines.append(f"weights[(across + {k * ACROSS}u) * {DOWN}u + down] = {kept};")
-        lines.append(f"total = total * less + ({' + '.join(f'w{k}' for k in range(EACH))});")
-        lines += [f"sum{r}_{n} *= less.{'xyzw'[r]};" for r, n in self._sums()]
+        tile = self.tile
+        lines = ["workgroupBarrier();"]
+        for q in self._fours:
+            lines += [
+                f"let greatest{q} = max(top{q}, {self._over_row('max', q)});",
+                f"let less{q} = exp(top{q} - greatest{q});",
+                f"top{q} = greatest{q};",
+            ]
+            for k in range(tile.keys):
+                value = f"exp(c{k}_{q} - greatest{q})"
+                if not self.whole_tiles:
+                    value = f"select(vec4<f32>(), {value}, column{k} < {self.columns}u)"
+                lines.append(f"let w{k}_{q} = {value};")
+                kept = f"w{k}_{q}" if self.compute == "f32" else f"{self.vec4}(w{k}_{q})"
+                place = self._weight(f"across + {k * ACROSS}u", q)
+                lines.append(f"weights[{place}] = {kept};")
+            added = " + ".join(f"w{k}_{q}" for k in range(tile.keys))
+            lines.append(f"total{q} = total{q} * less{q} + ({added});")
+        lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
         lines.append("workgroupBarrier();")
-        self.builder.functions.append(
-            "fn exponential(x: vec4<f32>) -> vec4<f32> {"
-            " return vec4<f32>(wn_exp(x.x), wn_exp(x.y), wn_exp(x.z), wn_exp(x.w)); }"
-        )
         return lines
+
+    def _weight(self, key: str, q: int) -> str:
+        """The place of the weights of four queries for a key of the team's tile."""
+        fours = self.tile.fours
+        return f"((team * {self.tile.columns}u + {key}) * {DOWN}u + down) * {fours}u + {q}u"
 
     def _loads_values(self, chunk: Index) -> list[str]:
         """Values of a chunk of the tile's keys in the place of the keys."""
         lines = []
         count = self.chunk * self.groups
-        for begin in range(0, count, WORKGROUP):
-            here = symbol("t", WORKGROUP) + begin
-            item, four = here // self.groups, here % self.groups
+        for begin in range(0, count, TEAM):
+            here = symbol("u", TEAM) + begin
+            item, four = here // self.groups, (here % self.groups).min(self.groups - 1)
             column = f"first + {chunk * self.chunk + item}"
-            value = (
-                f"value4(batch, min({column}, {self.columns - 1}u), {four.min(self.groups - 1)})"
-            )
-            if self.columns % COLUMNS:  # what is infinite there would not weigh nothing
+            value = f"value4(batch, min({column}, {self.columns - 1}u), {four})"
+            if not self.whole_tiles:  # what is infinite there would not weigh nothing
                 value = f"select({self.vec4}(), {value}, {column} < {self.columns}u)"
-            put = f"held[{here}] = {value};"
-            if begin + WORKGROUP > count:
-                put = f"if (t < {count - begin}u) {{ {put} }}"
+            put = f"held[team * {self.held}u + {here}] = {value};"
+            if begin + TEAM > count:
+                put = f"if ({here} < {count}u) {{ {put} }}"
             lines.append(put)
         return lines
 
     def _added(self, chunk: Index) -> list[str]:
         """The values of a chunk of keys, times their weights, added to the sums."""
-        halves = self.compute == "f16"
+        halves, shares = self.compute == "f16", self.shares
         lines = []
         if halves:
             lines += [f"var g{r}_{n} = {self.vec4}();" for r, n in self._sums()]
-        shares = self.shares
         lines.append(f"for (var j = 0u; j < {self.chunk // shares}u; j++) {{")
         lines.append(f"let key = j * {shares}u + share;" if shares > 1 else "let key = j;")
         place = chunk * self.chunk + symbol("key", self.chunk)
-        lines.append(f"let w = weights[({place}) * {DOWN}u + down];")
+        lines += [f"let w{q} = weights[{self._weight(str(place), q)}];" for q in self._fours]
         for n in range(self.fours):
-            four = symbol("lane", self.across) + n * self.across
-            lines.append(f"let v{n} = held[key * {self.groups}u + {four.min(self.groups - 1)}];")
+            four = (symbol("lane", self.across) + n * self.across).min(self.groups - 1)
+            lines.append(f"let v{n} = held[team * {self.held}u + key * {self.groups}u + {four}];")
         into = "g" if halves else "sum"
-        lines += [
-            f"{into}{r}_{n} = fma({self.vec4}(w.{'xyzw'[r]}), v{n}, {into}{r}_{n});"
-            for r, n in self._sums()
-        ]
+        for r, n in self._sums():
+            weight = f"{self.vec4}(w{r // 4}.{'xyzw'[r % 4]})"
+            lines.append(f"{into}{r}_{n} = fma({weight}, v{n}, {into}{r}_{n});")
         lines.append("}")
         if halves:
             lines += [f"sum{r}_{n} += vec4<f32>(g{r}_{n});" for r, n in self._sums()]
@@ -347,30 +437,36 @@ class _AttentionKernel:
 
     def _end(self) -> list[str]:
         """What invocations have, added up and written."""
-        parts = [f"exchanged[{n * DOWN}u + down]" for n in range(ACROSS)]
-        lines = [
-            "workgroupBarrier();",
-            f"exchanged[across * {DOWN}u + down] = total;",
-            "workgroupBarrier();",
-            f"let whole = {_tree('+', parts)};",
-        ]
-        if self.shares > 1:
-            for r in range(EACH):
-                others = [f"exchanged[t + {n * self.across}u]" for n in range(1, self.shares)]
+        tile = self.tile
+        lines = self._exchange([f"total{q}" for q in self._fours])
+        lines += [f"var whole{q} = {self._over_row('+', q)};" for q in self._fours]
+        if tile.teams > 1:
+            lines += self._exchange([f"top{q}" for q in self._fours])
+            for q in self._fours:
+                lines.append(f"let less{q} = exp(top{q} - {self._over_teams('max', q)});")
+                lines.append(f"whole{q} *= less{q};")
+            lines += self._exchange([f"whole{q}" for q in self._fours])
+            lines += [f"whole{q} = {self._over_teams('+', q)};" for q in self._fours]
+            lines += [f"sum{r}_{n} *= less{r // 4}.{'xyzw'[r % 4]};" for r, n in self._sums()]
+        helpers = [(team, share) for team in range(tile.teams) for share in range(self.shares)][1:]
+        if helpers:
+            others = [f"exchanged[t + {m * TEAM + n * self.across}u]" for m, n in helpers]
+            for r, n in self._sums():
                 lines += [
                     "workgroupBarrier();",
-                    f"exchanged[t] = sum{r}_0;",
+                    f"exchanged[t] = sum{r}_{n};",
                     "workgroupBarrier();",
-                    f"if (share == 0u) {{ sum{r}_0 += {_tree('+', others)}; }}",
+                    f"if (team + share == 0u) {{ sum{r}_{n} += {_tree('+', others)}; }}",
                 ]
-            lines.append("if (share > 0u) { return; }")
+            lines.append("if (team + share > 0u) { return; }")
         batch, row = symbol("batch", self.batches), symbol("row", self.rows)
-        for r in range(EACH):
-            lines.append(f"if (first_row + down * {EACH}u + {r}u < {self.rows}u) {{")
-            lines.append(f"let row = first_row + down * {EACH}u + {r}u;")
+        for r in range(tile.each):
+            here = f"first_row + down * {tile.each}u + {r}u"
+            lines.append(f"if ({here} < {self.rows}u) {{")
+            lines.append(f"let row = {here};")
             for n in range(self.fours):
                 four = symbol("lane", self.across) + n * self.across
-                lines.append(f"let result{n} = sum{r}_{n} / whole.{'xyzw'[r]};")
+                lines.append(f"let result{n} = sum{r}_{n} / whole{r // 4}.{'xyzw'[r % 4]};")
                 lines += self._puts((batch * self.rows + row) * self.width, four, f"result{n}")
             lines.append("}")
         return lines
