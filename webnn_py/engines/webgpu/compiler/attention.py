@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Descriptor, Graph, Node, Value
 from webnn_py.ops.declare import result
@@ -27,18 +28,27 @@ FEWEST_ROWS = 16
 FEWEST_COLUMNS = 16
 """Keys."""
 
-MOST_WIDTH = 256
-"""Of values, whose sums a workgroup holds in registers."""
-
-MOST_DEPTH = 256
-"""Of queries and keys."""
+FEW_COLUMNS = 224
+"""Keys up to which one kernel takes less time than three, whatever else the sizes are."""
 
 MOST_COLUMNS = 1 << 14
 """Keys, over all of which each invocation goes."""
 
-SERIAL = 32
-"""Keys that a workgroup may go over for each workgroup that there is: where the device has few of
-these, separate products, which also divide the keys, are faster."""
+COLUMNS_BY_WORKGROUP = 2
+"""Keys for each workgroup of so many queries, up to which the device has work enough where no one
+divides the keys."""
+
+MOST_DEPTH, MOST_WIDTH = 256, 256
+"""Of queries and keys, and of values, whose sums invocations hold in registers."""
+
+SHALLOW = 64
+"""Depth and width up to which halves of many keys are as fast by one kernel."""
+
+LARGE = 128 << 20
+"""Bytes of a matrix that is better not stored, as devices by default bind no more at once."""
+
+MOST_OPERANDS = 2
+"""Of changes, as kernels may bind few buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +128,11 @@ def _is_possible(found: _Found, node: Node, features: Features) -> bool:
     kinds = {value.data_type for value in (queries, keys, values, node.output)}
     if kinds != {"float32"} and not (kinds == {"float16"} and features.f16):
         return False
+    if not SMALLEST.fits("f16" if kinds == {"float16"} else "f32", features):
+        return False
     return (
-        node.output.shape[:-2] == scores.shape[:-2]
+        sum(change.has_operand for change, _ in found.changes) <= MOST_OPERANDS
+        and node.output.shape[:-2] == scores.shape[:-2]
         and queries.shape[-1] <= MOST_DEPTH
         and values.shape[-1] <= MOST_WIDTH
         and scores.shape[-1] <= MOST_COLUMNS
@@ -130,11 +143,17 @@ def _is_possible(found: _Found, node: Node, features: Features) -> bool:
 
 def _pays(found: _Found, node: Node) -> bool:
     """Whether one kernel takes less time than three, or leaves out a large matrix."""
-    *batch, rows, columns = found.product.output.shape
+    scores = found.product.output
+    *batch, rows, columns = scores.shape
     if rows < FEWEST_ROWS or columns < FEWEST_COLUMNS:
         return False
+    if columns <= FEW_COLUMNS:
+        return True
     workgroups = math.prod(batch) * -(-rows // FEWEST_ROWS)
-    return columns <= SERIAL * workgroups
+    if columns > COLUMNS_BY_WORKGROUP * workgroups:
+        return False
+    shallow = max(next(found.product.operands).shape[-1], node.output.shape[-1]) <= SHALLOW
+    return (scores.data_type == "float16" and shallow) or buffer_bytes(scores) >= LARGE
 
 
 class _Finder:
@@ -224,7 +243,8 @@ class _Finder:
     def _number(self, value: Value) -> float | None:
         """The number of a constant of one element."""
         array = self._constants.get(value)
-        return None if array is None or array.size != 1 else float(array.reshape(-1)[0])
+        number = math.nan if array is None or array.size != 1 else float(array.reshape(-1)[0])
+        return None if math.isnan(number) else number
 
 
 def _is_along_rows(node: Node, operand: Value) -> bool:

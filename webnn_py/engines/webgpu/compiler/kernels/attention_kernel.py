@@ -8,89 +8,42 @@ values; the matrix of scores is never in memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.attention import Attention
+from webnn_py.engines.webgpu.compiler.attention_tile import (
+    ACROSS,
+    DEPTH,
+    DOWN,
+    TEAM,
+    tile_for,
+)
 from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernels.attention_functions import add_load4, add_score
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand, product_type
-from webnn_py.ir import Node, Value
-
-DOWN, ACROSS = 4, 16
-"""Invocations of a team by the queries and by the keys that they take."""
-
-TEAM = DOWN * ACROSS
-
-DEPTH = 8
-"""Vec4s along the depth that are in workgroup memory at once, at most."""
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
+from webnn_py.ir import Node
 
 LOWEST = "-3.4028234663852886e38"
 """Below which no finite score is. Infinite ones weigh nothing beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionTile:
-    """The shape of a kernel.
-
-    Attributes:
-        fours: Vec4s of queries of an invocation.
-        keys: Keys of an invocation, of those that a team takes at once.
-        teams: Teams of a workgroup, which share its queries and divide the keys.
-    """
-
-    fours: int = 1
-    keys: int = 4
-    teams: int = 1
-
-    @property
-    def each(self) -> int:
-        """Queries of an invocation."""
-        return 4 * self.fours
-
-    @property
-    def rows(self) -> int:
-        """Queries of a workgroup."""
-        return DOWN * self.each
-
-    @property
-    def columns(self) -> int:
-        """Keys that a team takes at once."""
-        return ACROSS * self.keys
-
-    @property
-    def invocations(self) -> int:
-        """Of a workgroup."""
-        return TEAM * self.teams
-
-
 def emit(make: Make, node: Node) -> list[Kernel]:
     """The kernel of a node of ATTENTION."""
-    return [_AttentionKernel(make(), node, tile_for(node)).kernel()]
-
-
-def tile_for(node: Node) -> AttentionTile:
-    """The shape that suits a node."""
-    return AttentionTile()
+    return [_AttentionKernel(make(), node).kernel()]
 
 
 class _AttentionKernel:
     """The kernel of one node."""
 
-    def __init__(self, builder: KernelBuilder, node: Node, tile: AttentionTile) -> None:
-        self.builder, self.node, self.tile = builder, node, tile
-        self.what: Attention = node.attrs["what"]
-        queries, keys, values, *self.others = node.operands
-        *batch, self.rows, self.width = node.output.shape
-        self.depth, self.columns = keys.shape[-2:]
-        self.batches = math.prod(batch)
-        self.scores = (*batch, self.rows, self.columns)
-        self.compute = product_type(builder, node, queries, keys, values)
-        self.queries = Operand(builder, queries, "load_q", tuple(batch), self.compute)
-        self.keys = Operand(builder, keys, "load_k", tuple(batch), self.compute)
-        self.values = Operand(builder, values, "load_v", tuple(batch), self.compute)
+    def __init__(self, builder: KernelBuilder, node: Node) -> None:
+        self.builder, self.node = builder, node
+        self.queries, self.keys, self.values, *_ = node.operands
+        *self.batch, self.rows, self.width = node.output.shape
+        self.depth, self.columns = self.keys.shape[-2:]
+        self.batches = math.prod(self.batch)
+        self.compute = product_type(builder, node, self.queries, self.keys, self.values)
+        self.tile = tile = tile_for(node, self.compute, builder.features)
         # The depth, in equal parts of vec4s.
         fours = -(-self.depth // 4)
         self.parts = -(-fours // DEPTH)
@@ -120,10 +73,10 @@ class _AttentionKernel:
         builder, tile = self.builder, self.tile
         builder.vector_out = builder.writes_vectors(self.width)
         emit_epilogue(builder, self.node)
-        self._loader("query4", self.queries, (self.rows, self.depth))
-        self._loader("key4", self.keys, (self.depth, self.columns))
-        self._loader("value4", self.values, (self.columns, self.width))
-        self._score()
+        add_load4(builder, "query4", self.queries, self.batch, self.compute)
+        add_load4(builder, "key4", self.keys, self.batch, self.compute, turned=True)
+        add_load4(builder, "value4", self.values, self.batch, self.compute)
+        add_score(builder, self.node)
         tiles = -(-self.rows // tile.rows)
         groups = grid(self.batches * tiles, builder.features.grid)
         place = place_in(groups).min(self.batches * tiles - 1)
@@ -203,58 +156,6 @@ class _AttentionKernel:
     def _sums(self) -> list[tuple[int, int]]:
         """The numbers of an invocation's sums: queries, and vec4s of the width."""
         return [(r, n) for r in range(self.tile.each) for n in range(self.fours)]
-
-    # Functions
-
-    def _loader(self, name: str, operand: Operand, sizes: tuple[int, int]) -> None:
-        """A function: four elements along the depth or the width, zeros beyond the end.
-
-        Its parameters are the other dimension's coordinate, in range, and the number of the four.
-        """
-        by_rows = name != "key4"
-        along, other = (sizes[1], sizes[0]) if by_rows else sizes
-        batch, at = symbol("batch", self.batches), symbol("at", other)
-        four = symbol("four", -(-along // 4))
-        vectors = operand.vectors(4)
-        if vectors is not None and vectors[1] == ("column" if by_rows else "row"):
-            first = four * 4
-            text = vectors[0](batch, at, first) if by_rows else vectors[0](batch, first, at)
-        else:
-            parts = []
-            for n in range(4):
-                place = (four * 4 + n).min(along - 1)
-                one = operand.load(batch, at, place) if by_rows else operand.load(batch, place, at)
-                inside = (four.high * 4 + n) < along
-                zero = f"{self.compute}(0.0)"
-                parts.append(one if inside else f"select({zero}, {one}, {four * 4 + n} < {along}u)")
-            text = f"{self.vec4}({', '.join(parts)})"
-        self.builder.functions.append(
-            f"fn {name}(batch: u32, at: u32, four: u32) -> {self.vec4} {{ return {text}; }}"
-        )
-
-    def _score(self) -> None:
-        """A function: a score with all its changes."""
-        body = Body(self.builder)
-        batch, row = symbol("batch", self.batches), symbol("row", self.rows)
-        place = (batch * self.rows + row) * self.columns + symbol("column", self.columns)
-        score, others = "total", iter(self.others)
-        for change in self.what.changes:
-            if change.kind == "scale":
-                score = body.let(f"{score} * {_literal(change.number)}", "score")
-                continue
-            operand = self._element(body, next(others), place)
-            if change.kind == "add":
-                score = body.let(f"{score} + {operand}", "score")
-            else:
-                number = body.let(_literal(change.number), "c")
-                pair = (number, score) if change.kind == "keep" else (score, number)
-                score = body.let(f"select({pair[0]}, {pair[1]}, {operand} != 0u)", "score")
-        body.line(f"return {score};")
-        self.builder.function("score", "batch: u32, row: u32, column: u32, total: f32", "f32", body)
-
-    def _element(self, body: Body, value: Value, place: Index) -> str:
-        """An operand's element for the score at a flat index."""
-        return body.load(value, broadcast_map(value.shape, self.scores).at(place))
 
     # A tile of keys
 
@@ -481,13 +382,6 @@ class _AttentionKernel:
             f"if ({four * 4 + n} < {self.width}u) {{ put({place + n}, {value}.{'xyzw'[n]}); }}"
             for n in range(4)
         ]
-
-
-def _literal(number: float) -> str:
-    """A float32."""
-    if math.isinf(number):
-        return f"wn_bits({'0xff800000u' if number < 0 else '0x7f800000u'})"
-    return f"f32({number!r})"
 
 
 def _tree(operator: str, terms: list[str]) -> str:

@@ -1,0 +1,132 @@
+"""Which graphs are attention that one kernel computes, and which are not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.attention_cases import Attention
+from tests.compiler.compiled import kernels, legal
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.engines.webgpu.compiler.attention import ATTENTION, LARGE, Change
+from webnn_py.engines.webgpu.program.storage import Features
+
+Outputs = dict[str, MLOperand]
+GPU = Features()
+
+
+def names(what: Callable[[MLGraphBuilder], Outputs], features: Features = GPU) -> list[str]:
+    return [kernel.name for kernel in kernels(what, features)]
+
+
+def changes(what: Callable[[MLGraphBuilder], Outputs]) -> tuple[Change, ...]:
+    (node,) = (node for node in legal(what, GPU).nodes if node.op == ATTENTION)
+    found: tuple[Change, ...] = node.attrs["what"].changes
+    return found
+
+
+def spelled(
+    change: Callable[[MLGraphBuilder, MLOperand], MLOperand],
+    softmax: Callable[[MLGraphBuilder, MLOperand], MLOperand] = lambda b, x: b.softmax(x, 2),
+) -> Callable[[MLGraphBuilder], Outputs]:
+    """Attention with other changes of its scores, and another softmax."""
+
+    def what(b: MLGraphBuilder) -> Outputs:
+        q, v = (b.input(name, "float32", [2, 32, 16]) for name in "qv")
+        k = b.input("k", "float32", [2, 16, 32])
+        return {"y": b.matmul(softmax(b, change(b, b.matmul(q, k))), v)}
+
+    return what
+
+
+def by_hand(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    raised = b.exp(b.sub(x, b.reduce_max(x, axes=[2], keep_dimensions=True)))
+    return b.div(raised, b.reduce_sum(raised, axes=[2], keep_dimensions=True))
+
+
+def number(b: MLGraphBuilder, value: float) -> MLOperand:
+    return b.constant(np.array(value, np.float32))
+
+
+SPELLED: dict[str, tuple[Callable[[MLGraphBuilder], Outputs], tuple[Change, ...]]] = {
+    "nothing": (spelled(lambda b, x: x), ()),
+    "softmax by hand": (spelled(lambda b, x: x, by_hand), ()),
+    "divided": (spelled(lambda b, x: b.div(x, number(b, 8))), (Change("scale", 0.125),)),
+    "masked before": (
+        spelled(lambda b, x: b.mul(b.add(b.input("m", "float32", [32]), x), number(b, 3))),
+        (Change("add"), Change("scale", 3)),
+    ),
+    "kept": (
+        spelled(lambda b, x: b.where(b.input("m", "uint8", [32, 32]), x, number(b, -1e9))),
+        (Change("keep", float(np.float32(-1e9))),),
+    ),
+    "dropped": (
+        spelled(lambda b, x: b.where(b.input("m", "uint8", [32]), number(b, -np.inf), x)),
+        (Change("drop", -np.inf),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_how_it_may_be_spelled(name: str) -> None:
+    what, expected = SPELLED[name]
+    assert changes(what) == expected
+    assert names(what) == ["attention"]
+
+
+def shown(read: str) -> Callable[[MLGraphBuilder], Outputs]:
+    """Attention of which a value in the middle is read elsewhere, too."""
+
+    def what(b: MLGraphBuilder) -> Outputs:
+        q, v = (b.input(name, "float32", [2, 32, 16]) for name in "qv")
+        scores = b.matmul(q, b.input("k", "float32", [2, 16, 32]))
+        weights = b.softmax(scores, 2)
+        others = {"scores": scores, "weights": weights, "read": b.reduce_sum(weights)}
+        return {"y": b.matmul(weights, v), "z": others[read]}
+
+    return what
+
+
+OTHERS: dict[str, Callable[[MLGraphBuilder], Outputs]] = {
+    "scores that are an output": shown("scores"),
+    "weights that are an output": shown("weights"),
+    "weights that are read elsewhere": shown("read"),
+    "another axis": spelled(lambda b, x: x, lambda b, x: b.softmax(x, 1)),
+    "changes of another kind": spelled(lambda b, x: b.tanh(x)),
+    "a mask that makes more of them": spelled(
+        lambda b, x: b.reshape(
+            b.add(b.reshape(x, [1, 2, 32, 32]), b.input("m", "float32", [3, 1, 1, 1])), [6, 32, 32]
+        ),
+        lambda b, x: b.slice(b.softmax(x, 2), [0, 0, 0], [2, 32, 32]),
+    ),
+    "few rows": Attention(rows=8),
+    "few keys": Attention(columns=8),
+    "deep rows": Attention(depth=300),
+    "wide values": Attention(width=300),
+    "many keys and few workgroups": Attention(batch=(), columns=4096),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_not(name: str) -> None:
+    assert "attention" not in names(OTHERS[name])
+
+
+def test_devices_that_gain_nothing() -> None:
+    assert "attention" not in names(Attention(), Features(kind="cpu"))
+    assert "attention" not in names(Attention(), Features(workgroup_bytes=8192))
+    halves = Attention(data_type="float16")
+    assert names(halves) == ["attention"]
+    assert "attention" not in names(halves, Features(f16=False))
+
+
+def test_a_large_matrix_is_not_stored() -> None:
+    side = 1 << 10
+    case = Attention(batch=(8,), rows=side, columns=side, depth=64, width=64)
+    assert names(dataclasses.replace(case, data_type="float16")) == ["attention"]
+    assert "attention" not in names(case)
+    assert 8 * side * side * 4 < LARGE
+    assert names(dataclasses.replace(case, batch=(32,))) == ["attention"]
