@@ -74,7 +74,7 @@ class FastestEngine(HostEngine):
     def pick(self, recipe: Graph, build: Build[T]) -> tuple[T, Executable]:
         """The graph built by the engine that is the fastest for it."""
         engines = {engine.name: engine for engine in (*self._engines, *self._small)}
-        key = f"{_machine()}\n{list(engines)} {dict(self._options)}\n{recipe}"
+        key = f"{_machine(*engines)}\n{list(engines)} {dict(self._options)}\n{recipe}"
         built: dict[str, tuple[T, Executable]] = {}
         medians = {} if self._anew else _known(key, engines)
         if not medians:
@@ -182,10 +182,13 @@ def _known(key: str, engines: Container[str]) -> dict[str, float]:
 
 
 @functools.cache
-def _machine() -> str:
-    """What measurements hold for: the processor, and the versions of what is measured."""
+def _machine(*engines: str) -> str:
+    """What measurements hold for: the processor, and the versions of what is measured.
+
+    Our own engines are called as the package is that they run on.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = {name: _version(name) for name in ("onnxruntime", "openvino", "numpy")}
+    versions = {name: _version(name) for name in (*engines, "numpy")}
     return f"{__version__} {versions} {platform.machine()} {_processor()} {cores}"
 
 

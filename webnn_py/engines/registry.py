@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 GROUP = "webnn_py.engines"
 FALLBACK = "reference"
 """The engine that runs everything, and what others do not."""
-FAST = ("onnxruntime", "openvino")
-"""Engines of our own in which "auto" looks for one that is installed, in this order."""
 RESERVED = ("auto", "fastest", "webgpu")
 """Names that mean something else."""
 
@@ -102,6 +100,8 @@ _OWN = {
         "webnn_py.engines.openvino", "OpenVinoEngine", needs="openvino", others=("onnx",)
     ),
 }
+FAST = tuple(name for name in _OWN if name != FALLBACK)
+"""Those in which "auto" looks for one that is installed, in this order."""
 _registered: dict[str, Make] = {}
 _found = _Found((), {})
 _lock = threading.Lock()
@@ -198,9 +198,11 @@ def fastest_engine(options: Mapping[str, Any], anew: bool = False) -> FastestEng
 
 @functools.cache
 def _say_once() -> None:
+    packages = ", or ".join(" ".join((_OWN[name].needs, *_OWN[name].others)) for name in FAST)
     LOG.warning(
         "no fast engine is installed for CPU contexts: the reference engine runs graphs, which is"
-        " right and slow; pip install onnxruntime onnx, or openvino onnx, for a fast one"
+        " right and slow; pip install %s, for a fast one",
+        packages,
     )
 
 
