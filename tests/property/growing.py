@@ -19,7 +19,7 @@ from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY, Operator
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import Inferred, MLOperand, value_of
+from webnn_py.ops.operand import MLOperand, value_of
 
 T = TypeVar("T")
 
@@ -163,31 +163,23 @@ class Grower(GraphBuilder):
             raise Rejected
         return self.choice(fits[-4:] if self.chance(60) else fits)
 
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
+    def emit(self, node: Node) -> list[MLOperand]:
         """Add a node if its results can be compared.
 
         Raises:
             Rejected: They cannot.
         """
-        if any(output.size > MAX_ELEMENTS for output in inferred.outputs):
+        if any(output.size > MAX_ELEMENTS for output in node.outputs):
             raise Rejected
-        made = super().emit(op, operands, given, inferred, label)
-        node = self._nodes[-1]
-        arrays = [None if o is None else self.arrays[value_of(o)] for o in operands]
-        moved = [None if o is None else self._disturbed[value_of(o)] for o in operands]
+        made = super().emit(node)
+        arrays = [None if value is None else self.arrays[value] for value in node.inputs]
+        moved = [None if value is None else self._disturbed[value] for value in node.inputs]
         exact = self._exact.issuperset(node.operands)
         results, others = evaluate(node, arrays), evaluate(node, moved)
         if not exact:
             self._check_jumps(node, arrays, results)
         for value, result, other in zip(node.outputs, results, others, strict=True):
-            copies = REGISTRY[op].family == "movement" or result.dtype.kind != "f"
+            copies = REGISTRY[node.op].family == "movement" or result.dtype.kind != "f"
             self.arrays[value] = result
             self._disturbed[value] = other if copies else self._disturb(other)
             if exact and copies:

@@ -21,7 +21,7 @@ from webnn_py.core.sizes import evaluated
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import Inferred, value_of
+from webnn_py.ops.operand import value_of
 
 BASE = {"n": 5, "m": 7, "k": 3}
 """The open sizes, and what they are in the graph of numbers: few numbers are others' sums."""
@@ -110,22 +110,14 @@ class OpenGrower(Grower):
         self._opened[value] = self._open.add_constant(self._constants[value], value.data_type)
         return made
 
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
+    def emit(self, node: Node) -> list[MLOperand]:
         """Add a node to both graphs.
 
         Raises:
             Rejected: Its results cannot be compared, or its rules are not known to hold.
         """
-        made = super().emit(op, operands, given, inferred, label)
-        node = self._nodes[-1]
-        arguments = REGISTRY[op].given_arguments(node, self._opened)
+        made = super().emit(node)
+        arguments = REGISTRY[node.op].given_arguments(node, self._opened)
         opened = self._lifted(node, arguments)
         self._opened.update(zip(node.outputs, opened, strict=True))
         return made

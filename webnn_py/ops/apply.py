@@ -14,9 +14,9 @@ from webnn_py.core import convert
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.ir import Descriptor, Node, titled
+from webnn_py.ir import Descriptor, Node, Value, titled
 from webnn_py.ops import remedies
-from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder
+from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder, value_of
 from webnn_py.ops.registry import REGISTRY, Limits, Operator
 
 
@@ -34,7 +34,9 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
         builder.check_supported(op, operands, inferred.outputs)
     except MLError as error:
         raise type(error)(f"{titled(op.name, label)}: {error}") from None
-    outputs = builder.emit(op.name, _flatten(op, operands), given, inferred, label)
+    inputs = tuple(None if o is None else value_of(o) for o in _flatten(op, operands))
+    values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
+    outputs = builder.emit(Node(op.name, inputs, given, values, label, inferred.attrs))
     return outputs if op.multiple else outputs[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value, make_graph
 from webnn_py.ops.all import Operators
-from webnn_py.ops.operand import Inferred, MLOperand, NodeBuilder, value_of
+from webnn_py.ops.operand import MLOperand, NodeBuilder, value_of
 
 
 class NodeList(NodeBuilder):
@@ -23,19 +23,10 @@ class NodeList(NodeBuilder):
         self._constants: dict[Value, Array] = {}
         self._nodes: list[Node] = []
 
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
-        """Add a node and return its outputs."""
-        values = tuple(Value(d.data_type, d.shape) for d in inferred.outputs)
-        inputs = tuple(None if o is None else value_of(o) for o in operands)
-        self._nodes.append(Node(op, inputs, given, values, label, inferred.attrs))
-        return [MLOperand(self, value) for value in values]
+    def emit(self, node: Node) -> list[MLOperand]:
+        """Add a node and return its outputs as operands."""
+        self._nodes.append(node)
+        return [MLOperand(self, value) for value in node.outputs]
 
     def recorded(self, outputs: Mapping[str, MLOperand] | None = None) -> Graph:
         """What was recorded so far, and which of it are the results."""

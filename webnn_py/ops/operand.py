@@ -11,7 +11,7 @@ from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.ir import Array, Descriptor, Value
+from webnn_py.ir import Array, Descriptor, Node, Value
 from webnn_py.ops import remedies
 
 
@@ -92,23 +92,8 @@ class NodeBuilder(ABC):
     outer_label = ""
 
     @abstractmethod
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
-        """Add a node and return its outputs.
-
-        Args:
-            op: The operator's name.
-            operands: In the order of its declaration.
-            given: Its options as they were given: `Node.given`, never `Node.attrs`.
-            inferred: What follows from them.
-            label: The user's label.
-        """
+    def emit(self, node: Node) -> list[MLOperand]:
+        """Add a node and return its outputs as operands."""
 
     @abstractmethod
     def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.ir import Graph, Node, Value, make_graph, without_dead_nodes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.operand import Inferred, MLOperand, value_of
+from webnn_py.ops.operand import MLOperand, value_of
 
 
 class _Replacements(dict[Value, MLOperand]):
@@ -40,19 +40,11 @@ class Rewriter(GraphBuilder):
         self._producers: dict[Value, Node] = {}
         self._place, self._differs = 0, False  # the node that is looked at, and what is made so far
 
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
-        """Add a node and return its outputs."""
+    def emit(self, node: Node) -> list[MLOperand]:
+        """Add a node and return its outputs as operands."""
         self._differ()
-        made = super().emit(op, operands, given, inferred, label)
-        self._producers.update((value_of(operand), self._nodes[-1]) for operand in made)
-        return made
+        self._producers.update(dict.fromkeys(node.outputs, node))
+        return super().emit(node)
 
     def producer_of(self, operand: MLOperand) -> Node | None:
         """The new node that makes an operand; None for an input or a constant."""

@@ -13,9 +13,8 @@ from typing import Literal
 
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
-from webnn_py.ir import Descriptor, Graph, Node, Value
-from webnn_py.ops.declare import result
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ir import Graph, Node, Value
+from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes.rewrite import Rewriter
 
 ATTENTION = "attention"
@@ -103,13 +102,9 @@ def attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOper
     _, values = node.operands
     operands = [queries, keys, values, *(v for _, v in found.changes if v is not None)]
     what = Attention(tuple(change for change, _ in found.changes))
-    return rewriter.emit(
-        ATTENTION,
-        [rewriter.map[value] for value in operands],
-        {"what": what},
-        result(Descriptor(node.output.data_type, node.output.shape)),
-        node.label,
-    )
+    inputs = tuple(value_of(rewriter.map[value]) for value in operands)
+    output = Value(node.output.data_type, node.output.shape)
+    return rewriter.emit(Node(ATTENTION, inputs, {"what": what}, (output,), node.label))
 
 
 def flops_of_attention(node: Node) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.attention import attention
 from webnn_py.engines.webgpu.compiler.cropping import crop
@@ -13,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.shorten import shorten
 from webnn_py.engines.webgpu.compiler.stabilize import stabilize
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.ops.operand import Inferred, MLOperand
+from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 
 Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
@@ -39,17 +38,10 @@ class _Legalizer(Rewriter):
         super().__init__(graph)
         self._rules = rules
 
-    def emit(
-        self,
-        op: str,
-        operands: Sequence[MLOperand | None],
-        given: Mapping[str, Any],
-        inferred: Inferred,
-        label: str,
-    ) -> list[MLOperand]:
+    def emit(self, node: Node) -> list[MLOperand]:
         """Add a node, or what the first rule for it puts in its place; return the outputs."""
-        made = super().emit(op, operands, given, inferred, label)
-        node = self._nodes.pop()
+        made = super().emit(node)
+        self._nodes.pop()
         instead = self.instead(node)
         if instead is not None:
             return instead

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.ir import Descriptor, Node
-from webnn_py.ops.declare import result
+from webnn_py.ir import Node, Value
 from webnn_py.ops.decompositions.casts import narrow, wide
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes.rewrite import Rewriter
 
 STEPS = "recurrent_steps"
@@ -87,10 +86,10 @@ def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
     )
     names = ("recurrent_bias", "peephole_weight", "initial_hidden_state", "initial_cell_state")
     operands = [projected, recurrent, *(given.get(name) for name in names)]
+    inputs = tuple(None if o is None else value_of(o) for o in operands)
     shape = (max(what.slots.values()) + 1, directions, batches, hidden)
-    (states,) = rewriter.emit(
-        STEPS, operands, {"what": what}, result(Descriptor("float32", shape)), node.label
-    )
+    output = Value("float32", shape)
+    (states,) = rewriter.emit(Node(STEPS, inputs, {"what": what}, (output,), node.label))
     outputs = [_last(rewriter, states, what)]
     if what.has_cell:
         outputs.append(_slot(rewriter, states, what.slots["cell"]))
