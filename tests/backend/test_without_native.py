@@ -38,6 +38,7 @@ OF_NATIVE = (
     "test_how_long_is_looked_for_the_end",  # nobody finds out
     "test_dispatches_are_submitted_together",  # wgpu's mapping of buffers submits, too
     "test_a_signal_and_an_export_submit",
+    "test_a_tensor_destroyed_within_its_export",  # wgpu-native ends the process over its buffer
 )
 OTHER_NAMES = ("_internal", "_device", "_poller", "_release", "_the_instance")
 OTHER_MODULES = ("_api", "_ffi", "_helpers")
@@ -115,10 +116,12 @@ def test_forks_without_their_capability(gpu: MLContext) -> None:
 
 def test_without_any(gpu: MLContext) -> None:
     left_out = [f"not {name}" for name in ("cpu", *OF_NATIVE)]
+    # It is no worker of pytest-xdist: other plugins warn in one.
+    known = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
     done = subprocess.run(
         [*PYTEST, *FILES, "-k", " and ".join(left_out)],
         cwd=ROOT,
-        env=os.environ | {"WEBNN_NATIVE": "0"},
+        env=known | {"WEBNN_NATIVE": "0"},
         capture_output=True,
         text=True,
         timeout=300,
