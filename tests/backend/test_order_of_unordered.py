@@ -56,6 +56,30 @@ def test_a_tensor_is_read_into_an_array_after_runs_that_write_it(
         np.testing.assert_array_equal(array, 7)
 
 
+def test_a_run_follows_a_joined_one_that_writes_the_same(context: MLContext, run: Run) -> None:
+    joined, graph, execution = (
+        by_a_joined_run(context),
+        doubling(context),
+        MLAwaitedExecution(context),
+    )
+    pool = np.zeros((8, *SHAPE), np.float32)
+    whole = pool[2]
+
+    async def later() -> None:
+        await pause()
+        await execution.compute(graph, {"x": ONES * 4}, {"y": whole})
+
+    async def main() -> None:
+        for _ in range(3):  # the first time a graph is examined or compiled
+            await together(
+                [lambda: joined(whole), *(lambda a=a: joined(a) for a in pool[4:]), later]
+            )
+            np.testing.assert_array_equal(whole, 8)
+
+    run(main)
+    np.testing.assert_array_equal(pool[4:], 2)
+
+
 def test_parked_work_begins_after_runs_that_write_the_same(gpu: MLContext, run: Run) -> None:
     graph, execution, go = doubling(gpu), MLAwaitedExecution(gpu), Timeline()
     arrays = [np.zeros(SHAPE, np.float32) for _ in range(30)]  # more than are under way at once

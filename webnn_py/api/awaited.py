@@ -11,7 +11,6 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import (
     Points,
-    begin_unordered,
     computed,
     finished,
     promising,
@@ -25,7 +24,6 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.postponed import in_turn
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
-from webnn_py.core.completion import Completion
 from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
@@ -34,6 +32,7 @@ from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.timeline import TimelinePoint, points
+from webnn_py.ordering.unordered import UnorderedRun
 
 
 class MLAwaitedExecution(Unpicklable, Suggesting):
@@ -182,21 +181,23 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         try:
             session.check_alive()
             known = batching.known(compiled)
-            if waits or not batching.takes(given):
+            unordered: UnorderedRun | None = None
+            joins = not waits and batching.takes(given)
+            if joins and given.writes_given:
+                writes = [region_of(array) for array in given.outputs if array is not None]
+                unordered = session.queue.begin_unordered((), writes, given.names)
+                joins = unordered is not None
+            if not joins:
                 check = None if known else functools.partial(batching.check, compiled)
                 return await alone(given, waits, check)
-            done: Completion[None] = Completion()
-            if given.writes_given:
-                arrays = [array for array in given.outputs if array is not None]
-                begin_unordered(session, given, ((), [*map(region_of, arrays)]), done)
             try:
                 known = known or await batching.examined(compiled)
                 request = batching.join(compiled, executables, known, sizes, given)
                 if request is not None:
-                    await _led(request)
-                    return given.results(request.outcome())
+                    return given.results((await _led(request)).outcome())
             finally:
-                done.set_result(None)
+                if unordered is not None:
+                    unordered.end()
             return await alone(given, waits)
         except ContextLostError as error:
             session.queue.lost(str(error))
@@ -242,8 +243,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         return session.device is not None and any(map(session.engine.takes, given.inputs))
 
 
-async def _led(request: Request) -> None:
-    """Await a request, and have its run made if it comes first; it may be cancelled."""
+async def _led(request: Request) -> Request:
+    """A request that has ended; if it comes first, it has the run made."""
     try:
         if request.leads:
             await request.lead()
@@ -251,6 +252,7 @@ async def _led(request: Request) -> None:
     except BaseException as error:
         await request.withdraw(error)
         raise
+    return request
 
 
 def _started(

@@ -13,7 +13,7 @@ from webnn_py.api.independent import HostRequest
 from webnn_py.api.operation import Memory, ordered_operation, title_of
 from webnn_py.api.session import Session
 from webnn_py.api.tensor_memory import check_not_held
-from webnn_py.core.completion import CANCELLED, Cancellation, Completion, wait_or_cancel
+from webnn_py.core.completion import CANCELLED, wait_or_cancel
 from webnn_py.core.errors import OperationError
 from webnn_py.core.priority import LONG, wake_at_once
 from webnn_py.engines.awaited import AwaitedRun
@@ -76,23 +76,18 @@ def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:
     return given.results(run.results())
 
 
-def begin_unordered(
-    session: Session, given: Arguments, memory: Memory, done: Completion[None]
-) -> None:
-    """Have what comes later and shares memory with a run wait until that is done."""
-    run = ordered_operation(given, _nothing, _ignore, Cancellation(), memory=memory)
-    session.queue.begin_unordered(run, done)
-
-
 async def _wait(session: Session, run: AwaitedRun, given: Arguments, waits: Points) -> None:
     queue = session.queue
     in_order = bool(waits) or given.on_tensors
     shares = given.writes_given or session.device is not None
     memory = run.memory() if in_order or shares else NO_MEMORY
-    if not (in_order or (any(memory) and queue.keeps_order)):
+    unordered = None
+    if any(memory) and not in_order:
+        unordered = queue.begin_unordered(*memory, given.names)
+        if unordered is not None:
+            run.done.on_done(unordered.end)
+    if not in_order and (unordered is not None or not any(memory)):
         fail = run.done.set_exception
-        if any(memory):
-            begin_unordered(session, given, memory, run.done)
         begin = functools.partial(session.begin_on_worker, run.begin, fail, run.prepare_next)
         run.when_there_is_room(begin, session.worker_is_idle)
         await _end(run, given)

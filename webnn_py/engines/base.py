@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -23,6 +22,7 @@ from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.schedule import Schedule
+from webnn_py.ordering.unordered import UnorderedRun
 from webnn_py.passes import PIPELINE, Pass
 
 T = TypeVar("T")
@@ -256,19 +256,23 @@ class Queue(ABC):
         self._schedule.withdraw(operation)
 
     @property
-    def keeps_order(self) -> bool:
-        """Whether work that begins now may have to wait, for the memory that it shares."""
-        return self._schedule.keeps_order
-
-    @property
     def has_others(self) -> bool:
         """Whether new work may have to wait for some that is not done, ordered or not."""
         return bool(self._schedule.unordered) or self._schedule.keeps_order
 
-    def begin_unordered(self, run: Operation, done: Completion[None]) -> None:
-        """A run begins that has no place in the order; what shares memory with it follows it."""
-        self._schedule.unordered.add(run)
-        done.on_done(functools.partial(self._schedule.unordered.end, run))
+    def begin_unordered(
+        self, reads: Sequence[Region], writes: Sequence[Region], names: Sequence[str]
+    ) -> UnorderedRun | None:
+        """A run without a place in the order begins, until its `end`; None if it needs a place.
+
+        Args:
+            reads: The memory that it reads and others may write.
+            writes: The memory that it writes.
+            names: Of its outputs.
+        """
+        if self._schedule.keeps_order:
+            return None
+        return self._schedule.unordered.begin(reads, writes, names)
 
     def flush(self) -> list[Operation]:
         """Let all work begin that can.
@@ -282,7 +286,7 @@ class Queue(ABC):
         """Raise an OperationError if work was accepted and failed, and nobody was told."""
         return None
 
-    def users(self, region: Region) -> list[Operation]:
+    def users(self, region: Region) -> list[Operation | UnorderedRun]:
         """The work that is not done, or not recorded, and uses a region of memory."""
         return self._schedule.users(region)
 

@@ -22,7 +22,7 @@ from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.holding import Holding
 from webnn_py.ordering.operation import Held, Operation
 from webnn_py.ordering.signals import Signals
-from webnn_py.ordering.unordered import Unordered
+from webnn_py.ordering.unordered import Unordered, UnorderedRun
 
 LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits for room finds out what is parked by now."""
@@ -179,7 +179,7 @@ class Schedule:
                     self._backlog.measure(self._held.values())
                     look = now + LOOK_AGAIN
 
-    def users(self, region: Region) -> list[Operation]:
+    def users(self, region: Region) -> list[Operation | UnorderedRun]:
         """The work that is not done and uses a region."""
         with self._lock:
             everything = (*self._running, *self._held, *self._line)

@@ -132,13 +132,14 @@ class Batching:
         return request
 
     def takes(self, given: Arguments) -> bool:
-        """Whether all lies in arrays, and nothing is written that others wait for."""
+        """Whether all lies in arrays."""
         session = self.session
-        if given.on_tensors or (given.writes_given and session.queue.keeps_order):
-            return False
-        return session.device is None or all(
-            array is None or isinstance(array, np.ndarray)
-            for array in (*given.inputs, *given.outputs)
+        return not given.on_tensors and (
+            session.device is None
+            or all(
+                array is None or isinstance(array, np.ndarray)
+                for array in (*given.inputs, *given.outputs)
+            )
         )
 
     def _line(
