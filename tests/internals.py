@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +13,11 @@ import pytest
 from webnn_py import MLContext, MLGraph, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.session import Session
-from webnn_py.ir import Graph
+from webnn_py.core.dimensions import is_open
+from webnn_py.core.sizes import solve
+from webnn_py.ir import Descriptor, Graph
+from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.replay import replay
 
 
 def session_of(context: MLContext) -> Session:
@@ -74,3 +78,26 @@ def storage_of(tensor: MLTensor) -> Any:
 
 def context_of(graph: MLGraph) -> MLContext:
     return MLContext(graph._compiled.session)
+
+
+def replayed(graph: Graph, descriptors: Mapping[str, Descriptor] | None = None) -> Graph:
+    """The graph, recorded for inputs of other data types and shapes.
+
+    Args:
+        graph: What to replay, as it was recorded.
+        descriptors: What inputs are, by name; those that are not in it stay what they are. Where
+            no dimension of an input is left open, options that hold open ones are what follows.
+
+    Raises:
+        DataError: The shapes of inputs contradict each other, or the bounds of an open dimension.
+        MLError: As `replay`.
+    """
+    inputs = {value.name: value for value in graph.inputs}
+    wanted: dict[str, Descriptor] = {**inputs, **(descriptors or {})}
+    sizes: Mapping[str, int] = {}
+    if graph.open_sizes and not any(is_open(wanted[name].shape) for name in inputs):
+        open_shapes = {name: value.shape for name, value in inputs.items()}
+        sizes = solve(open_shapes, {name: wanted[name].shape for name in inputs})
+    builder = GraphBuilder()
+    given = {name: builder.add_input(name, wanted[name]) for name in inputs}
+    return builder.recorded(replay(graph, builder, given, sizes))

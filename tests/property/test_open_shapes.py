@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.internals import replayed
 from tests.property.drawing import Call, Draw
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
@@ -21,7 +22,7 @@ from webnn_py.core.sizes import evaluated
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import fix, output_shapes, replayed
+from webnn_py.ops.replay import fix, output_shapes
 
 some = settings(
     database=None,

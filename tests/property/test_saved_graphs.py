@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.internals import recipe_of
+from tests.internals import recipe_of, replayed
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from tests.property.test_open_shapes import OPEN, Opened, Tree, opened, some, symbolic, trees, tried
@@ -25,7 +25,6 @@ from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.sizes import OpenSizes, plain_names
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import replayed
 from webnn_py.storage.archive import Archive, write_archive
 from webnn_py.storage.document import Field
 from webnn_py.storage.expressions import expression_from_json, expression_to_json

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from tests.graphs import build, normal
-from tests.internals import recipe_of
+from tests.internals import recipe_of, replayed
 from webnn_py import MLContext, MLGraphBuilder, MLOperand, ValidationError
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph, Value, make_graph
 from webnn_py.ops.decompositions import DECOMPOSITIONS
-from webnn_py.ops.replay import replayed
 from webnn_py.passes import Target, optimize
 
 NO_COMPOSITES = Target(lambda node: node.op not in DECOMPOSITIONS, evaluate)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.internals import recipe_of
+from tests.internals import recipe_of, replayed
 from webnn_py import (
     DataError,
     MLContext,
@@ -24,7 +24,7 @@ from webnn_py.core import cooperation
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.batch_axes import batch_axes
 from webnn_py.ops.graph_builder import GraphBuilder
-from webnn_py.ops.replay import fix, output_shapes, replay, replayed
+from webnn_py.ops.replay import fix, output_shapes, replay
 from webnn_py.passes.pipeline import verify_types
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.core.dimensions import is_open
-from webnn_py.core.sizes import check_sizes, evaluated, solve
+from webnn_py.core.sizes import check_sizes, evaluated
 from webnn_py.ir import Descriptor, Graph, Shape, Value
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
@@ -52,27 +51,6 @@ def replay(
     return {name: operands[value] for name, value in graph.outputs}
 
 
-def replayed(graph: Graph, descriptors: Mapping[str, Descriptor] | None = None) -> Graph:
-    """The graph, recorded for inputs of other data types and shapes.
-
-    Args:
-        graph: What to replay, as it was recorded.
-        descriptors: What inputs are, by name; those that are not in it stay what they are. Where
-            no dimension of an input is left open, options that hold open ones are what follows.
-
-    Raises:
-        DataError: The shapes of inputs contradict each other, or the bounds of an open dimension.
-        MLError: As `replay`.
-    """
-    inputs = {value.name: value for value in graph.inputs}
-    wanted: dict[str, Descriptor] = {**inputs, **(descriptors or {})}
-    sizes: Mapping[str, int] = {}
-    if graph.open_sizes and not any(is_open(wanted[name].shape) for name in inputs):
-        open_shapes = {name: value.shape for name, value in inputs.items()}
-        sizes = solve(open_shapes, {name: wanted[name].shape for name in inputs})
-    return _recorded(graph, wanted, sizes)
-
-
 def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph recorded for these sizes; itself where none of its dimensions is open.
 
@@ -88,8 +66,12 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     if not recipe.open_sizes:
         return recipe
     shapes = {value.name: evaluated(value.shape, numbers) for value in recipe.inputs}
-    wanted = {v.name: Descriptor(v.data_type, shapes[v.name]) for v in recipe.inputs}
-    return _recorded(recipe, wanted, numbers)
+    builder = GraphBuilder()
+    inputs = {
+        v.name: builder.add_input(v.name, Descriptor(v.data_type, shapes[v.name]))
+        for v in recipe.inputs
+    }
+    return builder.recorded(replay(recipe, builder, inputs, numbers))
 
 
 def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -104,11 +86,3 @@ def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
     """
     numbers = check_sizes(recipe.open_sizes, sizes)
     return {name: evaluated(value.shape, numbers) for name, value in recipe.outputs}
-
-
-def _recorded(graph: Graph, wanted: Mapping[str, Descriptor], sizes: Mapping[str, int]) -> Graph:
-    builder = GraphBuilder()
-    inputs = {
-        value.name: builder.add_input(value.name, wanted[value.name]) for value in graph.inputs
-    }
-    return builder.recorded(replay(graph, builder, inputs, sizes))
