@@ -93,14 +93,12 @@ def operator(
 def multi_operator(
     *,
     outputs: Mapping[str, tuple[int, int] | int],
-    output: tuple[str, ...] | str = "input",
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, list[MLOperand]]]:
     """Declare an operator that returns a list of operands.
 
     Args:
-        outputs: Names and ranks of the outputs.
-        output: Data types of the outputs, or the operand whose type they share.
+        outputs: Names and ranks of the outputs, which have the data type of the operand `input`.
         **limits: Data types and ranks of each operand.
     """
     ranks = {name: rank_range(rank) for name, rank in outputs.items()}
@@ -108,7 +106,7 @@ def multi_operator(
     def decorate(body: Callable[P, Inferred]) -> Callable[P, list[MLOperand]]:
         return cast(
             Callable[P, list[MLOperand]],
-            declare(body, limits, output, True, output_ranks=ranks),
+            declare(body, limits, "input", True, output_ranks=ranks),
         )
 
     return decorate
