@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,23 @@ def test_runs_of_many_dispatches_are_whole(fresh: MLContext, submissions: list[b
     settle(fresh)
     np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
     assert submissions[-1]
+
+
+def test_it_begins_with_its_first_piece(fresh: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a run takes is told from then on, however long the rest is being recorded."""
+    graph, begun, told = swapping(fresh), [], []
+    gpu, submit = executable_of(graph).loaded.gpu, RunCommands.submit
+    monkeypatch.setattr(gpu, "submit", lambda commands: begun.append(time.monotonic()))
+
+    def submitting(self: RunCommands, in_pieces: bool) -> None:
+        submit(self, in_pieces)
+        told.append(self.begun_at)
+        raise MLError("submitted nothing")
+
+    monkeypatch.setattr(RunCommands, "submit", submitting)
+    with pytest.raises(MLError, match="submitted nothing"):
+        awaited(graph, {"x": normal(8, 8)})
+    assert begun[0] <= told[0] <= begun[1]
 
 
 def test_runs_on_resources_of_the_user_are_not(fresh: MLContext, submissions: list[bool]) -> None:

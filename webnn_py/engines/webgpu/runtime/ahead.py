@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ class RunCommands:
     Attributes:
         results: Buffers that the host can read when it has run, and the outputs' numbers.
         fence: What to wait for, if nothing is to be read.
+        begun_at: When the device had the first of it to run; seconds.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class RunCommands:
         self._submission = 0
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
+        self.begun_at = 0.0
 
     @property
     def recorded(self) -> bool:
@@ -108,18 +111,21 @@ class RunCommands:
         Args:
             in_pieces: What is recorded may run while the rest is being recorded.
         """
-        submit = self._gpu.submit
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
         while self._steps:
             if self._pass is None:
                 self._begin()
             if self._encode() and self._steps and in_pieces:
-                submit(self._finish())
+                self._submit(self._finish())
         if not self.recorded:
             self.record()
-        submit(self._recorded)
+        self._submit(self._recorded)
         self._submission = self._gpu.life.submissions
+
+    def _submit(self, commands: Any) -> None:
+        self._gpu.submit(commands)
+        self.begun_at = self.begun_at or time.monotonic()
 
     def submit_upload(self, sources: Sequence[Any], inputs: Sequence[tuple[Any, int]]) -> None:
         """Submit, before the rest, copies of inputs that are large: from what was written.

@@ -217,7 +217,7 @@ class Run(AwaitedRun):
             self._under_way.add_result(self.done, self.cancellation)
             with device_errors("submitting a graph"):
                 commands.submit(in_pieces=False)
-            wait = Wait(ahead.pace)
+            wait = Wait(ahead.pace, commands.begun_at)
             self._submitted = commands, wait
             self._late = LATE if time.monotonic() - ahead.ended < SOON else 0.0
             if self._seen_there and commands.results:
@@ -239,7 +239,7 @@ class Run(AwaitedRun):
             commands, wait = self._submitted
         else:
             commands = self._begin()
-            wait = Wait(self._ahead.pace if self._ahead else Pace())
+            wait = Wait(self._ahead.pace if self._ahead else Pace(), commands.begun_at)
         gpu = self._gpu
         if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
             self._read_alone(commands, wait)

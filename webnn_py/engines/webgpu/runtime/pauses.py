@@ -54,17 +54,18 @@ class Pace:
 
 
 class Wait:
-    """One wait, which begins when this is made.
+    """One wait.
 
     Args:
         pace: That of such waits.
+        begun: When it began, if that was not when this is made; seconds.
     """
 
     __slots__ = ("_begun", "_pace")
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, begun: float = 0.0) -> None:
         self._pace = pace
-        self._begun = time.monotonic()
+        self._begun = begun or time.monotonic()
 
     @property
     def left(self) -> float:
