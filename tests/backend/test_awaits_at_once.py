@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import sys
 import threading
 import time
 import weakref
@@ -20,19 +19,23 @@ from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of, executable_of, session_of, settle
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
-from tests.processes import run_alone
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
-from webnn_py.engines.webgpu.runtime import awaited, native
+from webnn_py.engines.webgpu.runtime import ahead, awaited
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.staging import Ending
 
 
-@pytest.fixture(params=[0.0, 1e9], ids=["with the worker", "here"])
+@pytest.fixture(params=["with the worker", "here", "ends by a thread"])
 def context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """On a device whose driver only queues what is submitted; all runs are long, or short."""
-    monkeypatch.setattr(awaited, "SHORT", request.param)
+    by_thread = request.param == "ends by a thread"
+    monkeypatch.setattr(awaited, "SHORT", 0.0 if request.param == "with the worker" else 1e9)
     monkeypatch.setattr(awaited, "TINY", 0.0)
+    monkeypatch.setattr(awaited, "LATE_END", -1e9 if by_thread else 1e9)
+    if by_thread:
+        monkeypatch.setattr(awaited, "LATE", 1e9)
+        monkeypatch.setattr(awaited, "SOON", 1e9)
     with ml.create_context_sync(device_type="gpu") as made:
         monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
         yield made
@@ -136,7 +139,8 @@ def test_their_buffers_are_used_again(context: MLContext, monkeypatch: pytest.Mo
     for number in range(12):
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
-    assert 1 <= sum(bool(usage & wgpu.BufferUsage.MAP_WRITE) for usage in made) <= 2
+    most = 1 + ahead.MOST_AHEAD
+    assert 1 <= sum(bool(usage & wgpu.BufferUsage.MAP_WRITE) for usage in made) <= most
 
 
 def test_large_ones_are_uploaded_by_the_worker(
@@ -184,6 +188,7 @@ def test_who_awaits_submits(context: MLContext, run: Run, submitters: list[int])
     assert submitters == [threading.get_ident()]
 
 
+@pytest.mark.parametrize("soon", [0.0, 1e9])
 @pytest.mark.parametrize(("recorded", "most"), [(0, 3), (0, 2), (1, 1), (1, 0)])
 def test_who_awaits_records_what_little_is_left(
     context: MLContext,
@@ -191,8 +196,11 @@ def test_who_awaits_records_what_little_is_left(
     monkeypatch: pytest.MonkeyPatch,
     recorded: int,
     most: int,
+    soon: float,
 ) -> None:
-    """Nothing may be recorded, as the worker may still be at it, or so many steps, in any case."""
+    """Nothing may be recorded, as the worker may still be at it, or so many steps."""
+    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)
+    monkeypatch.setattr(awaited, "SOON", soon)
     graph, record, allowed = repeated(context), Ahead.record, [1] * recorded
 
     def recording(ahead: Ahead, make: Callable[[], RunCommands], *_: Any) -> bool:
@@ -204,7 +212,8 @@ def test_who_awaits_records_what_little_is_left(
         submitters.clear()
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
-    assert (submitters == [threading.get_ident()]) == (awaited.SHORT > 0 and most in (1, 3))
+    here = awaited.SHORT > 0 and (most in (1, 3) or soon > 0)
+    assert (submitters == [threading.get_ident()]) == here
 
 
 def test_a_software_driver_may_work_meanwhile(context: MLContext, submitters: list[int]) -> None:
@@ -431,16 +440,3 @@ def test_a_device_that_is_destroyed(
                 await task
 
     under_asyncio(main)
-
-
-def end_before_a_mapping() -> None:
-    """Leave a buffer to the end of Python, which clears `sys` after all other modules."""
-    device = ml.create_context_sync(device_type="gpu").device
-    usage = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
-    buffer = device.create_buffer(size=4, usage=usage)
-    native.mapping(device, buffer)
-    vars(sys)["kept"] = buffer
-
-
-def test_a_mapping_under_way_when_python_ends() -> None:
-    run_alone(end_before_a_mapping)

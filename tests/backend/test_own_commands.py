@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import wgpu
 from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import ONES, SHAPE
 from tests.internals import engine_of
-from webnn_py import MLContext
+from tests.processes import run_alone
+from webnn_py import MLContext, ml
 from webnn_py.engines.webgpu.runtime import native, public
 from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
 
@@ -93,3 +95,16 @@ def test_without_the_capability_they_are_those_of_wgpu(
     assert not isinstance(device.plain_encoder("a"), wgpu.GPUCommandEncoder)
     monkeypatch.setattr(RECORDING, "missing", "taken away")
     assert isinstance(device.plain_encoder("a"), wgpu.GPUCommandEncoder)
+
+
+def end_before_a_mapping() -> None:
+    """Leave a buffer to the end of Python, which clears `sys` after all other modules."""
+    device = ml.create_context_sync(device_type="gpu").device
+    usage = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
+    buffer = device.create_buffer(size=4, usage=usage)
+    native.mapping(device, buffer)
+    vars(sys)["kept"] = buffer
+
+
+def test_a_mapping_under_way_when_python_ends() -> None:
+    run_alone(end_before_a_mapping)

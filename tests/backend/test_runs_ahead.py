@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import wgpu
 
 from tests.backend.buffers import buffer_of
 from tests.graphs import awaited, doubling, normal
-from tests.internals import executable_of, session_of
+from tests.internals import engine_of, executable_of, session_of
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -20,10 +23,13 @@ from webnn_py import (
     MLError,
     MLGraph,
     MLGraphBuilder,
+    OperationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import ahead as runs_ahead
 from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
 from webnn_py.engines.webgpu.runtime.ahead import RunCommands
+from webnn_py.engines.webgpu.runtime.encoding import Encoder
 
 X = normal(2, 3)
 
@@ -226,3 +232,56 @@ def test_a_device_that_is_destroyed_with_a_run_recorded(fresh: MLContext) -> Non
     fresh.device.destroy()
     with pytest.raises(ContextLostError):
         run(graph)
+
+
+@pytest.fixture
+def following(fresh: MLContext, monkeypatch: pytest.MonkeyPatch) -> MLContext:
+    """On a device whose driver only queues, short runs that follow each other at once."""
+    for name in ("SHORT", "LATE", "SOON"):
+        monkeypatch.setattr(awaited_runs, name, 1e9)
+    monkeypatch.setattr(awaited_runs, "LATE_END", -1e9)
+    monkeypatch.setattr(engine_of(fresh).gpu, "hardware", True)
+    return fresh
+
+
+def test_two_are_recorded_and_a_thread_ends_them(
+    following: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, threads, finish = swapping(following), [], Encoder.finish
+
+    def finishing(encoder: Encoder) -> Any:
+        threads.append(threading.current_thread().name)
+        return finish(encoder)
+
+    monkeypatch.setattr(Encoder, "finish", finishing)
+    for number in range(40):
+        x = normal(8, 8, seed=number)
+        np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+    settle(following)
+    ahead = executable_of(graph).ahead
+    assert 1 <= sum(map(bool, iter(ahead.take, None))) <= runs_ahead.MOST_AHEAD
+    assert any(name.startswith("webnn-recording") for name in threads)
+
+
+def test_an_end_that_fails_in_a_thread(
+    following: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x, finish = swapping(following), normal(8, 8), Encoder.finish
+
+    def finishing(encoder: Encoder) -> Any:
+        if threading.current_thread().name.startswith("webnn-recording"):
+            raise wgpu.GPUValidationError("no")
+        return finish(encoder)
+
+    def often() -> None:
+        for _ in range(100):
+            awaited(graph, {"x": x})
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Encoder, "finish", finishing)
+        with pytest.raises(OperationError, match="submitting a graph: the device refused: no"):
+            often()
+    for _ in range(8):
+        with contextlib.suppress(OperationError):  # those that were recorded
+            awaited(graph, {"x": x})
+    np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])

@@ -13,11 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from webnn_py.core.completion import Completion
+from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.ir import Array
+
+MOST_AHEAD = 2
+"""Runs that are recorded ahead where a thread is at the end of the first: else one."""
 
 
 class RunCommands:
@@ -52,6 +57,7 @@ class RunCommands:
         self._encoder: Any = None
         self._pass: Any = None
         self._recorded: Any = None
+        self._end: Completion[Any] | None = None  # of what a thread records
         self._submission = 0
         self.results: list[tuple[Any, int]] = []
         self.fence: Any = None
@@ -59,8 +65,8 @@ class RunCommands:
 
     @property
     def recorded(self) -> bool:
-        """Whether all of it is."""
-        return self._recorded is not None
+        """Whether all of it is, or will be when a thread is done with the end."""
+        return self._recorded is not None or self._end is not None
 
     @property
     def left(self) -> int:
@@ -95,6 +101,24 @@ class RunCommands:
         else:
             self._recorded = self._finish()
 
+    @property
+    def ends_elsewhere(self) -> bool:
+        """Whether a thread records the end."""
+        return self._end is not None
+
+    def record_end_on(self, threads: Workers, pace: Pace) -> None:
+        """Have a thread record the end, for which `submit` waits."""
+        encoder, end = self._close(), Completion[Any]()
+
+        def finish() -> None:
+            wait = Wait(pace)
+            commands = encoder.finish()
+            wait.end()
+            end.set_result(commands)
+
+        threads.submit(finish, end.set_exception)
+        self._end = end
+
     def _encode(self) -> bool:
         """Record the next step; whether a piece ends with it."""
         step = self._steps.popleft()
@@ -113,6 +137,8 @@ class RunCommands:
         """
         if self._sources:
             self._gpu.uploads.end_writing(self._sources)
+        if self._end is not None:
+            self._recorded = self._end.wait()
         while self._steps:
             if self._pass is None:
                 self._begin()
@@ -161,7 +187,11 @@ class RunCommands:
         self._pass = encoder.begin_compute_pass()
 
     def _finish(self) -> Any:
-        """These commands; they read the results back if nothing follows."""
+        """These commands."""
+        return self._close().finish()
+
+    def _close(self) -> Any:
+        """What these commands were recorded by; they read the results back if nothing follows."""
         gpu, encoder = self._gpu, self._encoder
         self._pass.end()
         self._encoder = self._pass = None
@@ -173,7 +203,7 @@ class RunCommands:
                 for number, place in self._downloads.items()
             ]
             self.fence = None if self.results else gpu.staging.fence(encoder)
-        return encoder.finish()
+        return encoder
 
 
 class Ahead:
@@ -182,7 +212,7 @@ class Ahead:
     Attributes:
         pace: What they take, from their submission on.
         whole: What they take with it, which software drivers may compute in.
-        ended: When the last of those ended that were read back where they are awaited; seconds.
+        ended: When the last of them ended; seconds.
     """
 
     def __init__(self) -> None:
@@ -195,13 +225,13 @@ class Ahead:
     @property
     def recorded(self) -> bool:
         """Whether the next run is."""
-        kept = self._kept[-1:]  # another thread may take it
+        kept = self._kept[:1]  # another thread may take it
         return bool(kept) and kept[0].recorded
 
     def take(self) -> RunCommands | None:
-        """The commands of a run, recorded or in part; nobody else gets them."""
+        """The commands of the next run, recorded or in part; nobody else gets them."""
         try:
-            return self._kept.pop()
+            return self._kept.pop(0)
         except IndexError:
             return None
 
@@ -210,31 +240,48 @@ class Ahead:
         make: Callable[[], RunCommands],
         while_: Callable[[float], bool],
         most: int = sys.maxsize,
+        threads: Workers | None = None,
     ) -> bool:
-        """Record the next run.
+        """Record the next run, or the one behind it while a thread records its end.
 
         Args:
             make: Gives the commands of a run, none of which are recorded.
             while_: Whether there is time for what is likely to take so many seconds; 0 for what
                 takes but a moment.
             most: Steps to record.
+            threads: What to leave the end to, if there is no time for that.
 
         Returns:
             Whether there is more to record, and was time for it.
         """
         if not while_(0):
             return False
-        commands = self.take() or make()
+        commands = self._unfinished(make)
+        if commands is None:
+            return False
         is_time = True
         while most and not commands.recorded:
             is_time = while_(self._ending.seconds if commands.encoded else 0)
             if not is_time:
+                if commands.encoded and threads is not None:
+                    commands.record_end_on(threads, self._ending)
                 break
             ends = Wait(self._ending) if commands.encoded else None
             commands.record()
             if ends is not None:
                 ends.end()
             most -= 1
-        if commands.begun and not self._kept:
+        if commands.begun and len(self._kept) < MOST_AHEAD:
             self._kept.append(commands)
-        return is_time and not commands.recorded
+        return commands.ends_elsewhere or (is_time and not commands.recorded)
+
+    def _unfinished(self, make: Callable[[], RunCommands]) -> RunCommands | None:
+        """Commands to go on with, which nobody else has meanwhile; None if enough are recorded."""
+        latest = self._kept[-1:]
+        if latest and latest[0].recorded:
+            more = latest[0].ends_elsewhere and len(self._kept) < MOST_AHEAD
+            return make() if more else None
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return make()

@@ -19,6 +19,7 @@ import numpy as np
 from webnn_py.core.completion import Completion, next_turn
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
+from webnn_py.core.workers import Workers
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
@@ -39,15 +40,18 @@ Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
 SHORT = 2e-3
 """Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
-LATE = 4e-4
+LATE = 1e-3
 """Seconds that such a run may be seen to end later, for the next one to be recorded whole, where
 runs follow each other within `SOON`: else that one would wait for it."""
+LATE_END = 1.5e-4
+"""Seconds of them for the end of a recording: to hand that over to a thread takes as long."""
 SOON = 1e-3
 """Seconds."""
 STEPS = 8
 """Steps of recording between two turns of other tasks."""
 MOST_LEFT = 16
-"""Steps that may be left to record of such a run before it is submitted there."""
+"""Steps that may be left to record of such a run before it is submitted there, or any number where
+runs follow each other: to hand it over takes longer, and those behind it would be late, too."""
 TINY = 4e-4
 """Seconds of runs by software that an event loop's thread computes itself."""
 TINY_WAIT = 8e-4
@@ -132,6 +136,19 @@ class Run(AwaitedRun):
         is_short = ahead is not None and 0 < ahead.pace.seconds < SHORT
         return is_short and gpu.hardware and not (gpu.in_flight.under_way or self._large)
 
+    @property
+    def _most_left(self) -> int:
+        """Steps that may be left to record before it is submitted on this thread."""
+        ahead = self._ahead
+        if ahead is None or ahead.pace.seconds >= SHORT:
+            return 0
+        return sys.maxsize if self._follows else MOST_LEFT
+
+    @property
+    def _follows(self) -> bool:
+        """Whether it begins right behind another one."""
+        return self._ahead is not None and time.monotonic() - self._ahead.ended < SOON
+
     def _recorded_ahead(self, begin: bool = False) -> RunCommands | None:
         """The commands of this run as far as they were recorded ahead, its inputs written.
 
@@ -141,7 +158,7 @@ class Run(AwaitedRun):
         commands = self._ahead.take() if self._ahead else None
         if commands is None and begin:
             made = self._commands(self._targets)
-            if made.left <= MOST_LEFT:
+            if made.left <= self._most_left:
                 made.record()
                 commands = made
         if commands is not None and commands.takes_inputs:
@@ -207,19 +224,20 @@ class Run(AwaitedRun):
         # A software driver may work on what is submitted, and on what was before, meanwhile.
         if ahead is None or commands is None or not gpu.hardware:
             return
-        if commands.left > (MOST_LEFT if ahead.pace.seconds < SHORT else 0):
+        if commands.left > self._most_left:
             return
         if self._dispatch.uploads or self._sources or not self._recorded.nothing_recorded:
             return
         if not gpu.submit_lock.acquire(blocking=False):
             return
         try:
+            follows = self._follows  # before it is recorded, if it is not
             self._under_way.add_result(self.done, self.cancellation)
             with device_errors("submitting a graph"):
-                commands.submit(in_pieces=False)
+                commands.submit(self._loaded.in_pieces)
             wait = Wait(ahead.pace, commands.begun_at)
             self._submitted = commands, wait
-            self._late = LATE if time.monotonic() - ahead.ended < SOON else 0.0
+            self._late = LATE if follows else 0.0
             if self._seen_there and commands.results:
                 self._due = Completion()
                 self.done.on_done(functools.partial(self._due.set_result, None))
@@ -326,7 +344,7 @@ class Run(AwaitedRun):
             while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
                 if recording:
                     is_time = functools.partial(self._is_time, ending)
-                    recording = self._record_ahead(is_time, STEPS)
+                    recording = self._record_ahead(is_time, STEPS, self._gpu.recorder)
                 seen = ending.look()
                 if not seen:
                     await next_turn()
@@ -339,7 +357,9 @@ class Run(AwaitedRun):
 
     def _is_time(self, ending: Ending, seconds: float) -> bool:
         """Whether to record what takes so many seconds before the end is looked for."""
-        return ending.left + self._late > seconds
+        assert self._ahead is not None
+        late = 0.0 if self._ahead.recorded else self._late
+        return ending.left + (min(late, LATE_END) if seconds else late) > seconds
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""
@@ -354,7 +374,6 @@ class Run(AwaitedRun):
         """Read back, and have the worker prepare the next run."""
         self._read(commands, ending)
         assert self._ahead is not None
-        self._ahead.ended = time.monotonic()
         if not self._ahead.recorded:
             start()
 
@@ -363,12 +382,17 @@ class Run(AwaitedRun):
         if self._ahead is not None and self._repeated and self.done.done:
             self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
 
-    def _record_ahead(self, while_: Callable[[float], bool], most: int = sys.maxsize) -> bool:
+    def _record_ahead(
+        self,
+        while_: Callable[[float], bool],
+        most: int = sys.maxsize,
+        threads: Workers | None = None,
+    ) -> bool:
         """Record the next run; who reads this one back is told what is wrong with the device."""
         assert self._ahead is not None
         make = functools.partial(self._commands, self._targets)
         with contextlib.suppress(MLError), device_errors("recording a graph"):
-            return self._ahead.record(make, while_, most)
+            return self._ahead.record(make, while_, most, threads)
         return False
 
     def memory(self) -> tuple[list[Region], list[Region]]:
@@ -402,6 +426,8 @@ class Run(AwaitedRun):
         commands.ended()  # before the next run may look for what it gives back
         if self._whole is not None:
             self._whole.end()
+        if self._ahead is not None:
+            self._ahead.ended = time.monotonic()
         self.done.set_result(None)
 
     def results(self) -> list[Any]:

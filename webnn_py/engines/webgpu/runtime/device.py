@@ -74,7 +74,9 @@ class Device:
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
         self.reader = Workers("webnn-readback")
-        weakref.finalize(self, self.reader.finish).atexit = False
+        self.recorder = Workers("webnn-recording")
+        for threads in (self.reader, self.recorder):
+            weakref.finalize(self, threads.finish).atexit = False
         self.pipelines = PipelineCache(device)
 
     @property
