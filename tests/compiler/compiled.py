@@ -8,9 +8,9 @@ from webnn_py import ml
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
+from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
-from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph
 from webnn_py.passes import Target, optimize

@@ -11,7 +11,7 @@ import pytest
 from tests.attention_cases import Attention
 from tests.compiler.compiled import kernels, legal
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.attention import ATTENTION, LARGE, Change
+from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, LARGE, Change
 from webnn_py.engines.webgpu.program.storage import Features
 
 Outputs = dict[str, MLOperand]

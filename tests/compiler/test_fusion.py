@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler import facts
 from webnn_py.engines.webgpu.compiler import kernels as templates
 from webnn_py.engines.webgpu.compiler.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT, Fusion
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value

@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.compiled import legal
 from tests.graphs import Build
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.program.storage import Features

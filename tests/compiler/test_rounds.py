@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from webnn_py.engines.webgpu.compiler.legalize.shorten import FEWEST, divided
 from webnn_py.engines.webgpu.compiler.rounds import LONG, at_most, rounds_of
-from webnn_py.engines.webgpu.compiler.shorten import FEWEST, divided
 
 
 def _main(body: str) -> str:

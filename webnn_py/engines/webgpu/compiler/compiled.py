@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
-from webnn_py.engines.webgpu.compiler.legalize import legalize
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers

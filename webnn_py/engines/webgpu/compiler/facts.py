@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import Affine
-from webnn_py.engines.webgpu.compiler.attention import ATTENTION
+from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
+from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 from webnn_py.engines.webgpu.compiler.lower import pointwise
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.lower.registry import FUSES, LOOPING, READS, VIEWS
-from webnn_py.engines.webgpu.compiler.sequences import STEPS
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY

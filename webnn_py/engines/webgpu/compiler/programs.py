@@ -8,9 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
+from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.program_variant import Tables, VariantBuilder
-from webnn_py.engines.webgpu.compiler.sequences import is_sequence
 from webnn_py.engines.webgpu.program.needs import Offer, limits_of
 from webnn_py.engines.webgpu.program.plan import Adapter, Plan, Variant
 from webnn_py.engines.webgpu.program.source import KernelStep, Source

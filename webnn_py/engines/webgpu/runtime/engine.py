@@ -69,7 +69,7 @@ class WebGPUEngine(DeviceEngine):
     def supports(self, node: Node) -> bool:
         """Whether there is a lowering; composites without one are decomposed."""
         from webnn_py.engines.webgpu.compiler.kernel_cache import lowered_operators
-        from webnn_py.engines.webgpu.compiler.sequences import is_sequence
+        from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 
         return node.op in lowered_operators() or is_sequence(node, self.gpu.features)
 

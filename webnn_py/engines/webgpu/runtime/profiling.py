@@ -146,8 +146,8 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
 
 def flops_of(node: Node) -> int:
     """As `flops`, also of what only this engine has: attention, all steps of a recurrence."""
-    from webnn_py.engines.webgpu.compiler.attention import ATTENTION, flops_of_attention
-    from webnn_py.engines.webgpu.compiler.sequences import STEPS
+    from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, flops_of_attention
+    from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 
     if node.op == ATTENTION:
         return flops_of_attention(node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from webnn_py.engines.webgpu.compiler.attention import ATTENTION
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import Make
 from webnn_py.engines.webgpu.compiler.kernels import (
@@ -19,7 +18,8 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     scatter_kernel,
     sequence_kernel,
 )
-from webnn_py.engines.webgpu.compiler.sequences import STEPS
+from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
+from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 from webnn_py.ir import Node
 
 OWN: Mapping[str, Callable[[Make, Node], list[Kernel]]] = {

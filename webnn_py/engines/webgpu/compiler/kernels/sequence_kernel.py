@@ -14,7 +14,7 @@ from webnn_py.engines.webgpu.compiler.expressions import express
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
-from webnn_py.engines.webgpu.compiler.sequences import Steps
+from webnn_py.engines.webgpu.compiler.legalize.sequences import Steps
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node
 from webnn_py.ops.declare import REGISTRY

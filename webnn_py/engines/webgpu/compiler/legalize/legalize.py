@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from webnn_py.engines.webgpu.compiler.attention import attention
-from webnn_py.engines.webgpu.compiler.cropping import crop
-from webnn_py.engines.webgpu.compiler.sequences import is_sequence, sequence
-from webnn_py.engines.webgpu.compiler.shorten import shorten
-from webnn_py.engines.webgpu.compiler.stabilize import stabilize
+from webnn_py.engines.webgpu.compiler.legalize.attention import attention
+from webnn_py.engines.webgpu.compiler.legalize.cropping import crop
+from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
+from webnn_py.engines.webgpu.compiler.legalize.shorten import shorten
+from webnn_py.engines.webgpu.compiler.legalize.stabilize import stabilize
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
