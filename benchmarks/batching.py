@@ -22,17 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import (
-    Figures,
-    Tables,
-    add_figure_options,
-    interleaved,
-    machine,
-    measured_or_read,
-    new_drawing,
-    ratio,
-    save_drawing,
-)
+from benchmarks import report
 from webnn_py import MLContext, MLGraphBuilder, Timeline, ml
 
 HAND, ONE_EACH, BATCHED = "by hand", "one submit each", "batched"
@@ -140,11 +130,11 @@ def enough(run: Callable[[int], float], seconds: float) -> int:
     return max(64, int(count * seconds / took) // 2 * 2)
 
 
-def measure(context: MLContext, n: int, rounds: int, seconds: float) -> Figures:
+def measure(context: MLContext, n: int, rounds: int, seconds: float) -> report.Figures:
     """Dispatches a second by way, medians of the rounds, and ratios."""
     case, hand = Case(context, n), ByHand(context.device, n)
     count = enough(lambda count: case.dispatch(count, flush=True), seconds)
-    rates = interleaved(
+    rates = report.interleaved(
         {
             HAND: lambda: count / hand.dispatch(count),
             ONE_EACH: lambda: count / case.dispatch(count, flush=True),
@@ -154,17 +144,17 @@ def measure(context: MLContext, n: int, rounds: int, seconds: float) -> Figures:
     )
     case.check()
     hand.check()
-    figures: Figures = {name: statistics.median(values) for name, values in rates.items()}
+    figures: report.Figures = {name: statistics.median(values) for name, values in rates.items()}
     return {
         "n": n,
         "count": count,
         **figures,
-        "batched / one submit each": ratio(rates[BATCHED], rates[ONE_EACH]),
-        "batched / by hand": ratio(rates[BATCHED], rates[HAND]),
+        "batched / one submit each": report.ratio(rates[BATCHED], rates[ONE_EACH]),
+        "batched / by hand": report.ratio(rates[BATCHED], rates[HAND]),
     }
 
 
-def tables(figures: Figures) -> Tables:
+def tables(figures: report.Figures) -> report.Tables:
     """Kernels a second by way."""
     rows = figures["sizes"]
     columns = [name for name in rows[0] if name != "count"]
@@ -172,9 +162,9 @@ def tables(figures: Figures) -> Tables:
     return [(title, columns, [[row[name] for name in columns] for row in rows])], []
 
 
-def plot(figures: Figures, path: Path) -> None:
+def plot(figures: report.Figures, path: Path) -> None:
     """Draw kernels a second by n; what `path` ends in says in which format."""
-    drawing = new_drawing(7, 4)
+    drawing = report.new_drawing(7, 4)
     axes = drawing.add_subplot()
     rows = figures["sizes"]
     for name, marker in ((BATCHED, "o"), (ONE_EACH, "s"), (HAND, "^")):
@@ -186,25 +176,25 @@ def plot(figures: Figures, path: Path) -> None:
     axes.set_title(f"x + 1, {figures['machine']['adapter']}")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()
-    save_drawing(drawing, path)
+    report.save_drawing(drawing, path)
 
 
-def main(arguments: list[str] | None = None) -> Figures:
+def main(arguments: list[str] | None = None) -> report.Figures:
     """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.05, help="of each way in each round")
-    add_figure_options(parser, "them")
+    report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
-    def measured() -> Figures:
+    def measured() -> report.Figures:
         with ml.create_context_sync(device_type="gpu") as context:
             sizes = [measure(context, n, options.rounds, options.seconds) for n in options.sizes]
             info = context.device.adapter.info
-        return {"machine": machine(info["device"]), "sizes": sizes}
+        return {"machine": report.machine(info["device"]), "sizes": sizes}
 
-    return measured_or_read(options, measured, tables, plot)
+    return report.measured_or_read(options, measured, tables, plot)
 
 
 if __name__ == "__main__":

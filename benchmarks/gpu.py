@@ -28,23 +28,11 @@ import numpy as np
 import onnx
 
 import webnn_py.onnx
+from benchmarks import report
 from benchmarks.cases import CASES, OPERATORS, built
 from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, missing_torch
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
 from benchmarks.models import ENCODER, LIGHT, half, inputs_of
-from benchmarks.report import (
-    Clock,
-    Figures,
-    Tables,
-    add_figure_options,
-    draw_bars,
-    interleaved,
-    machine,
-    measured_or_read,
-    new_drawing,
-    save_drawing,
-    turn,
-)
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, ml
 from webnn_py.engines.profile import until_steady
 
@@ -120,7 +108,7 @@ def called(context: MLContext, graph: MLGraph, inputs: Arrays) -> Callable[[], A
     return call
 
 
-def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
+def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> report.Figures:
     """Milliseconds of GPU time by case, with the GPU awake."""
 
     def count_in(once: float) -> int:
@@ -134,19 +122,21 @@ def recorded_times(cases: dict[str, Recorded | CudaGraph]) -> Figures:
 
     first = next(iter(cases.values()))
     until_steady(functools.partial(first.seconds, count_in(first.seconds(1))))
-    taken = interleaved({key: functools.partial(one, case) for key, case in cases.items()}, ROUNDS)
+    taken = report.interleaved(
+        {key: functools.partial(one, case) for key, case in cases.items()}, ROUNDS
+    )
     return {key: statistics.median(seconds) * 1e3 for key, seconds in taken.items()}
 
 
 def awaited_times(
-    cases: dict[str, Callable[[], Any]], turns: int, clock: Clock = time.perf_counter
-) -> Figures:
+    cases: dict[str, Callable[[], Any]], turns: int, clock: report.Clock = time.perf_counter
+) -> report.Figures:
     """Milliseconds by case, and those of the first run of a turn."""
     for case in cases.values():
         case()
-    works = {key: functools.partial(turn, case, clock, WAKE) for key, case in cases.items()}
-    figures: Figures = {}
-    for key, taken in interleaved(works, turns).items():
+    works = {key: functools.partial(report.turn, case, clock, WAKE) for key, case in cases.items()}
+    figures: report.Figures = {}
+    for key, taken in report.interleaved(works, turns).items():
         first, later = (statistics.median(seconds) * 1e3 for seconds in zip(*taken, strict=True))
         figures |= {key: later, f"first_{key}": first}
     return figures
@@ -162,9 +152,9 @@ class Row:
     """The measuring of one model; `figures` has what is known so far."""
 
     def __init__(
-        self, context: MLContext, name: str, runs: int, clock: Clock = time.perf_counter
+        self, context: MLContext, name: str, runs: int, clock: report.Clock = time.perf_counter
     ) -> None:
-        self.figures: Figures = {"model": name, "failed": {}}
+        self.figures: report.Figures = {"model": name, "failed": {}}
         self._context, self._runs, self._clock = context, runs, clock
         self._models = {"": MODELS[name]()}
         self._models["16"] = half(copy.deepcopy(self._models[""]))
@@ -224,7 +214,7 @@ class Row:
         self.figures["failed"][peer] = f"{type(error).__name__}: {error}"[:200]
 
 
-def tables(figures: Figures) -> Tables:
+def tables(figures: report.Figures) -> report.Tables:
     """Milliseconds by model, and TFLOP/s of the product."""
     rows = figures["rows"]
     lines = [[row["model"], *(row.get(key) for key in COLUMNS.values())] for row in rows]
@@ -243,10 +233,10 @@ def tables(figures: Figures) -> Tables:
     return [(title, ["model", *COLUMNS], lines)], notes
 
 
-def plot(figures: Figures, path: Path) -> None:
+def plot(figures: report.Figures, path: Path) -> None:
     """Draw what is awaited, and GPU time; what `path` ends in says in which format."""
     rows = figures["rows"]
-    drawing = new_drawing(11, 1 + 0.6 * len(rows))
+    drawing = report.new_drawing(11, 1 + 0.6 * len(rows))
     panels = {
         "awaited: upload, run, readback": ("ort", "wonnx", "await", "await16"),
         "GPU time": ("cuda", "gpu", "cuda16", "gpu16"),
@@ -254,14 +244,14 @@ def plot(figures: Figures, path: Path) -> None:
     names = {key: name for name, key in COLUMNS.items()}
     for axes, (title, keys) in zip(drawing.subplots(1, 2), panels.items(), strict=True):
         series = {names[key]: [row.get(key) for row in rows] for key in keys}
-        draw_bars(axes, [row["model"] for row in rows], series)
+        report.draw_bars(axes, [row["model"] for row in rows], series)
         axes.set_xlabel("milliseconds (less is better)")
         axes.set_title(title)
     drawing.suptitle(figures["machine"]["adapter"])
-    save_drawing(drawing, path, dpi=120)
+    report.save_drawing(drawing, path, dpi=120)
 
 
-def main(arguments: list[str] | None = None) -> Figures:
+def main(arguments: list[str] | None = None) -> report.Figures:
     """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     default = [*LIGHT, ENCODER, PRODUCT]
@@ -273,10 +263,10 @@ def main(arguments: list[str] | None = None) -> Figures:
         action="store_true",
         help="what awaits and calls take of all cores, for software adapters",
     )
-    add_figure_options(parser, "them")
+    report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
-    def measured() -> Figures:
+    def measured() -> report.Figures:
         missing = {peer: why for peer, (find, _) in PEERS.items() if (why := find())}
         torch = missing_torch()
         clock = time.process_time if options.processor_time else time.perf_counter
@@ -292,9 +282,13 @@ def main(arguments: list[str] | None = None) -> Figures:
         notes = [*missing.values(), *([torch] if torch else ())]
         if options.processor_time:
             notes.append("Awaits, calls, wonnx: processor time.")
-        return {"machine": machine(device.adapter.info["device"]), "notes": notes, "rows": rows}
+        return {
+            "machine": report.machine(device.adapter.info["device"]),
+            "notes": notes,
+            "rows": rows,
+        }
 
-    return measured_or_read(options, measured, tables, plot)
+    return report.measured_or_read(options, measured, tables, plot)
 
 
 if __name__ == "__main__":

@@ -26,22 +26,12 @@ from pathlib import Path
 import onnx
 
 import webnn_py.onnx
+from benchmarks import report
 from benchmarks.cases import CASES
 from benchmarks.gpu import MODELS
 from benchmarks.gpu_peers import Arrays, load_onnxruntime, missing_onnxruntime
 from benchmarks.graph_matmul import open_device
 from benchmarks.models import ENCODER, LIGHT, inputs_of
-from benchmarks.report import (
-    Figures,
-    Tables,
-    add_figure_options,
-    draw_bars,
-    interleaved,
-    machine,
-    measured_or_read,
-    new_drawing,
-    save_drawing,
-)
 from webnn_py import MLAwaitedExecution, ml
 
 SMALL = "relu, 4 floats"
@@ -92,7 +82,7 @@ def in_process(peer: str, small: Path, path: Path, caches: Mapping[str, str]) ->
     return float(ended.stdout.splitlines()[-1])
 
 
-def measured_row(name: str, rounds: int, peer: bool) -> Figures:
+def measured_row(name: str, rounds: int, peer: bool) -> report.Figures:
     """The medians of a model's processes, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         small, path = Path(folder, "small.onnx"), Path(folder, "model.onnx")
@@ -108,11 +98,11 @@ def measured_row(name: str, rounds: int, peer: bool) -> Figures:
             "again": functools.partial(start, "again", caches=kept),
         }
         cases["again"]()  # the first start
-        taken = interleaved(cases, rounds)
+        taken = report.interleaved(cases, rounds)
     return {"model": name, **{key: statistics.median(times) for key, times in taken.items()}}
 
 
-def tables(figures: Figures) -> Tables:
+def tables(figures: report.Figures) -> report.Tables:
     """Milliseconds by model, and the ratio of cold starts."""
     lines = [
         [
@@ -126,33 +116,33 @@ def tables(figures: Figures) -> Tables:
     return [(title, ["model", *COLUMNS, "ratio"], lines)], figures["notes"]
 
 
-def plot(figures: Figures, path: Path) -> None:
+def plot(figures: report.Figures, path: Path) -> None:
     """Draw all starts; what `path` ends in says in which format."""
     rows = figures["rows"]
-    drawing = new_drawing(7, 1 + 0.6 * len(rows))
+    drawing = report.new_drawing(7, 1 + 0.6 * len(rows))
     axes = drawing.subplots()
     series = {title: [row.get(key) for row in rows] for title, key in COLUMNS.items()}
-    draw_bars(axes, [row["model"] for row in rows], series)
+    report.draw_bars(axes, [row["model"] for row in rows], series)
     axes.set_xlabel("milliseconds to the first result (less is better)")
     axes.set_title(figures["machine"]["adapter"])
-    save_drawing(drawing, path, dpi=120)
+    report.save_drawing(drawing, path, dpi=120)
 
 
-def main(arguments: list[str] | None = None) -> Figures:
+def main(arguments: list[str] | None = None) -> report.Figures:
     """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     default = [*LIGHT, ENCODER]
     parser.add_argument("--models", nargs="+", default=default, metavar="MODEL", choices=MODELS)
     parser.add_argument("--rounds", type=int, default=3, help="processes of each")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    add_figure_options(parser, "them")
+    report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
     if options.one:
         peer, small, path = options.one
         print(milliseconds(peer, Path(small), Path(path)))
         return {}
 
-    def measured() -> Figures:
+    def measured() -> report.Figures:
         missing = missing_onnxruntime()
         rows = []
         for name in options.models:
@@ -160,9 +150,9 @@ def main(arguments: list[str] | None = None) -> Figures:
             print(rows[-1], flush=True)
         notes = [missing] if missing else []
         adapter = open_device().adapter.info["device"]
-        return {"machine": machine(adapter), "notes": notes, "rows": rows}
+        return {"machine": report.machine(adapter), "notes": notes, "rows": rows}
 
-    return measured_or_read(options, measured, tables, plot)
+    return report.measured_or_read(options, measured, tables, plot)
 
 
 if __name__ == "__main__":
