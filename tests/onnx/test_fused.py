@@ -82,6 +82,54 @@ def test_integers_to_floats(cpu: MLContext) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_lstms_of_8_bits(cpu: MLContext, per_channel: bool) -> None:
+    """As the LSTM of what their weights stand for, which ONNX Runtime comes near."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(3)
+    shape = [2, 16] if per_channel else [2]
+    given: dict[str, Any] = {"b": rng.normal(size=[2, 32]).astype(np.float32)}
+    for name, rows in (("w", 3), ("r", 4)):
+        given[name] = rng.integers(-127, 127, [2, rows, 16]).astype(np.int8)
+        given[f"{name}_scale"] = rng.uniform(0.005, 0.01, shape).astype(np.float32)
+        given[f"{name}_zero"] = np.zeros(shape, np.int8)
+    parts = ["w_scale", "w_zero", "r_scale", "r_zero"]
+    options = {"hidden_size": 4, "direction": "bidirectional"}
+    node = onnx.helper.make_node(
+        "DynamicQuantizeLSTM",
+        ["x", "w", "r", "b", "", "", "", "", *parts],
+        ["y"],
+        domain="com.microsoft",
+        **options,
+    )
+    made = model([node], {"x": ["n", 2, 3]}, ["y"], given, opset=17)
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    plain = onnx.helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], **options)
+    weights = {"b": given["b"]} | {
+        name: (given[name] * given[f"{name}_scale"].reshape(2, 1, -1)).swapaxes(1, 2)
+        for name in "wr"
+    }
+    exact = model([plain], {"x": ["n", 2, 3]}, ["y"], weights, opset=17)
+    x = rng.normal(size=[5, 2, 3]).astype(np.float32)
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})["y"]
+    for wanted, tolerance in ((exact, 1e-5), (made, 0.1)):
+        wanted.ir_version = 8
+        (y,) = onnxruntime.InferenceSession(wanted.SerializeToString()).run(None, {"x": x})
+        np.testing.assert_allclose(found, y, atol=tolerance)
+
+
+def test_zeros_are_quantized_by_a_scale_that_divides(cpu: MLContext) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    node = onnx.helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
+    made = model([node], {"x": [3]}, ["y", "s", "z"])
+    made.ir_version = 8
+    x = np.zeros(3, np.float32)
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})
+    wanted = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    for name, one in zip("ysz", wanted, strict=True):
+        np.testing.assert_array_equal(found[name], one)
+
+
 def test_others_say_what_to_take_instead(cpu: MLContext) -> None:
     with pytest.raises(NotSupportedError, match=r"com\.microsoft\.Attention \[n\].*before ONNX"):
         load(only("Attention", [floats(8, 24), floats(24)], 1, {"num_heads": 2}), cpu)

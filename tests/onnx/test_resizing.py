@@ -47,3 +47,18 @@ def test_linear_interpolation(name: str, engine: str) -> None:
         assert ("resample2d" in str(graph)) is is_own
         found = MLExecution(context).compute(graph, {"x": x})["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["align_corners", "pytorch_half_pixel"])
+@pytest.mark.parametrize("mode", ["linear", "nearest"])
+def test_open_sizes_are_resized_as_fixed_ones(mode: str, kind: str) -> None:
+    options = {"mode": mode, "coordinate_transformation_mode": kind}
+    resize = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], **options)
+    weights = {"scales": np.asarray([1, 1, 0.5, 0.7], np.float32)}  # lengths are no whole numbers
+    x = np.random.default_rng(0).normal(size=[1, 2, 7, 5]).astype(np.float32)
+    found = []
+    with ml.create_context_sync(device_type="cpu", engine="reference") as context:
+        for shape in (["n", 2, "h", "w"], list(x.shape)):
+            graph = load(model([resize], {"x": shape}, ["y"], weights, opset=19), context)
+            found.append(MLExecution(context).compute(graph, {"x": x})["y"])
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)

@@ -137,12 +137,14 @@ class MLDimension:
 
     def __truediv__(self, other: object) -> Any:
         raise ValidationError(
-            f"{self} / {shown(other)}: dimensions are whole numbers; divide them with //"
+            f"{_term(self)} / {shown(other)}: dimensions are whole numbers; divide them with //"
+            f"{_or_size(self)}"
         )
 
     def __rtruediv__(self, other: object) -> Any:
         raise ValidationError(
-            f"{shown(other)} / {self}: dimensions are whole numbers; divide them with //"
+            f"{shown(other)} / {_term(self)}: dimensions are whole numbers; divide them with //"
+            f"{_or_size(self)}"
         )
 
     def __ge__(self, other: Any) -> bool:
@@ -166,8 +168,7 @@ class MLDimension:
     def __index__(self) -> int:
         raise ValidationError(
             f"dimension {self} is open: it has no number before the graph runs; take the"
-            " dimension itself where a size is expected, or give the size with"
-            f" dimensions={{{self.names[0]!r}: …}}"
+            f" dimension itself where a size is expected{_or_size(self)}"
         )
 
     __int__ = __index__
@@ -200,6 +201,16 @@ class MLDimension:
             f"whether `{self} {relation} {other}` is not known"
             f"{for_sizes(polynomial)}{deciding(polynomial)}"
         )
+
+
+def _term(dimension: MLDimension) -> str:
+    text = str(dimension)
+    return f"({text})" if " " in text else text
+
+
+def _or_size(dimension: MLDimension) -> str:
+    """What helps wherever an open dimension cannot stand."""
+    return f", or give the size with dimensions={{{dimension.names[0]!r}: …}}"
 
 
 def _collapsed(polynomial: Polynomial) -> int | MLDimension:

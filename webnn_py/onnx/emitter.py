@@ -144,7 +144,7 @@ class Emitter:
     def _one(self, number: int, data_type: str) -> Tensor:
         return of_array(np.asarray([number], data_type))
 
-    def size(self, value: int) -> Tensor:
+    def size(self, value: Any) -> Tensor:
         """A scalar int64 that is a size or place, which may be open."""
         return of_sizes(np.asarray(value, object), onnx.TensorProto.INT64)
 

@@ -41,6 +41,17 @@ FAILED = object()
 FAILED_SIZES = object()
 """The same, of arithmetic on the shapes of such: what would be known at import."""
 
+FOR_MODELS = {
+    "; take the dimension itself where a size is expected, or give the size with dimensions=": (
+        "; give the size with input_shapes="
+    ),
+    "; divide them with //, or give the size with dimensions=": (
+        "; give the size with input_shapes="
+    ),
+    "give dimensions=": "give input_shapes=",
+}
+"""What helps who builds a graph, and who loads a model."""
+
 
 class Importer:
     """Puts a model into a builder.
@@ -252,7 +263,8 @@ class Importer:
 
     def _fail(self, node: Any, reason: str) -> None:
         if self._no_help is not None:  # who may, has no builder to give them to
-            reason = reason.replace("give dimensions=", "give input_shapes=")
+            for before, after in FOR_MODELS.items():
+                reason = reason.replace(before, after)
         failure = (operator_of(node), self.emitter.label, reason)
         if failure not in self._failures:
             self._failures.append(failure)

@@ -310,7 +310,8 @@ def dynamic_quantize_linear(g: Emitter, x: Tensor) -> Any:
     """Quantized to uint8 by the input's own range, which is stretched to 0."""
     low = g.min(g.reduce_min(x), 0.0)
     high = g.max(g.reduce_max(x), 0.0)
-    scale = g.div(g.sub(high, low), 255.0)
+    span = g.sub(high, low)  # of zeros alone 0, by which nothing is divided
+    scale = g.div(g.where(g.equal(span, 0.0), g.constant(255, span), span), 255.0)
     start = g.clamp(g.div(g.neg(low), scale), min_value=0, max_value=255)
     zero_point = g.cast(g.round_even(start), "uint8")
     shape = [1] * x.rank

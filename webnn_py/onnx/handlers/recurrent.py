@@ -1,4 +1,4 @@
-"""Recurrent networks: those that WebNN has, and simple ones step by step."""
+"""Recurrent networks: those that WebNN has, and simple ones by way of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
+HOLDING = 100.0
+"""A bias that makes a sigmoid 1, or 0."""
 DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 
 
@@ -187,48 +189,106 @@ def rnn(
     output: int = 0,
     output_sequence: int = 0,
 ) -> Any:
-    """A simple recurrent network, step by step."""
+    """A simple recurrent network."""
     x = _laid(g, x, layout)
     _check(x, sequence_lens, clip)
     names = _activations(activations, len(activations or []), activation_alpha, activation_beta)
     first = None if initial_h is None else _laid(g, initial_h, layout)
-    size, batch = r.shape[2], x.shape[1]
-    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    sequences, lasts = [], []
-    for i, backward in enumerate(ways):
-        apply = getattr(g, (names or ["tanh"] * 2)[i])
-        if first is None:
-            state = g.constant(np.zeros((batch, size)), x)
-        else:
-            state = g.reshape(g.slice(first, [i, 0, 0], [1, batch, size]), [batch, size])
-        bias = None
-        if b is not None:
-            parts = [g.reshape(p, [len(ways), size]) for p in _biases(g, b, size)]
-            bias = g.slice(g.add(*parts), [i, 0], [1, size])
-        weights = [
-            g.transpose(g.reshape(g.slice(m, [i, 0, 0], [1, *m.shape[1:]]), m.shape[1:]))
-            for m in (w, r)
-        ]
-        sequence, last = _one_way(g, x, weights, bias, state, apply, backward)
-        sequences.append(sequence)
+    ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
+    names = (names or ["tanh"] * 2)[: len(ways)]
+    if len({*names}) == 1:
+        last, sequence = _without_gates(
+            g, x, w, r, b, first, activation=names[0], direction=direction
+        )
+        return _ordered(g, sequence, [last], layout)
+    lasts: list[Any] = []
+    sequences: list[Any] = []
+    for i, (way, name) in enumerate(zip(ways, names, strict=True)):
+        own = [None if one is None else _row(g, one, i) for one in (w, r, b, first)]
+        last, sequence = _without_gates(g, x, *own, activation=name, direction=way)
         lasts.append(last)
-    both = len(ways) > 1
-    sequence = g.concat(sequences, 1) if both else sequences[0]
-    last = g.concat(lasts, 0) if both else lasts[0]
-    return _ordered(g, sequence, [last], layout)
+        sequences.append(sequence)
+    return _ordered(g, g.concat(sequences, 1), [g.concat(lasts, 0)], layout)
 
 
-def _one_way(
-    g: Emitter, x: Any, weights: list[Any], bias: Any, state: Any, apply: Any, backward: bool
-) -> tuple[Any, Any]:
-    """A simple network from one end to the other: [steps, 1, batch, size], [1, batch, size]."""
-    steps = x.shape[0]
-    weight, recurrent = weights
-    made: list[Any] = [None] * steps
-    for t in reversed(range(steps)) if backward else range(steps):
-        now = g.reshape(g.slice(x, [t, 0, 0], [1, *x.shape[1:]]), list(x.shape[1:]))
-        total = g.add(g.matmul(now, weight), g.matmul(state, recurrent))
-        state = apply(total if bias is None else g.add(total, bias))
-        made[t] = g.reshape(state, [1, 1, *state.shape])
-    sequence = g.concat(made, 0) if steps > 1 else made[0]
-    return sequence, g.reshape(state, [1, *state.shape])
+def _row(g: Emitter, x: Any, i: int) -> Any:
+    return g.slice(x, [i, *[0] * (x.rank - 1)], [1, *x.shape[1:]])
+
+
+def _without_gates(
+    g: Emitter, x: Any, w: Any, r: Any, b: Any, first: Any, *, activation: str, direction: str
+) -> Any:
+    """As a GRU whose gates biases hold: it forgets all, and resets nothing."""
+    ways, size = w.shape[0], r.shape[2]
+    held = g.constant(np.repeat([-HOLDING, HOLDING], size)[None].repeat(ways, 0), x)
+    ends = [0, 2 * size, 0], [0, 0, 0]
+    own = [g.constant(np.zeros((ways, size)), x)] * 2 if b is None else _biases(g, b, size)
+    options = {
+        "bias": g.concat([held, own[0]], 1),
+        "recurrent_bias": g.pad(own[1], [0, 2 * size], [0, 0]),
+    } | ({} if first is None else {"initial_hidden_state": first})
+    return g.gru(
+        x,
+        g.pad(w, *ends),
+        g.pad(r, *ends),
+        x.shape[0],
+        size,
+        return_sequence=True,
+        direction=DIRECTIONS[direction],
+        activations=["sigmoid", activation],
+        **options,
+    )
+
+
+@handles("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    p: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    r_scale: Tensor | None = None,
+    r_zero_point: Tensor | None = None,
+    *,
+    activation_alpha: list[float] | None = None,
+    activation_beta: list[float] | None = None,
+    activations: list[str] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> Any:
+    """An LSTM with weights of 8 bits; what they are multiplied with is not rounded to so many.
+
+    Source: ONNX Runtime, "com.microsoft.DynamicQuantizeLSTM".
+    """
+    sides: list[Any] = []
+    for weight, scale, zero in ((w, w_scale, w_zero_point), (r, r_scale, r_zero_point)):
+        if scale is None or zero is None:
+            refuse("weights without a scale or zero point")
+        shape = [weight.shape[0], 1, *(scale.shape[1:] or [1])]
+        parts = g.moved(scale, shape), g.moved(zero, shape)
+        sides.append(g.transpose(g.dequantize_linear(weight, *parts), permutation=[0, 2, 1]))
+    return lstm(
+        g,
+        x,
+        sides[0],
+        sides[1],
+        b,
+        sequence_lens,
+        initial_h,
+        initial_c,
+        p,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        activations=activations,
+        clip=clip,
+        direction=direction,
+        input_forget=input_forget,
+    )

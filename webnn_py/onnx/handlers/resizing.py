@@ -152,12 +152,14 @@ def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interp
     ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
     place = g.to(numbers, "float32")
     half = g.add(g.mul(g.add(place, 0.5), ratio), -0.5)
+    length = count if factor is None else g.mul(size, float(factor))  # not rounded, as in _places
     if kind == "asymmetric":
         place = g.mul(place, ratio)
     elif kind == "align_corners":
-        place = g.mul(place, g.div(g.add(size, -1.0), g.max(g.add(count, -1.0), 1.0)))
+        step = g.div(g.add(size, -1.0), g.add(length, -1.0))
+        place = g.where(g.greater(length, 1.0), g.mul(place, step), g.mul(place, 0.0))
     elif kind == "pytorch_half_pixel":
-        place = g.where(g.greater(count, 1.0), half, g.mul(half, 0.0))
+        place = g.where(g.greater(length, 1.0), half, g.mul(half, 0.0))
     elif kind == "half_pixel":
         place = half
     else:

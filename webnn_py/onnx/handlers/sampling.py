@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
@@ -16,13 +17,27 @@ MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names before opset 20."""
 
 
-def _reflected(g: Emitter, place: Any, size: int, align_corners: int) -> Any:
+def _as_number(g: Emitter, size: Any, like: Any) -> Any:
+    """A size to calculate with, which may be open."""
+    return g.to(g.size(size), like.data_type) if is_dimension(size) else float(size)
+
+
+def _held(g: Emitter, place: Any, size: Any) -> Any:
+    """A place beyond the ends moved to the last element."""
+    if is_dimension(size):
+        return g.max(g.min(place, _as_number(g, size - 1, place)), 0.0)
+    return g.clamp(place, min_value=0, max_value=size - 1)
+
+
+def _reflected(g: Emitter, place: Any, size: Any, align_corners: int) -> Any:
     """A whole place beyond the ends turned back, at the last element or behind it."""
-    if size == 1:
+    if not is_dimension(size) and size == 1:
         return g.mul(place, 0.0)
-    shift, length = (0.0, size - 1.0) if align_corners else (0.5, float(size))
+    shift, length = (0.0, size - 1) if align_corners else (0.5, size)
     far = g.abs(g.add(place, shift))
-    period = 2 * length
+    period = _as_number(g, 2 * length, place)
+    if is_dimension(size):  # which may be 1
+        period = g.max(period, 1.0)
     rest = g.sub(far, g.mul(g.floor(g.div(far, period)), period))
     return g.sub(g.min(rest, g.add(g.neg(rest), period)), shift)
 
@@ -77,7 +92,7 @@ def corners(
         for tap, weight in taps(g, place, mode):
             if padding_mode == "reflection":
                 tap = _reflected(g, tap, n, align_corners)
-            held = g.clamp(tap, min_value=0, max_value=n - 1)
+            held = _held(g, tap, n)
             inside = g.equal(held, tap) if padding_mode == "zeros" else None
             found.append((g.cast(held, "int64"), weight, inside))
         axes.append(found)
@@ -105,10 +120,11 @@ def _sampled(
     places = []
     for axis, n in enumerate(size):
         along = g.slice(points, [0, 0, rank - 1 - axis], [batch, count, 1])
+        moved = g.add(along, 1.0)
         if align_corners:
-            places.append(g.mul(g.add(along, 1.0), (n - 1) / 2))
+            places.append(g.mul(g.mul(moved, _as_number(g, n - 1, moved)), 0.5))
         else:
-            places.append(g.mul(g.sub(g.mul(g.add(along, 1.0), float(n)), 1.0), 0.5))
+            places.append(g.mul(g.sub(g.mul(moved, _as_number(g, n, moved)), 1.0), 0.5))
     parts = corners(g, x, places, mode, padding_mode, align_corners)
     made = g.transpose(functools.reduce(g.add, parts), permutation=[0, 2, 1])
     return g.reshape(made, [batch, channels, *grid.shape[1:-1]])
