@@ -9,10 +9,11 @@ from typing import Any
 
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.activation import gelu
-from webnn_py.onnx.handlers.linalg import product
+from webnn_py.onnx.handlers.convolution import conv
+from webnn_py.onnx.handlers.linalg import gemm, product
 from webnn_py.onnx.handlers.quantization import dynamic_quantize_linear, matmul_integer
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor
+from webnn_py.onnx.tensor import Tensor, refuse
 
 OWN = "com.microsoft"
 
@@ -157,3 +158,71 @@ def dynamic_quantize_matmul(
     """The same, the first operand quantized by its own range."""
     made, scale, zero_point = dynamic_quantize_linear(g, a)
     return matmul_integer_to_float(g, made, b, scale, b_scale, zero_point, b_zero_point, bias)
+
+
+def _activated(g: Emitter, x: Any, name: str, params: list[float] | None) -> Any:
+    """What ONNX Runtime puts behind a convolution or product."""
+    numbers = [float(one) for one in params or []]
+    if name in ("", "Relu", "Sigmoid", "Tanh"):
+        return getattr(g, name.lower())(x) if name else x
+    if name == "LeakyRelu":
+        return g.leaky_relu(x, alpha=numbers[0])
+    if name == "Clip":
+        return g.clamp(x, min_value=numbers[0], max_value=numbers[1])
+    if name == "HardSigmoid":
+        return g.hard_sigmoid(x, alpha=numbers[0], beta=numbers[1])
+    refuse(f"activation {name!r}")
+
+
+@handles("FusedConv", domain=OWN)
+def fused_conv(
+    g: Emitter,
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    z: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: list[float] | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Any:
+    """A convolution, a sum with another tensor, and an activation."""
+    made = conv(
+        g,
+        x,
+        w,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    return _activated(g, made if z is None else g.add(made, z), activation, activation_params)
+
+
+@handles("FusedGemm", domain=OWN)
+def fused_gemm(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float = 0.0,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+) -> Any:
+    """A product of matrices and an activation."""
+    made = gemm(g, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _activated(g, made, activation, [activation_alpha, activation_beta])

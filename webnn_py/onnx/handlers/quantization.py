@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import FOUR_BITS, Emitter
 from webnn_py.onnx.handlers import windows
@@ -175,10 +176,12 @@ def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int
     return g.sub(wide, g.cast(zero_point, data_type))
 
 
-def _int_matmul(g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any) -> Any:
+def _int_matmul(
+    g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any, *, may_round: bool = False
+) -> Any:
     depth = a.shape[-1]
     rows = -2 if a.rank > 1 else None
-    if depth <= EXACT_PRODUCTS:
+    if (may_round and is_dimension(depth)) or span(depth)[1] <= EXACT_PRODUCTS:
         left = _without_zero(g, a, a_zero, "float32", rows)
         right = _without_zero(g, b, b_zero, "float32", -1)
         return g.cast(product(g, left, right), "int32")
@@ -220,8 +223,8 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero_point: Tensor,
 ) -> Any:
-    """A product of quantized matrices, quantized."""
-    total = _int_matmul(g, a, b, a_zero_point, b_zero_point)
+    """A product of quantized matrices, quantized; sums of open length are rounded to float32."""
+    total = _int_matmul(g, a, b, a_zero_point, b_zero_point, may_round=True)
     scales = [g.to(one, "float32") for one in (a_scale, b_scale, y_scale)]
     column = scales[0]
     if column.rank == 1 and column.shape[0] > 1:

@@ -1,0 +1,133 @@
+"""ONNX Runtime's own quantized operators, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.onnx.models import model
+from webnn_py import MLContext, MLExecution
+from webnn_py.onnx import load
+
+ELEMS = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}
+IMAGES = [2, 3, 4, 5]
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sum": ("QLinearAdd", {}),
+    "product": ("QLinearMul", {}),
+    "sigmoid": ("QLinearSigmoid", {}),
+    "leaky": ("QLinearLeakyRelu", {"alpha": 0.2}),
+    "softmax": ("QLinearSoftmax", {"axis": -1, "opset": 13}),
+    "global average": ("QLinearGlobalAveragePool", {}),
+    "global average, channels last": ("QLinearGlobalAveragePool", {"channels_last": 1}),
+    "average": ("QLinearAveragePool", {"kernel_shape": [2, 2], "pads": [1, 0, 1, 0]}),
+    "concat": ("QLinearConcat", {"axis": 1}),
+}
+
+
+def own(node: onnx.NodeProto, shape: list[Any], elem: int, weights: Any) -> onnx.ModelProto:
+    made = model([node], {"x": shape}, ["y"], weights, opset=17, elem=elem)
+    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    made.ir_version = 8
+    return made
+
+
+def check(cpu: MLContext, made: onnx.ModelProto, x: Any, atol: float = 0) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    (wanted,) = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})["y"]
+    assert found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("data_type", ELEMS)
+@pytest.mark.parametrize("name", CASES)
+def test_between_8_bit_ends(cpu: MLContext, name: str, data_type: str) -> None:
+    operator, options = CASES[name]
+    rng = np.random.default_rng(4)
+    other = rng.integers(0, 127, [5]).astype(data_type)
+    weights = {
+        "xs": np.float32(0.05),
+        "xz": np.asarray(3, data_type),
+        "o": rng.integers(0, 127, IMAGES).astype(data_type) if name == "concat" else other,
+        "os": np.float32(0.03),
+        "oz": np.asarray(5, data_type),
+        "ys": np.float32(0.07 if "soft" not in name and name != "sigmoid" else 1 / 256),
+        "yz": np.asarray(2, data_type),
+    }
+    inputs = [
+        "x",
+        "xs",
+        "xz",
+        *(["o", "os", "oz"] if name in ("sum", "product") else []),
+        "ys",
+        "yz",
+    ]
+    if name == "concat":
+        inputs = ["ys", "yz", "x", "xs", "xz", "o", "os", "oz"]
+    node = onnx.helper.make_node(operator, inputs, ["y"], domain="com.microsoft", **options)
+    x = rng.integers(np.iinfo(data_type).min, np.iinfo(data_type).max, IMAGES).astype(data_type)
+    check(cpu, own(node, IMAGES, ELEMS[data_type], weights), x, atol=1)
+
+
+@pytest.mark.parametrize("is_quantized", [True, False])
+@pytest.mark.parametrize("turned", [0, 1])
+def test_matrices(cpu: MLContext, turned: int, is_quantized: bool) -> None:
+    rng = np.random.default_rng(5)
+    b = rng.integers(-90, 90, [6, 4]).astype(np.int8)
+    weights: dict[str, Any] = {
+        "xs": np.float32(0.05),
+        "xz": np.uint8(100),
+        "b": b.T.copy() if turned else b,
+        "bs": rng.uniform(0.01, 0.05, 4).astype(np.float32),
+        "bz": np.zeros(4, np.int8),
+        "c": rng.integers(-900, 900, 4).astype(np.int32),
+    }
+    ends = {"ys": np.float32(0.2), "yz": np.uint8(120)} if is_quantized else {}
+    node = onnx.helper.make_node(
+        "QGemm",
+        ["x", *weights, *ends],
+        ["y"],
+        domain="com.microsoft",
+        transB=turned,
+        alpha=1.0,
+    )
+    x = rng.integers(0, 255, [3, 6]).astype(np.uint8)
+    check(cpu, own(node, [3, 6], ELEMS["uint8"], weights | ends), x, 0 if is_quantized else 1e-4)
+
+
+def test_products_of_open_depth(cpu: MLContext) -> None:
+    rng = np.random.default_rng(6)
+    scale, zero = np.float32(0.1), np.uint8(7)
+    weights = {"s": scale, "z": zero, "t": np.float32(40)}
+    turn = onnx.helper.make_node("Transpose", ["x"], ["xt"])
+    inputs = ["xt", "s", "z", "x", "s", "z", "t", "z"]
+    exact = onnx.helper.make_node("MatMulInteger", ["xt", "x", "z", "z"], ["y"])
+    rounded = onnx.helper.make_node("QLinearMatMul", inputs, ["y"])
+    x = rng.integers(0, 255, [300, 4]).astype(np.uint8)
+    for node in (exact, rounded):
+        made = model([turn, node], {"x": ["n", 4]}, ["y"], weights, elem=ELEMS["uint8"])
+        made.ir_version = 8
+        check(cpu, made, x)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("Relu", []), ("LeakyRelu", [0.3]), ("Clip", [-1.0, 2.0]), ("HardSigmoid", [0.3, 0.4])],
+)
+def test_convolutions_that_end_in_an_activation(
+    cpu: MLContext, name: str, params: list[float]
+) -> None:
+    rng = np.random.default_rng(7)
+    weights = {"w": rng.normal(size=[4, 3, 2, 2]).astype(np.float32), "b": np.ones(4, np.float32)}
+    options: dict[str, Any] = {"activation": name, "pads": [1, 0, 0, 1]}
+    if params:
+        options["activation_params"] = params
+    node = onnx.helper.make_node(
+        "FusedConv", ["x", "w", "b"], ["y"], domain="com.microsoft", **options
+    )
+    x = rng.normal(size=IMAGES).astype(np.float32)
+    check(cpu, own(node, IMAGES, onnx.TensorProto.FLOAT, weights), x, 1e-5)
