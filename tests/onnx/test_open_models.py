@@ -88,6 +88,7 @@ RESIZED = [
     for mode in ("linear", "cubic")
     for kind in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
     for by in (2.0, 0.5, "height")
+    if (kind, by) != ("align_corners", 0.5)  # whose lengths ONNX Runtime rounds, and ONNX does not
 ]
 
 

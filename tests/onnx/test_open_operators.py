@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLExecution, NotSupportedError
+from webnn_py import MLContext, MLExecution, MLGraphBuilder, NotSupportedError, ValidationError
 from webnn_py.onnx import load
 
 rng = np.random.default_rng(2)
@@ -72,3 +72,55 @@ def test_what_needs_a_size_asks_for_it(cpu: MLContext) -> None:
     made = model([node], {"x": [1, 1, "h", 4]}, ["y"], {"r": floats(1, 4), "i": np.zeros(1, int)})
     with pytest.raises(NotSupportedError, match=r"\[n\].*; give the size with input_shapes=.'h'"):
         load(made, cpu)
+
+
+def sized() -> list[onnx.NodeProto]:
+    """Half of a size of x, rounded down and up."""
+    node = onnx.helper.make_node
+    return [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "axis"], ["size"]),
+        node("Div", ["size", "two"], ["half"]),
+        node("Sub", ["size", "half"], ["rest"]),
+    ]
+
+
+SIZED = {"axis": np.asarray([0]), "two": np.asarray([2])}
+
+
+def test_parts_of_open_sizes(cpu: MLContext) -> None:
+    node = onnx.helper.make_node
+    nodes = [*sized(), node("Concat", ["half", "rest"], ["parts"], axis=0)]
+    nodes.append(node("Split", ["x", "parts"], ["y", "z"], axis=0))
+    made = model(nodes, {"x": ["n", 3]}, ["y", "z"], SIZED, opset=17)
+    check(cpu, made, [{"x": floats(n, 3)} for n in (2, 7)])
+    assert load(made, cpu).inputs["x"].shape[0].bounds[0] == 2
+
+
+def test_one_hot_of_open_depth(cpu: MLContext) -> None:
+    node = onnx.helper.make_node
+    nodes = [*sized(), node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64)]
+    nodes.append(node("OneHot", ["i", "half", "values"], ["y"]))
+    weights = SIZED | {"values": np.asarray([0.5, 2], np.float32)}
+    made = model(nodes, {"x": ["n", 3]}, ["y"], weights, opset=17)
+    check(cpu, made, [{"x": np.round(3 * floats(n, 3))} for n in (2, 6)])
+
+
+def test_what_follows_from_sizes_undecided_asks_for_them(cpu: MLContext) -> None:
+    node = onnx.helper.make_node
+    nodes = [*sized(), node("Max", ["half", "two"], ["most"])]
+    nodes.append(node("ConstantOfShape", ["most"], ["y"], name="filled"))
+    made = model(nodes, {"x": ["n", 3]}, ["y"], SIZED, opset=17)
+    text = (
+        r"\[filled\]: shape must be known at import, and follows from open dimensions; give input"
+    )
+    with pytest.raises(NotSupportedError, match=text):
+        load(made, cpu)
+
+
+def test_an_open_quotient_that_may_be_zero(cpu: MLContext) -> None:
+    n = MLGraphBuilder(cpu).input("x", "float32", ["n"]).shape[0]
+    with pytest.raises(
+        ValidationError, match=r"whether `n // 2 > 0` .*dimensions=\{'n': \(2, None\)\}"
+    ):
+        bool(n // 2)

@@ -55,10 +55,17 @@ def test_open_sizes_are_resized_as_fixed_ones(mode: str, kind: str) -> None:
     options = {"mode": mode, "coordinate_transformation_mode": kind}
     resize = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], **options)
     weights = {"scales": np.asarray([1, 1, 0.5, 0.7], np.float32)}  # lengths are no whole numbers
-    x = np.random.default_rng(0).normal(size=[1, 2, 7, 5]).astype(np.float32)
-    found = []
+    x = np.random.default_rng(0).normal(size=[1, 2, 3, 5]).astype(np.float32)
+    found: list[Any] = []
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made = model([resize], {"x": ["n", 2, "h", "w"]}, ["y"], weights, opset=19)
+    made.ir_version = 9
+    if kind != "align_corners":  # where ONNX's own tests, not ONNX Runtime, round no lengths
+        session = onnxruntime.InferenceSession(made.SerializeToString())
+        found += session.run(None, {"x": x})
     with ml.create_context_sync(device_type="cpu", engine="reference") as context:
         for shape in (["n", 2, "h", "w"], list(x.shape)):
             graph = load(model([resize], {"x": shape}, ["y"], weights, opset=19), context)
             found.append(MLExecution(context).compute(graph, {"x": x})["y"])
-    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    for one in found:
+        np.testing.assert_allclose(one, found[-1], rtol=1e-5, atol=1e-6)

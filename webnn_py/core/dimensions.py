@@ -163,6 +163,8 @@ class MLDimension:
         low, high = self.bounds
         if low > 0 or high < 0:
             return True
+        if low == 0:
+            return self > 0
         raise ValidationError(f"whether `{self} != 0` is not known{for_sizes(self._polynomial)}")
 
     def __index__(self) -> int:

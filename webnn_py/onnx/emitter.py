@@ -181,7 +181,9 @@ class Emitter:
             zero = self.constant(0, tensor)
             made: Tensor = self.not_equal(tensor, zero)
             return made
-        if tensor.data_type == data_type:
+        if tensor.elem == ELEMENT_TYPES[data_type]:
+            return tensor
+        if tensor.data_type == data_type:  # a bool as a number
             return Tensor(
                 ELEMENT_TYPES[data_type],
                 tensor.shape,

@@ -51,7 +51,9 @@ class UnknownValueError(UnmappableError):
         names = ", ".join(sorted(inputs))
         depends = f", and depends on the contents of input {names}; give load(constants=...) or"
         depends += " add_to(inputs=...) an array for it"
-        super().__init__(f"{what} must be known at import{depends if inputs else ''}")
+        if not inputs:
+            depends = ", and follows from open dimensions; give input_shapes= with their sizes"
+        super().__init__(f"{what} must be known at import{depends}")
         self.inputs = inputs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.core.dimensions import is_open, span, undecided
+from webnn_py.core.dimensions import is_dimension, is_open, span, undecided
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
@@ -121,11 +121,14 @@ def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
 
 
 def _parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
-    full = [size for size in sizes if size]
+    full = [size for size in sizes if is_dimension(size) or size]
     made = iter([x] if len(full) == 1 else g.split(x, full, axis=axis))
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(x.elem)
-    return [next(made) if n else of_array(np.empty([*lead, n, *tail], dtype)) for n in sizes]
+    return [
+        next(made) if is_dimension(n) or n else of_array(np.empty([*lead, n, *tail], dtype))
+        for n in sizes
+    ]
 
 
 @handles("Split", since=13)

@@ -45,7 +45,7 @@ def _places(
         center = old / 2
         return center * (1 - adjustment) + (x + 0.5) / scale - 0.5
     if kind == "pytorch_half_pixel":
-        return (x + 0.5) / scale - 0.5 if length > 1 else np.full(new, -0.5)
+        return (x + 0.5) / scale - 0.5 if new > 1 else np.zeros(new)
     if kind == "align_corners":
         return x * (old - 1) / (length - 1) if length > 1 else np.zeros(new)
     if kind == "asymmetric":
@@ -159,7 +159,7 @@ def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interp
         step = g.div(g.add(size, -1.0), g.add(length, -1.0))
         place = g.where(g.greater(length, 1.0), g.mul(place, step), g.mul(place, 0.0))
     elif kind == "pytorch_half_pixel":
-        place = g.where(g.greater(length, 1.0), half, g.mul(half, 0.0))
+        place = g.where(g.greater(count, 1.0), half, g.mul(half, 0.0))
     elif kind == "half_pixel":
         place = half
     else:
