@@ -19,6 +19,7 @@ from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.interleaved import interleave_channels
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
+from webnn_py.passes.parts_first import compute_parts_first
 from webnn_py.passes.pool_channels import pool_channels_by_products
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
 from webnn_py.passes.shrink_first import shrink_images_first
@@ -70,6 +71,7 @@ BLOCKS = (
 
 TILES: tuple[Pass, ...] = (
     *PIPELINE,
+    compute_parts_first,
     interleave_channels,
     put_channels_last,
     turn_matrices_of_halves,
