@@ -64,7 +64,33 @@ def dear(b: MLGraphBuilder) -> Outputs:
 
 
 def read_by_windows(b: MLGraphBuilder) -> Outputs:
+    return {"y": b.average_pool2d(b.exp(image(b)), window_dimensions=[3, 3])}
+
+
+def pooled_by_few(b: MLGraphBuilder) -> Outputs:
+    """What is cheap, and read by small windows alone, is computed as it is read."""
     return {"y": b.average_pool2d(b.exp(image(b)), window_dimensions=[2, 2])}
+
+
+def pooled_dear(b: MLGraphBuilder) -> Outputs:
+    return {"y": b.max_pool2d(repeated(b, image(b), 3), window_dimensions=[2, 2])}
+
+
+def meeting_again(b: MLGraphBuilder) -> Outputs:
+    """What follows a loop element by element may part, if it meets again."""
+    x = b.sqrt(b.average_pool2d(image(b)))
+    return {"y": b.mul(x, b.neg(b.sqrt(x)))}
+
+
+def meeting_elsewhere(b: MLGraphBuilder) -> Outputs:
+    x = b.average_pool2d(image(b), window_dimensions=[2, 2])
+    return {"y": b.mul(x, b.transpose(b.neg(x), permutation=[0, 1, 3, 2]))}
+
+
+def meeting_and_leaving(b: MLGraphBuilder) -> Outputs:
+    x = b.sqrt(b.average_pool2d(image(b)))
+    y = b.sqrt(x)
+    return {"x": x, "y": b.mul(x, y)}
 
 
 def reduced(b: MLGraphBuilder) -> Outputs:
@@ -84,6 +110,11 @@ KERNELS: dict[str, tuple[Build, list[str]]] = {
     "cheap": (cheap, ["add"]),
     "dear": (dear, ["sin", "add"]),
     "read by windows": (read_by_windows, ["exp", "average_pool2d"]),
+    "pooled by few": (pooled_by_few, ["average_pool2d"]),
+    "pooled, dear": (pooled_dear, ["sin", "max_pool2d"]),
+    "meeting again": (meeting_again, ["mul"]),
+    "meeting elsewhere": (meeting_elsewhere, ["average_pool2d", "mul"]),
+    "meeting and leaving": (meeting_and_leaving, ["sqrt", "mul"]),
     "reduced": (reduced, ["reduce_sum"]),
     "spread": (spread, ["exp", "add"]),
 }

@@ -1,24 +1,3 @@
-// pad, workgroups (3, 1, 1)
-@group(0) @binding(0) var<storage, read> in0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> out0: array<f32>;
-fn value(i: u32) -> f32 {
-  let c1 = i / 8u % 8u - 1u;
-  let c2 = i % 8u - 1u;
-  var v3: f32 = 0.0f;
-  if (c1 < 6u && c2 < 6u) {
-    let i4 = i / 64u * 36u + c1 * 6u + c2;
-    let v5 = in0[i4];
-    v3 = v5;
-  }
-  return v3;
-}
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) g: vec3<u32>) {
-  let w = g.x;
-  if (w >= 192u) { return; }
-  out0[w] = value(w);
-}
-
 // average_pool2d, workgroups (1, 1, 1)
 @group(0) @binding(0) var<storage, read> in0: array<f32>;
 @group(0) @binding(1) var<storage, read> in1: array<f32>;
@@ -36,28 +15,56 @@ fn value(i: u32) -> f32 {
   let p6 = h2 * 2u;
   let p7 = w3 * 2u;
   let i8 = c1 * 64u + p6 * 8u + p7;
-  let v9 = in0[i8];
-  acc4 = acc4 + v9;
+  let c9 = i8 / 8u % 8u - 1u;
+  let c10 = i8 % 8u - 1u;
+  var v11: f32 = 0.0f;
+  if (c9 < 6u && c10 < 6u) {
+    let i12 = i8 / 64u * 36u + c9 * 6u + c10;
+    let v13 = in0[i12];
+    v11 = v13;
+  }
+  acc4 = acc4 + v11;
   count5 = count5 + 1u;
-  let p10 = w3 * 2u + 1u;
-  let i11 = c1 * 64u + p6 * 8u + p10;
-  let v12 = in0[i11];
-  acc4 = acc4 + v12;
+  let p14 = w3 * 2u + 1u;
+  let i15 = c1 * 64u + p6 * 8u + p14;
+  let c16 = i15 / 8u % 8u - 1u;
+  let c17 = i15 % 8u - 1u;
+  var v18: f32 = 0.0f;
+  if (c16 < 6u && c17 < 6u) {
+    let i19 = i15 / 64u * 36u + c16 * 6u + c17;
+    let v20 = in0[i19];
+    v18 = v20;
+  }
+  acc4 = acc4 + v18;
   count5 = count5 + 1u;
-  let p13 = h2 * 2u + 1u;
-  let i14 = c1 * 64u + p13 * 8u + p7;
-  let v15 = in0[i14];
-  acc4 = acc4 + v15;
+  let p21 = h2 * 2u + 1u;
+  let i22 = c1 * 64u + p21 * 8u + p7;
+  let c23 = i22 / 8u % 8u - 1u;
+  let c24 = i22 % 8u - 1u;
+  var v25: f32 = 0.0f;
+  if (c23 < 6u && c24 < 6u) {
+    let i26 = i22 / 64u * 36u + c23 * 6u + c24;
+    let v27 = in0[i26];
+    v25 = v27;
+  }
+  acc4 = acc4 + v25;
   count5 = count5 + 1u;
-  let i16 = c1 * 64u + p13 * 8u + p10;
-  let v17 = in0[i16];
-  acc4 = acc4 + v17;
+  let i28 = c1 * 64u + p21 * 8u + p14;
+  let c29 = i28 / 8u % 8u - 1u;
+  let c30 = i28 % 8u - 1u;
+  var v31: f32 = 0.0f;
+  if (c29 < 6u && c30 < 6u) {
+    let i32 = i28 / 64u * 36u + c29 * 6u + c30;
+    let v33 = in0[i32];
+    v31 = v33;
+  }
+  acc4 = acc4 + v31;
   count5 = count5 + 1u;
-  let v18 = acc4 / f32(count5);
-  let v19 = in1[c1];
-  let v20 = v18 + v19;
-  let v21 = wn_max(v20, 0.0f);
-  return v21;
+  let v34 = acc4 / f32(count5);
+  let v35 = in1[c1];
+  let v36 = v34 + v35;
+  let v37 = wn_max(v36, 0.0f);
+  return v37;
 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {

@@ -15,18 +15,22 @@ from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.facts import elementwise_leaves, facts_of
-from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise
+from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
 from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.compiler.rows import Rows, is_step, is_writable, rows_of
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
+from webnn_py.ops.declare import REGISTRY
 
 RECOMPUTE_LIMIT = 4
 """Elementwise operators that may be computed once more rather than stored and read."""
 
 MOST_LOADED = 8
 """Elementwise operators that a convolution of single pixels may compute on an element it loads."""
+
+MOST_POOLED = 2
+"""Elementwise operators that a pooling of few elements may compute on each of them."""
 
 SIZE_LIMIT = 32
 """Elements that a kernel computes or reads on the way to one of its root, written out one by one.
@@ -70,6 +74,10 @@ class Fusion:
         self._uses = graph.uses
         self._producers = graph.producers
         self._outputs = {value for _, value in graph.outputs}
+        self._readers: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for value in node.operands:
+                self._readers.setdefault(value, []).append(node)
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._rows = rows_of(graph, features)
@@ -171,10 +179,14 @@ class Fusion:
         return node.op == "cast" and self._is_packed(next(node.operands)) > self._is_packed(value)
 
     def _is_computed_by(self, value: Value, reader: Node) -> bool:
-        """Whether a convolution computes its input as it loads it, each element a few times."""
-        if self._features.kind == "cpu" or self._uses[value] > 1 or not is_pixelwise(reader, value):
+        """Whether a reader computes its input as it loads it, each element a few times."""
+        if self._features.kind == "cpu" or self._uses[value] > 1:
             return False
         if storage_of(value.data_type, self._features).per_word > 1:
+            return False
+        if pools_few(reader):
+            return self._inline[value].cost <= MOST_POOLED
+        if not is_pixelwise(reader, value):
             return False
         leaves = elementwise_leaves(value, self._producers, self.is_stored) or []
         whole = any(leaf.shape == value.shape for leaf in leaves)
@@ -200,18 +212,35 @@ class Fusion:
     def _is_epilogue(self, value: Value, reader: Node) -> bool:
         """Whether a loop's result can flow into its reader: one reader, element by element."""
         facts = facts_of(reader.op)
-        if self._uses[value] > 1 or facts.loops or len(reader.outputs) > 1:
+        if facts.loops or len(reader.outputs) > 1 or not self._meets_again(value):
             return False
         if self._is_packed(reader.output) > self._is_packed(value):
             return False
         others = [v for v in reader.operands if v is not value and v not in self._stored]
-        if any(self._inline[v].anchor is not None for v in others):
+        anchors = {self._inline[v].anchor for v in others} - {None, self._inline[value].anchor}
+        if anchors:
             return False
         if self._is_of_rows(value) and not self._goes_on(reader):
             return False
         if facts.view is not None:
             return facts.view(reader, 0).identity and reader.output.size == value.size
         return facts.fuses and broadcast_map(value.shape, reader.output.shape).identity
+
+    def _meets_again(self, value: Value) -> bool:
+        """Whether all that is read of a value flows, element by element, into its last reader."""
+        if self._uses[value] == 1:
+            return True
+        *others, last = self._readers[value]
+        if value in self._outputs or not _is_step(last, value):
+            return False
+        for node in others:
+            while node is not last:
+                if not _is_step(node, value) or self._uses[node.output] > 1:
+                    return False
+                if node.output in self._outputs:
+                    return False
+                (node,) = self._readers[node.output]
+        return True
 
     def _bindings(self, inline: Inline) -> int:
         return sum(binding_count(leaf, self._features) for leaf in inline.leaves)
@@ -229,6 +258,16 @@ def binding_count(value: Value, features: Features) -> int:
     """Bindings that a stored value takes."""
     size = storage_of(value.data_type, features).buffer_bytes(value.size)
     return len(parts_of(size, features.binding_bytes))
+
+
+def _is_step(node: Node, value: Value) -> bool:
+    """Whether a node goes element by element with a value."""
+    return (
+        len(node.outputs) == 1
+        and node.output.shape == value.shape
+        and node.op in REGISTRY
+        and REGISTRY[node.op].wgsl is not None
+    )
 
 
 def _is_repeated(value: Value, reader: Node) -> bool:

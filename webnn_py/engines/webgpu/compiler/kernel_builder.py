@@ -293,7 +293,7 @@ class Body:
     def through(self, view: Affine, index: Index) -> Index:
         """Where a map leads: from the parts of an index if that saves divisions, else its name."""
         place = view.at(index)
-        if index.is_product:
+        if index.is_product or str(place) == str(index):
             return place
         named = view.at(index.named("i"))
         if place.divisions < index.divisions + named.divisions:

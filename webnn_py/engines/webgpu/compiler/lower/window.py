@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from webnn_py.core import shapes
@@ -10,12 +11,14 @@ from webnn_py.engines.webgpu.compiler.affine import coordinate
 from webnn_py.engines.webgpu.compiler.expressions import adapted
 from webnn_py.engines.webgpu.compiler.index import Index, constant, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
-from webnn_py.engines.webgpu.compiler.lower.registry import lowering
+from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS, lowering
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
 MOST_TAPS = 64
 """Of a window that graphics hardware gets written out: a loop waits for each element in turn."""
+FEW_TAPS = 8
+"""Of a pooling that computes its input as it loads it."""
 
 
 def window_position(
@@ -111,10 +114,17 @@ def _taps(
 
 
 def _is_written_out(body: Body, node: Node, taps: int) -> bool:
-    data = node.inputs[0]
+    builder, data = body.builder, node.inputs[0]
     assert data is not None
-    short = body.builder.features.kind != "cpu" and taps <= MOST_TAPS
-    return short and not body.builder.computes(data)
+    while builder.computes(data) and builder.producers[data].op in VIEWS:
+        data = next(builder.producers[data].operands)
+    short = FEW_TAPS if builder.computes(data) else MOST_TAPS
+    return builder.features.kind != "cpu" and taps <= short
+
+
+def pools_few(node: Node) -> bool:
+    """Whether a node pools so few elements that each may be computed for all that read it."""
+    return "window_dimensions" in node.attrs and math.prod(window_of(node)) <= FEW_TAPS
 
 
 def _set(body: Body, name: str, value: str, inside: str) -> None:
