@@ -258,7 +258,33 @@ def gathered() -> Iterator[Case]:
     for pool in ("average_pool2d", "l2_pool2d", "max_pool2d"):
         options = {"window_dimensions": [3, 2], "padding": [1, 1, 0, 1], "strides": [2, 1]}
         yield _one(pool, "float32", x.shape, ("gpu", "gpu, in parts"), **options)
+    for data_type in ("float32", "float16"):
+        responses = numbers("x", (2, 6, 5, 7), data_type)
+        yield Case(f"responses {data_type}", _responses, {"x": responses}, ("gpu", "gpu, plain"))
+        inputs = {
+            "x": numbers("x", (1, 6, 5, 7), data_type),
+            "w": numbers("w", (6, 1, 3, 3), data_type),
+        }
+        yield Case(f"shuffled {data_type}", _shuffled, inputs, ("gpu", "gpu, in parts"))
     yield Case("pooled", lambda b, x: b.max_pool2d(x), {"x": numbers("x", x.shape, "int8")})
+
+
+def _responses(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    """Divided by a power of the mean of the squares of five channels, zeros around them."""
+    batch, channels, height, width = x.shape
+    squares = b.pad(b.mul(x, x), [0, 2, 0, 0], [0, 2, 0, 0])
+    rows = b.reshape(squares, [batch, 1, channels + 4, height * width])
+    means = b.reshape(b.average_pool2d(rows, window_dimensions=[5, 1]), x.shape)
+    root = b.sqrt(b.add(means, b.constant(np.ones((), x.data_type))))
+    return b.div(x, b.mul(root, b.sqrt(root)))
+
+
+def _shuffled(b: MLGraphBuilder, x: MLOperand, w: MLOperand) -> MLOperand:
+    """Each channel of another group convolved by itself."""
+    batch, channels, height, width = x.shape
+    parts = b.reshape(x, [batch, 3, channels // 3, height, width])
+    mixed = b.reshape(b.transpose(parts, permutation=[0, 2, 1, 3, 4]), x.shape)
+    return b.conv2d(mixed, w, groups=channels, padding=[1, 1, 1, 1])
 
 
 def _joined(builder: MLGraphBuilder, *operands: MLOperand, axis: int) -> MLOperand:
