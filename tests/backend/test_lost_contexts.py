@@ -123,8 +123,7 @@ def blocked_threads(context: MLContext, path: Path) -> Sequence[Work]:
 def program_runs(context: MLContext, path: Path) -> Sequence[Work]:
     program = mixed(context)
     program.compile_sync()
-    given = {"x": X, "total": np.zeros((4, 3), np.float32)}
-    return [program.run_async(given) for _ in range(20)]
+    return [program.run_async({"x": X, "total": np.zeros((4, 3), np.float32)}) for _ in range(20)]
 
 
 def builds(context: MLContext, path: Path) -> Sequence[Work]:
