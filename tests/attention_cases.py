@@ -65,22 +65,33 @@ class Attention:
             name: b.input(name, "uint8" if self._is_condition(name) else self.data_type, shape)
             for name, shape in self.shapes.items()
         }
-        q, k, v = (self._by_heads(b, given[name]) for name in "qkv")
+        return {"y": self.apply(b, **given)}
+
+    def apply(
+        self,
+        b: MLGraphBuilder,
+        q: MLOperand,
+        k: MLOperand,
+        v: MLOperand,
+        m: MLOperand | None = None,
+    ) -> MLOperand:
+        """The same of operands that are there."""
+        q, k, v = (self._by_heads(b, x) for x in (q, k, v))
         if not self.turned:
             rank = len(k.shape)
             k = b.transpose(k, permutation=[*range(rank - 2), rank - 1, rank - 2])
         scores = b.matmul(q, k)
         scores = b.mul(scores, b.constant(np.array(self.depth**-0.5, self.data_type)))
-        if self.chosen:
+        if m is not None and self.chosen:
             lowest = b.constant(np.array(-np.inf, self.data_type))
-            scores = b.where(given["m"], scores, lowest)
-        elif self.mask is not None:
-            scores = b.add(scores, given["m"])
+            scores = b.where(m, scores, lowest)
+        elif m is not None:
+            scores = b.add(scores, m)
         made = b.matmul(b.softmax(scores, len(scores.shape) - 1), v)
         if self.packed:
             made = b.transpose(made, permutation=[0, 2, 1, 3])
             made = b.reshape(made, [1, self.rows, self.batch[1] * self.width])
-        return {"y": made}
+        return made
 
     def _is_condition(self, name: str) -> bool:
         return name == "m" and self.chosen

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.attention_cases import Attention, of_sizes
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.core.dtypes import DTYPES, from_numpy
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
@@ -342,8 +343,20 @@ def sequences() -> Iterator[Case]:
     yield _recurrent("gru", 12, 8, full=True, reset_after=False)
 
 
+def attention() -> Iterator[Case]:
+    """Operands in vectors and one by one, all of a tile and parts of it, every change of scores."""
+    for case in (
+        *of_sizes([(16, 128, 16, 64), (35, 150, 40, 12)]),
+        *of_sizes([(17, 33, 7, 130)], batch=(11,)),
+        *of_sizes([(32, 64, 76, 96)], mask=(64,), packed=True, batch=(1, 3)),
+        Attention(rows=18, columns=66, mask=(1, 66), chosen=True, turned=True),
+    ):
+        yield Case(f"{case}", case.apply, case.inputs(), GPU)
+
+
 CASES = [
     *sequences(),
+    *attention(),
     *reductions(),
     *rows(),
     *positions(),
