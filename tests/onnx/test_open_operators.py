@@ -97,6 +97,16 @@ def test_parts_of_open_sizes(cpu: MLContext) -> None:
     assert load(made, cpu).inputs["x"].shape[0].bounds[0] == 2
 
 
+def test_the_last_of_an_open_size(cpu: MLContext) -> None:
+    """As many as a quotient says, which must not be 0: a slice from there is all."""
+    node = onnx.helper.make_node
+    nodes = [*sized(), node("Neg", ["half"], ["start"])]
+    nodes.append(node("Slice", ["x", "start", "size"], ["y"]))
+    made = model(nodes, {"x": ["n", 3]}, ["y"], SIZED, opset=17)
+    check(cpu, made, [{"x": floats(n, 3)} for n in (2, 5)])
+    assert load(made, cpu).inputs["x"].shape[0].bounds[0] == 2
+
+
 def test_one_hot_of_open_depth(cpu: MLContext) -> None:
     node = onnx.helper.make_node
     nodes = [*sized(), node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64)]

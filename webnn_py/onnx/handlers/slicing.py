@@ -10,7 +10,7 @@ from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx.arithmetic import least
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import Tensor, narrowing, refuse
 
 FAR = 1_000_000_000
 """From here on, an end of what is open means all of it: tf2onnx writes this number."""
@@ -19,7 +19,9 @@ FAR = 1_000_000_000
 def _place(place: Any, size: Any) -> Any:
     """A place counted from the front, between 0 and the size."""
     low, high = span(place)
-    if high < 0:
+    with narrowing():  # 0 is no distance from the end
+        from_the_end = low < 0 and high <= 0 and place < 0
+    if from_the_end:
         return size - least(-place, size)
     return least(place if low >= 0 else size - least(size - place, size), size)
 
