@@ -42,6 +42,28 @@ class _Turn(NamedTuple):
     held: bool = False
 
 
+class _Thread:
+    """A thread that runs operations, or is about to, and is counted as such.
+
+    It may be interrupted at any function that it calls, as by Ctrl-C: then this tells what to make
+    good. What belongs together changes with no call between.
+
+    Attributes:
+        counted: Whether it is still counted itself.
+        running: The operation that it runs.
+        handed: The thread of the worker's that is counted in its place.
+        begun: Of a thread of the worker's: it has begun, and does so once.
+    """
+
+    __slots__ = ("begun", "counted", "handed", "running")
+
+    def __init__(self, counted: bool) -> None:
+        self.counted = counted
+        self.running: Operation | None = None
+        self.handed: _Thread | None = None
+        self.begun = False
+
+
 class Schedule:
     """Runs operations, and holds no lock while it runs one.
 
@@ -87,30 +109,36 @@ class Schedule:
         """
         if self.unordered:
             operation.sync += self.unordered.waits(operation)
-        with self._lock:
-            if self._closed is not None:
-                raise ContextLostError(str(self._closed))
-            if operation.sync:
-                for timeline, value in operation.signals:
-                    timeline.expect(value, operation)
-            operation.number = self._last = next(self._numbers)
-            inline = self._executor.inline and not (operation.sync or operation.slow)
-            at_once = inline and not (self._threads or self._held)
+        thread = _Thread(counted=False)
+        try:
+            with self._lock:
+                if self._closed is not None:
+                    raise ContextLostError(str(self._closed))
+                if operation.sync:
+                    for timeline, value in operation.signals:
+                        timeline.expect(value, operation)
+                operation.number = self._last = next(self._numbers)
+                inline = self._executor.inline and not (operation.sync or operation.slow)
+                at_once = inline and not (self._threads or self._held)
+                if self._threads < self._executor.width:
+                    self._threads += 1
+                    thread.counted = True
+                if at_once:
+                    thread.running = operation
+                    self._running[operation] = None
+                else:
+                    if operation.kept_bytes:
+                        self._backlog.add(operation)
+                    if operation.keep is not None:
+                        operation.keep()
+                    self._line.append(operation)
             if at_once:
-                self._running[operation] = None
-            else:
-                if operation.kept_bytes:
-                    self._backlog.add(operation)
-                if operation.keep is not None:
-                    operation.keep()
-                self._line.append(operation)
-                if self._threads >= self._executor.width:
-                    return
-            self._threads += 1
-        if at_once:
-            self._run_at_once(operation)
-        else:
-            self._begin()
+                self._run_at_once(thread, operation)
+            elif thread.counted:
+                self._begin(thread)
+        except BaseException as error:
+            self._interrupt(thread, error)
+            raise
 
     @property
     def is_free(self) -> bool:
@@ -140,15 +168,21 @@ class Schedule:
             What is left: it waits for a timeline, or for what does.
         """
         last = self._last
-        with self._lock:
-            if not (self._threads or self._held):
-                return []
-            for held in self._held.values():  # the worker may not have come to it yet
-                self._holding.look_again(held)
-            begin = bool(self._ready) and not self._threads
-            self._threads += begin
-        if begin:
-            self._begin()
+        thread = _Thread(counted=False)
+        try:
+            with self._lock:
+                if not (self._threads or self._held):
+                    return []
+                for held in self._held.values():  # the worker may not have come to it yet
+                    self._holding.look_again(held)
+                if self._ready and not self._threads:
+                    self._threads += 1
+                    thread.counted = True
+            if thread.counted:
+                self._begin(thread)
+        except BaseException as error:
+            self._interrupt(thread, error)
+            raise
         with self._lock:
             while self._is_moving(last):
                 self._wait()
@@ -224,12 +258,30 @@ class Schedule:
         with self._lock:
             self._signals.catch_up()
 
-    def _begin(self) -> None:
-        """Run what was submitted up to now; the caller has counted the thread."""
+    def _begin(self, thread: _Thread) -> None:
+        """Run what was submitted up to now."""
         if self._executor.inline:
-            self._drain(self._last)
+            self._drain(thread, self._last)
         else:
-            self._executor.worker(self._drain)
+            self._hand_over(thread)
+
+    def _hand_over(self, thread: _Thread) -> None:
+        """Let the worker go on."""
+        handed = _Thread(counted=True)
+        thread.handed, thread.counted = handed, False
+        self._executor.worker(functools.partial(self._go_on, handed))
+
+    def _go_on(self, thread: _Thread) -> None:
+        """Run one operation on the worker, and let others have their turn."""
+        with self._lock:
+            if thread.begun:
+                return
+            thread.begun = True
+        try:
+            self._drain(thread)
+        except BaseException as error:
+            self._interrupt(thread, error)
+            raise
 
     def _wake(self, held: Held) -> None:
         """A timeline was reached or failed, or the work is not wanted any more."""
@@ -247,7 +299,7 @@ class Schedule:
             if not self._ready or self._threads >= self._executor.width:
                 return
             self._threads += 1
-        self._drain()
+        self._go_on(_Thread(counted=True))
 
     def _done(self, operation: Operation) -> None:
         """What followed an operation need not wait for it; the caller holds the lock."""
@@ -258,64 +310,59 @@ class Schedule:
             operation.tell_watchers()
         self._holding.remove(operation)
 
-    def _run_at_once(self, operation: Operation) -> None:
+    def _run_at_once(self, thread: _Thread, operation: Operation) -> None:
         """Run what begins as it is submitted, and then what came meanwhile."""
         try:
-            try:
-                self._executor.perform(operation)
-            except Exception as error:
-                operation.abandon(error)
-            with self._lock:
-                if not (self._line or self._held or self._settling):
-                    self._running.pop(operation, None)
-                    self._threads -= 1
-                    return
-        except BaseException as error:
-            self._interrupt(operation, error)
-            raise
-        self._drain(operation.number, operation)
+            self._executor.perform(operation)
+        except Exception as error:
+            operation.abandon(error)
+        with self._lock:
+            if not (self._line or self._held or self._settling):
+                self._running.pop(operation, None)
+                self._threads -= 1
+                thread.counted, thread.running = False, None
+                return
+        self._drain(thread, operation.number)
 
-    def _interrupt(self, running: Operation | None, error: BaseException) -> None:
+    def _interrupt(self, thread: _Thread, error: BaseException) -> None:
         """Such as by Ctrl-C: the rest goes on with the worker."""
+        running = thread.running
         if running is not None:
             running.abandon(OperationError(f"the work was interrupted: {error!r}"))
-        with self._lock:
-            if running is not None:
+            with self._lock:
                 self._done(running)
-        self._executor.worker(self._drain)
+        if thread.counted:
+            self._hand_over(thread)
+        elif thread.handed is not None:  # it may not have come there
+            self._executor.worker(functools.partial(self._go_on, thread.handed))
 
-    def _drain(self, last: int | None = None, ended: Operation | None = None) -> None:
+    def _drain(self, thread: _Thread, last: int | None = None) -> None:
         """Run operations until none can; what must wait is resumed by what it waits for.
 
         Args:
+            thread: This one; what it runs is done.
             last: The number of the last one to run on this thread; None on the worker, which runs
                 one and lets others have their turn.
-            ended: The one that it has just run.
         """
         ran = False
-        running = ended
-        try:
-            while (turn := self._next(last, ran, running)) is not None:
-                running = None
-                if turn.operation is None:
-                    self._executor.worker(self._drain)
-                    return
-                if not turn.held:
-                    running, ran = turn.operation, True
-                    self._perform(turn.operation, turn.cause)
-                elif turn.cause is None:
-                    self._executor.parked()
-                else:
-                    turn.operation.break_promises(turn.cause)
-        except BaseException as error:
-            self._interrupt(running, error)
-            raise
+        while (turn := self._next(thread, last, ran)) is not None:
+            if turn.operation is None:
+                self._hand_over(thread)
+                return
+            if not turn.held:
+                ran = True
+                self._perform(turn.operation, turn.cause)
+            elif turn.cause is None:
+                self._executor.parked()
+            else:
+                turn.operation.break_promises(turn.cause)
 
-    def _next(self, last: int | None, ran: bool, done: Operation | None) -> _Turn | None:
+    def _next(self, thread: _Thread, last: int | None, ran: bool) -> _Turn | None:
         """What a thread does after an operation; None if there is nothing, and it is released."""
         with self._lock:
-            if done is not None:
-                self._done(done)
+            if thread.running is not None:
+                self._done(thread.running)
+                thread.running = None
             if self._signals.early:
                 self._signals.catch_up()
             if self._settling:
@@ -326,11 +373,14 @@ class Schedule:
                     return _Turn(None)
                 turn = self._take()
                 if turn is not None:
+                    thread.running = None if turn.held else turn.operation
                     if (self._ready or self._line) and self._threads < self._executor.width:
                         self._threads += 1
-                        self._executor.worker(self._drain)
+                        another = functools.partial(self._go_on, _Thread(counted=True))
+                        self._executor.worker(another)
                     return turn
             self._threads -= 1
+            thread.counted = False
             return None
 
     def _take(self) -> _Turn | None:
