@@ -107,6 +107,14 @@ def test_the_last_of_an_open_size(cpu: MLContext) -> None:
     assert load(made, cpu).inputs["x"].shape[0].bounds[0] == 2
 
 
+def test_to_the_far_end_of_a_multiple(cpu: MLContext) -> None:
+    node = onnx.helper.make_node
+    nodes = [node("Reshape", ["x", "all"], ["flat"]), node("Slice", ["flat", "one", "far"], ["y"])]
+    weights = {"all": [-1], "one": [1], "far": [2**40]}
+    made = model(nodes, {"x": ["n", 3]}, ["y"], weights, opset=17)
+    check(cpu, made, [{"x": floats(n, 3)} for n in (1, 4)])
+
+
 def test_one_hot_of_open_depth(cpu: MLContext) -> None:
     node = onnx.helper.make_node
     nodes = [*sized(), node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64)]

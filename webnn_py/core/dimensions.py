@@ -163,9 +163,7 @@ class MLDimension:
         low, high = self.bounds
         if low > 0 or high < 0:
             return True
-        if low == 0:
-            return self > 0
-        raise ValidationError(f"whether `{self} != 0` is not known{for_sizes(self._polynomial)}")
+        return self > 0 if -low <= high else self < 0  # which is not known, and says what helps
 
     def __index__(self) -> int:
         raise ValidationError(

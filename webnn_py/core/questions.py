@@ -9,6 +9,9 @@ from contextvars import ContextVar
 from webnn_py.core import polynomials
 from webnn_py.core.polynomials import MAX_DIMENSION, Polynomial, Symbol
 
+GREATEST_LEAST = 1 << 20
+"""No size is asked to be greater: what holds only for such ones is taken to hold for none."""
+
 Question = tuple[str, Polynomial]
 """Whether something is ">=" or "==" 0 for all sizes."""
 _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
@@ -42,6 +45,7 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
         return None
     (symbol,) = of.symbols.values()
     name, low, high = symbol.name, symbol.low, symbol.high
+    most = max(low, GREATEST_LEAST)
     rises = of.evaluate({name: high}) > of.evaluate({name: low})
 
     def turn(least: int) -> int:
@@ -50,9 +54,9 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
 
     if relation == "==":
         low, high = sorted((turn(0), turn(1)))
-        return (name, low, high - 1) if low < high else None
+        return (name, low, high - 1) if low < high and low <= most else None
     low, high = (turn(0), high) if rises else (low, turn(0) - 1)
-    return (name, low, high) if low <= high else None
+    return (name, low, high) if low <= min(high, most) else None
 
 
 def for_sizes(of: Polynomial) -> str:
@@ -70,7 +74,7 @@ def deciding(of: Polynomial) -> str:
 
         if holds(symbol.high, symbol.high):
             low = _first(symbol.low, symbol.high, lambda n: holds(n, symbol.high))  # noqa: B023
-            if low < MAX_DIMENSION:
+            if low <= max(symbol.low, GREATEST_LEAST):
                 high = symbol.high if symbol.high < MAX_DIMENSION else None
                 return f"; give dimensions={{{symbol.name!r}: {(low, high)}}}"
         if holds(symbol.low, symbol.low):

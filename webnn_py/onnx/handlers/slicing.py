@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.core.dimensions import is_dimension, span
-from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx.arithmetic import least
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
@@ -20,7 +19,7 @@ def _place(place: Any, size: Any) -> Any:
     """A place counted from the front, between 0 and the size."""
     low, high = span(place)
     with narrowing():  # 0 is no distance from the end
-        from_the_end = low < 0 and high <= 0 and place < 0
+        from_the_end = low < 0 and -low > high and place < 0
     if from_the_end:
         return size - least(-place, size)
     return least(place if low >= 0 else size - least(size - place, size), size)
@@ -56,7 +55,7 @@ def _sliced(
             begin[at], sizes[at] = _backwards(start, end, x.shape[at], step)
         else:
             if is_dimension(x.shape[at]) and type(end) is int and end >= FAR:
-                end = MAX_DIMENSION
+                end = x.shape[at]
             begin[at] = _place(start, x.shape[at])
             sizes[at] = _place(end, x.shape[at]) - begin[at]
             if least(1, sizes[at]) != 1:
