@@ -280,6 +280,29 @@ def _responses(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
     return b.div(x, b.mul(root, b.sqrt(root)))
 
 
+LOOPS: dict[str, Callable[[MLGraphBuilder, MLOperand], MLOperand]] = {
+    "conv2d": lambda b, x: b.conv2d(x, x),
+    "matmul": lambda b, x: b.matmul(x, b.transpose(x, permutation=[0, 1, 3, 2])),
+    "softmax": lambda b, x: b.softmax(x, 3),
+    "layer_normalization": lambda b, x: b.layer_normalization(x, axes=[2, 3]),
+    "reduce_sum": lambda b, x: b.reduce_sum(x, axes=[3]),
+    "average_pool2d": lambda b, x: b.average_pool2d(x, window_dimensions=[2, 3]),
+    "cumulative_sum": lambda b, x: b.cumulative_sum(x, axis=2),
+}
+
+
+def meeting_again() -> Iterator[Case]:
+    """Loops whose results part behind them and meet again."""
+    for (name, loop), data_type in itertools.product(LOOPS.items(), ("float32", "float16")):
+
+        def apply(b: MLGraphBuilder, x: MLOperand, loop: Any = loop) -> MLOperand:
+            made = loop(b, x)
+            return b.mul(made, b.neg(b.sigmoid(made)))
+
+        x = numbers("x", (4, 4, 12, 16), data_type)
+        yield Case(f"{name} met again {data_type}", apply, {"x": x}, ("gpu", "gpu, plain", "cpu"))
+
+
 def _shuffled(b: MLGraphBuilder, x: MLOperand, w: MLOperand) -> MLOperand:
     """Each channel of another group convolved by itself."""
     batch, channels, height, width = x.shape
@@ -365,4 +388,5 @@ CASES = [
     *scattering(),
     *gathered(),
     *joined(),
+    *meeting_again(),
 ]

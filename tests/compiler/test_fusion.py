@@ -82,6 +82,11 @@ def meeting_again(b: MLGraphBuilder) -> Outputs:
     return {"y": b.mul(x, b.neg(b.sqrt(x)))}
 
 
+def gated(b: MLGraphBuilder) -> Outputs:
+    x = b.conv2d(image(b), b.constant(normal(4, 2, 3, 3)))
+    return {"y": b.mul(x, b.sigmoid(x))}
+
+
 def meeting_elsewhere(b: MLGraphBuilder) -> Outputs:
     x = b.average_pool2d(image(b), window_dimensions=[2, 2])
     return {"y": b.mul(x, b.transpose(b.neg(x), permutation=[0, 1, 3, 2]))}
@@ -113,6 +118,7 @@ KERNELS: dict[str, tuple[Build, list[str]]] = {
     "pooled by few": (pooled_by_few, ["average_pool2d"]),
     "pooled, dear": (pooled_dear, ["sin", "max_pool2d"]),
     "meeting again": (meeting_again, ["mul"]),
+    "gated": (gated, ["mul"]),
     "meeting elsewhere": (meeting_elsewhere, ["average_pool2d", "mul"]),
     "meeting and leaving": (meeting_and_leaving, ["sqrt", "mul"]),
     "reduced": (reduced, ["reduce_sum"]),
