@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLExecution
+from webnn_py import MLContext, MLError, MLExecution
 from webnn_py.onnx import load
 
 ELEMS = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}
@@ -131,3 +131,36 @@ def test_convolutions_that_end_in_an_activation(
     )
     x = rng.normal(size=IMAGES).astype(np.float32)
     check(cpu, own(node, IMAGES, onnx.TensorProto.FLOAT, weights), x, 1e-5)
+
+
+@pytest.mark.parametrize(("name", "alpha"), [("Relu", 0.0), ("LeakyRelu", 0.3), ("Tanh", 0.0)])
+def test_products_that_end_in_an_activation(cpu: MLContext, name: str, alpha: float) -> None:
+    rng = np.random.default_rng(8)
+    weights = {"w": rng.normal(size=[5, 4]).astype(np.float32), "b": np.ones(5, np.float32)}
+    options: dict[str, Any] = {"activation": name, "transB": 1, "alpha": 0.5}
+    if alpha:
+        options["activation_alpha"] = alpha
+    node = onnx.helper.make_node(
+        "FusedGemm", ["x", "w", "b"], ["y"], domain="com.microsoft", **options
+    )
+    x = rng.normal(size=[3, 4]).astype(np.float32)
+    check(cpu, own(node, [3, 4], onnx.TensorProto.FLOAT, weights), x, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"), [("Clip", [1.0]), ("HardSigmoid", [0.2]), ("Elu", [1])]
+)
+def test_activations_that_lack_numbers_or_are_unknown_are_refused(
+    cpu: MLContext, name: str, params: list[float]
+) -> None:
+    weights = {"w": np.ones([4, 3, 2, 2], np.float32)}
+    node = onnx.helper.make_node(
+        "FusedConv",
+        ["x", "w"],
+        ["y"],
+        domain="com.microsoft",
+        activation=name,
+        activation_params=[float(one) for one in params],
+    )
+    with pytest.raises(MLError, match=f"FusedConv.*{name}"):
+        load(own(node, IMAGES, onnx.TensorProto.FLOAT, weights), cpu)

@@ -5,6 +5,7 @@ Source: ONNX Runtime, "Contrib Operators".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.onnx.emitter import Emitter
@@ -13,7 +14,7 @@ from webnn_py.onnx.handlers.convolution import conv
 from webnn_py.onnx.handlers.linalg import gemm, product
 from webnn_py.onnx.handlers.quantization import dynamic_quantize_linear, matmul_integer
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 OWN = "com.microsoft"
 
@@ -160,18 +161,27 @@ def dynamic_quantize_matmul(
     return matmul_integer_to_float(g, made, b, scale, b_scale, zero_point, b_zero_point, bias)
 
 
-def _activated(g: Emitter, x: Any, name: str, params: list[float] | None) -> Any:
-    """What ONNX Runtime puts behind a convolution or product."""
-    numbers = [float(one) for one in params or []]
-    if name in ("", "Relu", "Sigmoid", "Tanh"):
-        return getattr(g, name.lower())(x) if name else x
-    if name == "LeakyRelu":
-        return g.leaky_relu(x, alpha=numbers[0])
-    if name == "Clip":
-        return g.clamp(x, min_value=numbers[0], max_value=numbers[1])
-    if name == "HardSigmoid":
-        return g.hard_sigmoid(x, alpha=numbers[0], beta=numbers[1])
-    refuse(f"activation {name!r}")
+_NUMBERS = {
+    "": (),
+    "Relu": (),
+    "Sigmoid": (),
+    "Tanh": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min_value", "max_value"),
+}
+"""What ONNX Runtime puts behind a convolution or product, and the numbers that it gives with it."""
+
+
+def _activated(g: Emitter, x: Any, name: str, params: Sequence[float]) -> Any:
+    """A result with its activation."""
+    if name not in _NUMBERS:
+        refuse(f"activation {name!r}")
+    options = dict(zip(_NUMBERS[name], map(float, params), strict=False))
+    if len(options) < len(_NUMBERS[name]):
+        raise BrokenModelError(f"activation {name!r} needs {', '.join(_NUMBERS[name])}")
+    methods = {"Clip": "clamp", "LeakyRelu": "leaky_relu", "HardSigmoid": "hard_sigmoid"}
+    return getattr(g, methods.get(name, name.lower()))(x, **options) if name else x
 
 
 @handles("FusedConv", domain=OWN)
@@ -204,7 +214,8 @@ def fused_conv(
         pads=pads,
         strides=strides,
     )
-    return _activated(g, made if z is None else g.add(made, z), activation, activation_params)
+    whole = made if z is None else g.add(made, z)
+    return _activated(g, whole, activation, activation_params or ())
 
 
 @handles("FusedGemm", domain=OWN)
