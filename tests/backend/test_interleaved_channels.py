@@ -57,3 +57,17 @@ def test_networks(context: MLContext, data_type: str) -> None:
     case = Case("network", _network, inputs)
     graph = build(context, case)
     assert_close(awaited(graph, inputs)["y"], expected(case, inputs)["y"])
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_an_image_that_is_its_own_filter(context: MLContext, layout: str) -> None:
+    def convolved(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        if layout == "nhwc":
+            x = b.transpose(x, permutation=[0, 2, 3, 1])
+        filters = "oihw" if layout == "nchw" else "ohwi"
+        return b.conv2d(x, x, padding=[1] * 4, input_layout=layout, filter_layout=filters)
+
+    inputs: dict[str, Any] = {"x": numbers("x", (3, 8, 4, 5), "float32")}
+    case = Case("its own filter", convolved, inputs)
+    graph = build(context, case)
+    assert_close(awaited(graph, inputs)["y"], expected(case, inputs)["y"])

@@ -45,9 +45,8 @@ def put_channels_last(graph: Graph, target: Target) -> Graph:
             return None
         filter_ = node.inputs[1]
         assert filter_ is not None
-        operands = {value: rewriter.map[value] for value in node.operands}
-        operands[filter_] = rewriter.add_constant(laid_out[node], filter_.data_type)
-        return rewriter.apply_again(node, operands, filter_layout=_wanted(node))
+        moved = rewriter.add_constant(laid_out[node], filter_.data_type)
+        return rewriter.apply_again(node, filter=moved, filter_layout=_wanted(node))
 
     return Rewriter(graph).run(rule)
 

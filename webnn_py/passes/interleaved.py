@@ -66,9 +66,8 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
             return None
         data = node.inputs[0]
         assert data is not None
-        operands = {value: rewriter.map[value] for value in node.operands}
-        operands[data] = interleaved(rewriter, data)
-        (made,) = rewriter.apply_again(node, operands, **{option: "nhwc"})
+        image = interleaved(rewriter, data)  # by name, as it may be its own filter
+        (made,) = rewriter.apply_again(node, None, input=image, **{option: "nhwc"})
         return [rewriter.transpose(made, permutation=FIRST)]
 
     moved = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
