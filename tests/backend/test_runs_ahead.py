@@ -35,9 +35,10 @@ X = normal(2, 3)
 
 
 @pytest.fixture(autouse=True)
-def no_run_is_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the worker has all of them."""
+def no_run_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the worker has all of them, on hardware too."""
     monkeypatch.setattr(awaited_runs, "TINY", 0.0)
+    monkeypatch.setattr(awaited_runs, "SHORT", 0.0)
 
 
 @pytest.fixture
