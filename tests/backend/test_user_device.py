@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,11 +32,13 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
     NotSupportedError,
+    OperationError,
     Timeline,
     ValidationError,
     ml,
 )
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
+from webnn_py.engines.webgpu.runtime import adapters
 from webnn_py.engines.webgpu.runtime.adapters import find_adapter
 
 SMALL = 1 << 20
@@ -349,3 +352,42 @@ def test_contexts_of_one_device_see_each_other_s_tensors(plain: MLContext) -> No
     with pytest.raises(DataError, match="input 'x': the MLTensor's own context is lost"):
         awaited(ours, {"x": lost})
     assert awaited(ours, {"x": ones})["y"].tolist() == [[2] * 3] * 2
+
+
+class Limited:
+    """An adapter whose driver has so many devices at once, as one of NVIDIA's has 64 or so."""
+
+    features: frozenset[str] = frozenset()
+    summary = "limited"
+
+    def __init__(self, at_once: int) -> None:
+        self.limits = find_adapter().limits
+        self._at_once = at_once
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def request_device_sync(self, **_: Any) -> Any:
+        if len(self._made) >= self._at_once:
+            raise RuntimeError("Request device failed (3): Parent device is lost")
+        made = InACycle()
+        self._made.add(made)
+        return made
+
+
+class InACycle:
+    """What only the collector frees."""
+
+    def __init__(self) -> None:
+        self.self = self
+
+
+def test_devices_that_wait_for_the_collector(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = Limited(2)
+    monkeypatch.setattr(adapters, "find_adapter", lambda *_: adapter)
+    for _ in range(5):
+        adapters.request_device()
+    kept = [adapters.request_device() for _ in range(2)]
+    with pytest.raises(OperationError, match=r"gives no device.*too many at once"):
+        adapters.request_device()
+    assert len(kept) == 2

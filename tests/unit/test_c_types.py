@@ -85,8 +85,7 @@ def test_an_unknown_cffi_is_left_alone(missing: str) -> None:
 
 
 def test_wgpu_has_its_types_found() -> None:
-    native = pytest.importorskip("webnn_py.engines.webgpu.runtime.native")
-    internals = native.find_internals()
+    internals = pytest.importorskip("webnn_py.engines.webgpu.runtime.internals").find_internals()
     assert isinstance(internals.ffi._parsed_types, FoundTypes)
     text = "WGPUBindGroupEntry []"
     assert internals.ffi.typeof(text).item is internals.ffi.typeof("WGPUBindGroupEntry")

@@ -18,21 +18,22 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     CALLING,
     CHECKING,
     FORKING,
+    FREEING,
     OBSERVING,
     RECORDING,
     WAITING,
     Capability,
 )
-from webnn_py.engines.webgpu.runtime.native import Internals
+from webnn_py.engines.webgpu.runtime.internals import Internals, fault, find_internals
 
-FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING, CALLING)
+FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING, FREEING, CALLING)
 BY_NAME = FROM_PRIVATE_MODULES[:-1]
-BY_HANDLE = (RECORDING, WAITING, CHECKING)
+BY_HANDLE = (RECORDING, WAITING, CHECKING, FREEING)
 
 
 @pytest.fixture
 def internals() -> Internals:
-    found = native.find_internals()
+    found = find_internals()
     assert isinstance(found, Internals)
     return found
 
@@ -81,6 +82,7 @@ def test_all_is_there_in_this_release() -> None:
             "timing",
             "calling",
             "trusting",
+            "freeing",
         )
     )
 
@@ -90,10 +92,10 @@ def test_private_modules_that_are_gone(
     capability: Capability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wgpu.backends.wgpu_native._helpers", None)
-    found = native.find_internals()
+    found = find_internals()
     assert isinstance(found, str)
-    assert "_helpers" in str(native.fault(capability, found))
-    assert native.fault(OBSERVING, found) is None
+    assert "_helpers" in str(fault(capability, found))
+    assert fault(OBSERVING, found) is None
 
 
 @pytest.mark.parametrize("capability", BY_HANDLE, ids=lambda c: c.name)
@@ -112,7 +114,7 @@ def test_functions_that_are_gone(capability: Capability, internals: Internals) -
                 internals.lib,
             ),
         ):
-            assert name in str(native.fault(capability, changed))
+            assert name in str(fault(capability, changed))
 
 
 @pytest.mark.parametrize("capability", BY_HANDLE, ids=lambda c: c.name)
@@ -127,7 +129,7 @@ def test_functions_with_another_signature(capability: Capability, internals: Int
             Renaming(internals.ffi, {name: other}),
             Renaming(internals.lib, {name: other}),
         )
-        found = str(native.fault(capability, changed))
+        found = str(fault(capability, changed))
         assert found.startswith(f"{name} is void(*)(struct WGPUQueueImpl *, ")
         assert found.endswith(f"expected {expected}")
 
@@ -136,16 +138,16 @@ def test_structs_and_constants_that_are_others(internals: Internals) -> None:
     struct = "WGPUBufferMapCallbackInfo"
     ffi = Renaming(internals.ffi, {struct: "WGPUQueueWorkDoneCallback"})
     changed = Internals(internals.api, internals.helpers, ffi, internals.lib)
-    assert f"{struct} is void(*)(" in str(native.fault(WAITING, changed))
+    assert f"{struct} is void(*)(" in str(fault(WAITING, changed))
     ffi = Renaming(internals.ffi, {struct: "WGPUColor"})
     changed = Internals(internals.api, internals.helpers, ffi, internals.lib)
-    assert f"{struct} is r, g, b, a, expected nextInChain" in str(native.fault(WAITING, changed))
+    assert f"{struct} is r, g, b, a, expected nextInChain" in str(fault(WAITING, changed))
     constants = [name for name, kind in WAITING.interface.items() if kind == "int"]
     assert len(constants) == 4
     for name in constants:
         lib = Without(internals.lib, name)
         changed = Internals(internals.api, internals.helpers, internals.ffi, lib)
-        assert f"{name}: AttributeError" in str(native.fault(WAITING, changed))
+        assert f"{name}: AttributeError" in str(fault(WAITING, changed))
 
 
 @pytest.mark.parametrize("capability", BY_NAME, ids=lambda c: c.name)
@@ -160,10 +162,10 @@ def test_attributes_under_another_name(capability: Capability, internals: Intern
     api = SimpleNamespace(libf=internals.api.libf, GPUObjectBase=GPUObjectBase)
     helpers = SimpleNamespace(get_wgpu_instance=lambda: None)
     changed = Internals(api, helpers, internals.ffi, internals.lib)
-    assert "knows no _" in str(native.fault(capability, changed))
+    assert "knows no _" in str(fault(capability, changed))
     fewer = SimpleNamespace(libf=internals.api.libf)
     changed = Internals(fewer, SimpleNamespace(), internals.ffi, internals.lib)
-    assert re.search("no attribute|knows no _", str(native.fault(capability, changed)))
+    assert re.search("no attribute|knows no _", str(fault(capability, changed)))
 
 
 class Handler:
@@ -183,15 +185,15 @@ class Handler:
 
 
 def test_errors_of_functions_that_are_told_in_another_way(internals: Internals) -> None:
-    def fault(handler: Any, kinds: Any = internals.helpers.ERROR_TYPES) -> str | None:
+    def told_by(handler: Any, kinds: Any = internals.helpers.ERROR_TYPES) -> str | None:
         api, helpers = SimpleNamespace(error_handler=handler), SimpleNamespace(ERROR_TYPES=kinds)
-        return native.fault(CALLING, Internals(api, helpers, internals.ffi, internals.lib))
+        return fault(CALLING, Internals(api, helpers, internals.ffi, internals.lib))
 
-    assert fault(Handler(forgetful=False)) is None
+    assert told_by(Handler(forgetful=False)) is None
     told = "errors of C functions are told in another way"
-    assert fault(Handler(forgetful=True)) == told
-    assert fault(Handler(forgetful=False), {}) == told
-    assert str(fault(object())).startswith("calling: AttributeError")
+    assert told_by(Handler(forgetful=True)) == told
+    assert told_by(Handler(forgetful=False), {}) == told
+    assert str(told_by(object())).startswith("calling: AttributeError")
 
 
 def test_functions_raise_what_they_are_told() -> None:
@@ -218,7 +220,7 @@ def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> 
         __slots__ = ()
 
     monkeypatch.setattr(native.wgpu, "GPUQueue", GPUQueue)
-    assert native.fault(OBSERVING, "") == "GPUQueue has __slots__"
+    assert fault(OBSERVING, "") == "GPUQueue has __slots__"
 
 
 @pytest.mark.parametrize("handle", [None, 7, object()])

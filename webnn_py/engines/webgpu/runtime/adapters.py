@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import threading
 from typing import Any
 
 import wgpu
 
-from webnn_py.core.errors import NotSupportedError
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.core.errors import NotSupportedError, OperationError
 from webnn_py.engines.webgpu.runtime.forks import check_process
 
 WANTED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
@@ -67,6 +68,7 @@ def request_device(power_preference: str = "default", hardware: bool = False) ->
 
     Raises:
         NotSupportedError: There is no adapter.
+        OperationError: Its driver gives none.
     """
     adapter = find_adapter(power_preference, hardware)
     if adapter is None:
@@ -76,10 +78,23 @@ def request_device(power_preference: str = "default", hardware: bool = False) ->
             " mesa-vulkan-drivers), or use device_type='cpu'"
         )
     features = [name for name in WANTED_FEATURES if name in adapter.features]
-    with _OPENING, device_errors(f"requesting a device from {adapter.summary}"):
-        return adapter.request_device_sync(
-            required_features=features, required_limits=_known_limits(adapter.limits)
-        )
+    request = functools.partial(
+        adapter.request_device_sync,
+        required_features=features,
+        required_limits=_known_limits(adapter.limits),
+    )
+    with _OPENING:
+        try:
+            return request()
+        except RuntimeError:  # drivers have so many at once, of which some wait for the collector
+            gc.collect()
+        try:
+            return request()
+        except RuntimeError as error:
+            raise OperationError(
+                f"{adapter.summary} gives no device: {error}; there may be too many at once:"
+                " destroy contexts, and let go of what belongs to them"
+            ) from error
 
 
 def _known_limits(limits: Any) -> dict[str, int]:

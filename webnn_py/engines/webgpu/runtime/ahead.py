@@ -15,6 +15,7 @@ from typing import Any
 
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
+from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
@@ -112,7 +113,7 @@ class RunCommands:
 
         def finish() -> None:
             wait = Wait(pace)
-            commands = encoder.finish()
+            commands = _finished(encoder)
             wait.end()
             end.set_result(commands)
 
@@ -188,7 +189,7 @@ class RunCommands:
 
     def _finish(self) -> Any:
         """These commands."""
-        return self._close().finish()
+        return _finished(self._close())
 
     def _close(self) -> Any:
         """What these commands were recorded by; they read the results back if nothing follows."""
@@ -204,6 +205,12 @@ class RunCommands:
             ]
             self.fence = None if self.results else gpu.staging.fence(encoder)
         return encoder
+
+
+def _finished(encoder: Any) -> Any:
+    commands = encoder.finish()
+    native.free_when_dropped(commands)
+    return commands
 
 
 class Ahead:

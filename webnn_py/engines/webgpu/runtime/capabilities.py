@@ -155,4 +155,14 @@ TRUSTING = Capability(
         "GPUShaderModule": "GPUDevice.create_shader_module",
     },
 )
-ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING, CALLING, TRUSTING)
+FREEING = Capability(
+    "freeing",
+    "command buffers that are never submitted stay in memory, and with them the device and all that"
+    " they use",
+    {
+        "wgpuCommandEncoderFinish": f"{_COMMANDS}(*)({_ENCODER}, WGPUCommandBufferDescriptor *)",
+        "wgpuCommandBufferRelease": f"void(*)({_COMMANDS})",
+    },
+    _HANDLE,
+)
+ALL = (RECORDING, WAITING, CHECKING, OBSERVING, FORKING, TIMING, CALLING, TRUSTING, FREEING)

@@ -236,6 +236,8 @@ def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]
             setattr(made, _USES, uses)
             if isinstance(made, RECORDERS):
                 observe_encoder(made)
+            elif isinstance(made, wgpu.GPUCommandBuffer):
+                native.free_when_dropped(made)
         return made
 
     return call

@@ -61,6 +61,7 @@ class Device:
         self.queue: Any = device.queue
         self.life = life_of(device)
         self.life.check()
+        native.confirm_freeing(device)
         self.hardware = is_hardware(device.adapter)
         features = _features(device, self.hardware)
         self.features = replace(features, tiles=known_tiles(device.adapter, features))

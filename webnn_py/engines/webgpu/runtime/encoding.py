@@ -98,7 +98,9 @@ class Encoder:
         Raises:
             GPUError: It is not valid.
         """
-        return CommandBuffer(_safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER))
+        made = CommandBuffer(_safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER))
+        native.free_when_dropped(made)
+        return made
 
 
 class ComputePass:

@@ -8,12 +8,10 @@ capabilities do not depend on each other. WEBNN_NATIVE=0 turns all of them off.
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,112 +19,22 @@ import wgpu
 
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.engines.webgpu.runtime import public
-from webnn_py.engines.webgpu.runtime.c_calls import Calls
-from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
 from webnn_py.engines.webgpu.runtime.capabilities import (
     ALL,
     CALLING,
     CHECKING,
     FORKING,
+    FREEING,
     OBSERVING,
     RECORDING,
     TIMING,
     TRUSTING,
     WAITING,
-    Capability,
 )
+from webnn_py.engines.webgpu.runtime.internals import Internals, calls_of, fault, find_internals
 from webnn_py.engines.webgpu.runtime.pauses import pause
 
 # The check
-
-
-@dataclass(frozen=True, slots=True)
-class Internals:
-    """wgpu's private modules, or what stands for them in a test.
-
-    Attributes:
-        api: Classes of the GPU objects, and `libf`: C functions that raise a GPUError, which the
-            `error_handler` is told.
-        helpers: Where the instance is kept.
-        ffi: Types of the C interface.
-        lib: C functions.
-    """
-
-    api: Any
-    helpers: Any
-    ffi: Any
-    lib: Any
-
-
-def find_internals() -> Internals | str:
-    """The private modules, or why they are not found."""
-    package = "wgpu.backends.wgpu_native"
-    try:
-        c = importlib.import_module(f"{package}._ffi")
-        if os.environ.get("WEBNN_NATIVE") != "0":
-            find_types_fast(c.ffi)
-        api, helpers = (importlib.import_module(f"{package}.{n}") for n in ("_api", "_helpers"))
-        return Internals(api, helpers, c.ffi, c.lib)
-    except (ImportError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def fault(capability: Capability, internals: Internals | str) -> str | None:
-    """Why a capability cannot be used with these private modules; None if it can."""
-    if capability is OBSERVING:
-        return _unfit_to_observe()
-    if isinstance(internals, str):
-        return internals
-    name = capability.name
-    try:
-        if capability is CALLING:
-            return _calls(internals).fault()
-        for name, expected in capability.interface.items():
-            found = _type_of(internals, name)
-            if found != expected:
-                return f"{name} is {found}, expected {expected}"
-        for name, method in capability.attributes.items():
-            if not _uses(internals, method, name):
-                return f"{method} knows no {name}"
-    except Exception as error:  # cffi has errors of its own
-        return f"{name}: {type(error).__name__}: {error}"
-    return None
-
-
-def _type_of(internals: Internals, name: str) -> str:
-    ffi = internals.ffi
-    if name.startswith("WGPU") and "_" in name:
-        return type(getattr(internals.lib, name)).__name__
-    if name.startswith("WGPU"):
-        members = ffi.typeof(name).fields if ffi.typeof(name).kind == "struct" else None
-        return ", ".join(member for member, _ in members) if members else str(ffi.getctype(name))
-    if not callable(getattr(internals.api.libf, name)):
-        return "not callable"
-    return str(ffi.getctype(ffi.typeof(getattr(internals.lib, name))))
-
-
-def _uses(internals: Internals, method: str, name: str) -> bool:
-    """Whether the method (or function), or the one that it overrides, uses a name."""
-    owner, _, function = method.rpartition(".")
-    if not owner:
-        places = [vars(internals.helpers)]
-    else:
-        places = [vars(kind) for kind in getattr(internals.api, owner).__mro__]
-    codes = [getattr(place.get(function), "__code__", None) for place in places]
-    return any(code is not None and name in code.co_names for code in codes)
-
-
-def _unfit_to_observe() -> str | None:
-    """Why objects of wgpu's cannot be given a subclass of their class, if so."""
-    for kind in (wgpu.GPUDevice, wgpu.GPUQueue, wgpu.GPUCommandEncoder):
-        if any("__slots__" in vars(base) for base in kind.__mro__ if base is not object):
-            return f"{kind.__name__} has __slots__"
-    return None
-
-
-def _calls(internals: Internals) -> Calls:
-    handler, kinds = internals.api.error_handler, internals.helpers.ERROR_TYPES
-    return Calls(internals.lib, handler._get_proxy_stack, handler.handle_error, kinds)
 
 
 def check() -> None:
@@ -137,7 +45,7 @@ def check() -> None:
     for capability in ALL:
         capability.missing = "WEBNN_NATIVE=0" if off else fault(capability, found)
     _wgpu = found if isinstance(found, Internals) else None
-    _safe = _calls(_wgpu) if CALLING.there else _wgpu and _wgpu.api.libf
+    _safe = calls_of(_wgpu) if CALLING.there else _wgpu and _wgpu.api.libf
 
 
 _wgpu: Any = None
@@ -368,6 +276,35 @@ def ending_module(device: Any, code: str, label: str) -> Any:
         checks = lib.WGPUShaderRuntimeChecks_BoundsChecks
         made = _safe.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
     return _wgpu.api.GPUShaderModule(label, made, device)
+
+
+# Freeing
+
+
+_OPEN = 16
+"""The byte of a command buffer by which its release frees it; its context lies at 0, its id at 8.
+wgpu-native 29 sets it to 0 when it makes the command buffer, as it does when that is submitted."""
+
+
+def free_when_dropped(commands: Any) -> None:
+    """Have a command buffer freed with its last reference, though it was never submitted."""
+    if FREEING.there:
+        _wgpu.ffi.cast("uint8_t *", commands._internal)[_OPEN] = 1
+
+
+def confirm_freeing(device: Any) -> None:
+    """Look whether command buffers of a device are what `free_when_dropped` takes them for."""
+    if not FREEING.there:
+        return
+    ffi = _wgpu.ffi
+    # By wgpu-py's own class, as an encoder that is observed has it done.
+    commands = _wgpu.api.GPUDevice.create_command_encoder(device).finish()
+    context, made_by = (ffi.cast("void **", made._internal)[0] for made in (commands, device))
+    if context != made_by:
+        FREEING.missing = "a command buffer does not begin with its context"
+    elif ffi.cast("uint8_t *", commands._internal)[_OPEN]:
+        FREEING.missing = "wgpu-native frees them itself"
+    free_when_dropped(commands)
 
 
 # Timing
