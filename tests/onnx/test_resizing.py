@@ -15,6 +15,8 @@ from webnn_py.onnx import load
 ENGINES = ["reference", "onnxruntime", "openvino"]
 LINEAR = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
 TORCH = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}
+NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"}
+FLOOR = {**NEAREST, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 CORNERS = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
 CASES: dict[str, tuple[list[Any], list[float], dict[str, Any], bool]] = {
     "larger": ([1, 2, 5, 4], [1, 1, 3, 2], LINEAR, True),
@@ -24,13 +26,24 @@ CASES: dict[str, tuple[list[Any], list[float], dict[str, Any], bool]] = {
     "open, larger": (["n", 2, "h", "w"], [1, 1, 2, 2], TORCH, True),
     "to a single one": ([1, 2, 4, 4], [1, 1, 0.25, 0.25], TORCH, False),
     "between the sizes": ([1, 2, 5, 5], [1, 1, 1.5, 1.5], LINEAR, False),
+    "repeated": ([1, 2, 5, 4], [1, 1, 3, 2], FLOOR, True),
+    "repeated, half a pixel inside": ([1, 2, 5, 4], [1, 1, 1, 2], NEAREST, True),
+    "repeated, channels last": ([1, 5, 4, 2], [1, 2, 2, 1], FLOOR, True),
+    "repeated, open": (["n", 2, "h", "w"], [1, 1, 2, 2], FLOOR, True),
+    "the nearest": ([1, 2, 5, 4], [1, 1, 1.5, 1.5], FLOOR, False),
+    "the nearest, rounded down": (
+        [1, 2, 5, 4],
+        [1, 1, 2, 2],
+        {**NEAREST, "nearest_mode": "floor"},
+        False,
+    ),
     "corners": ([1, 2, 5, 4], [1, 1, 2, 2], CORNERS, False),
 }
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", CASES)
-def test_linear_interpolation(name: str, engine: str) -> None:
+def test_against_onnxruntime(name: str, engine: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     pytest.importorskip(engine if engine != "reference" else "onnx")
     shape, scales, options, is_own = CASES[name]

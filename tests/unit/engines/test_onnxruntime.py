@@ -30,6 +30,7 @@ from webnn_py.engines.onnxruntime.engine import (
     SPIN_MICROSECONDS,
     SPIN_OPTION,
 )
+from webnn_py.engines.onnxruntime.exact import swishes
 from webnn_py.engines.registry import FAST
 
 SIDE = 80
@@ -204,3 +205,23 @@ def test_a_sum_before_a_normalization_stays_one(
     b.build_sync({"z": b.layer_normalization(b.add(x, y), scale=scale, bias=bias, axes=[2])})
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     assert kinds == ["Add", "LayerNormalization"]
+
+
+@pytest.mark.parametrize("reader", ["x * sigmoid(x)", "x * sigmoid(y)", "an output"])
+def test_sigmoids_are_its_own_where_x_times_their_error_does_no_harm(
+    context: MLContext, reader: str
+) -> None:
+    builder = MLGraphBuilder(context)
+    x, y = (builder.input(name, "float32", [3]) for name in "xy")
+    share = builder.sigmoid(x if reader != "x * sigmoid(y)" else y)
+    outputs = {"z": builder.mul(x, share), "w": builder.add(x, y)}
+    if reader == "an output":
+        outputs["share"] = share
+    graph = builder.build_sync(outputs)
+    assert len(swishes(recipe_of(graph))) == (reader == "x * sigmoid(x)")
+    given = np.asarray([-20, -0.5, 4], np.float32)
+    found = MLExecution(context).compute(graph, {"x": given, "y": given})
+    wanted = 1 / (1 + np.exp(-given.astype(np.float64)))
+    np.testing.assert_array_less(np.abs(found["z"] - given * wanted), 2e-7 * np.abs(given))
+    if reader != "x * sigmoid(x)":
+        np.testing.assert_allclose(found["z"], given * wanted, rtol=1e-6)

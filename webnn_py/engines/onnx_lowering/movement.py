@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
@@ -97,13 +95,20 @@ def triangular(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """Linear by Resize, on the last two dimensions; the nearest by index, which has no rounding."""
+    """Linear by Resize, on the last two dimensions; the nearest by it where elements are repeated.
+
+    Else by index, which has no rounding, and takes less where whole rows are copied.
+    """
     (whole,), axes = node.inputs, node.attrs["axes"]
     assert whole is not None
     old, new = whole.shape, node.output.shape
-    if node.attrs["mode"] == "nearest-neighbor" and is_open((*old, *new)):
-        return _nearest_of_open(e, x, old, new)
     if node.attrs["mode"] == "nearest-neighbor":
+        repeats = all(b // a * a == b for a, b in zip(old, new, strict=True))
+        if repeats and (old[-1] != new[-1] or is_open((*old, *new))):
+            options = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+            return e.op("Resize", x, None, None, e.constant(new), nearest_mode="floor", **options)
+        if is_open((*old, *new)):
+            raise NotLowered(f"ONNX rounds the places in {list(new)} of elements of {list(old)}")
         for axis in axes:
             if old[axis] != new[axis]:
                 places = e.constant(_nearest(old[axis], new[axis]))
@@ -117,14 +122,6 @@ def resample2d(e: Emitter, node: Node, x: Tensor) -> Tensor:
     if DTYPES[x.data_type].kind != "f":
         made = e.op("Round", made)
     return e.transpose(e.cast(made, x.data_type), [last.index(axis) for axis in range(4)])
-
-
-def _nearest_of_open(e: Emitter, x: Tensor, old: Sequence[int], new: Sequence[int]) -> Tensor:
-    """By Resize, which is exact where each element is repeated."""
-    if any(b // a * a != b for a, b in zip(old, new, strict=True)):
-        raise NotLowered(f"ONNX rounds the places in {list(new)} of elements of {list(old)}")
-    options = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
-    return e.op("Resize", x, None, None, e.constant(new), nearest_mode="floor", **options)
 
 
 def _nearest(old: int, new: int) -> list[int]:

@@ -137,17 +137,24 @@ def _scaled(size: Any, factor: float) -> Any:
     return size * above // below
 
 
+def _repeats(factor: float | None, how: Interpolation) -> bool:
+    """Whether the nearest element is each one as often as the factor says."""
+    if factor is None or factor < 1 or factor != int(factor):
+        return False
+    kind, nearest = how.coordinate_transformation_mode, how.nearest_mode
+    return (kind, nearest) == ("asymmetric", "floor") or (
+        kind == "half_pixel" and nearest.startswith("round")
+    )
+
+
 def _stretched(g: Emitter, x: Any, axis: int, new: Any, factor: Any, how: Interpolation) -> Any:
     """One axis, whose sizes are open: the elements around are gathered and weighted."""
     if how.antialias or how.exclude_outside or how.cubic_coeff_a != -0.75:
         refuse("other weights than the default ones, with open dimensions")
     kind, old = how.coordinate_transformation_mode, x.shape[axis]
     numbers = g.places(new, axis, x.rank)
-    if how.mode == "nearest" and factor is not None and factor >= 1 and factor == int(factor):
-        # Each element is repeated so often; said in integers, which no division rounds.
-        rounds = how.nearest_mode.startswith("round")
-        if (kind, how.nearest_mode) == ("asymmetric", "floor") or (kind == "half_pixel" and rounds):
-            return g.gather(x, _flat(g, g.div(numbers, g.size(int(factor)))), axis=axis)
+    if how.mode == "nearest" and _repeats(factor, how):  # in integers, which no division rounds
+        return g.gather(x, _flat(g, g.div(numbers, g.size(int(factor)))), axis=axis)
     count, size = (g.to(g.size(n), "float32") for n in (new, old))
     ratio = g.div(size, count) if factor is None else g.array(np.asarray(1 / factor, np.float32))
     place = g.to(numbers, "float32")
@@ -183,7 +190,7 @@ def _resampled(
     how: Interpolation,
 ) -> Any:
     """As WebNN's operator for it does; None where that is another interpolation."""
-    if x.rank != 4 or not x.is_float or how.mode != "linear" or how.antialias:
+    if x.rank != 4 or not x.is_float:
         return None
     new = list(x.shape)
     for axis, size, factor in zip(axes, sizes, factors, strict=True):
@@ -193,7 +200,13 @@ def _resampled(
             return None
     changed = {i for i, size in enumerate(new) if size != x.shape[i]}
     pair = next((pair for pair in ([2, 3], [1, 2]) if changed and changed <= {*pair}), None)
-    if pair is None or how.exclude_outside:
+    if pair is None:
+        return None
+    if how.mode == "nearest":
+        if not all(_repeats(factor, how) for factor in factors):
+            return None
+        return g.resample2d(x, sizes=[new[i] for i in pair], axes=pair)
+    if how.mode != "linear" or how.antialias or how.exclude_outside:
         return None
     kind = how.coordinate_transformation_mode
     grows = all(span(new[i])[0] > 1 or span(new[i] - x.shape[i])[0] >= 0 for i in changed)
