@@ -21,6 +21,7 @@ from tests.backend.compared import (
     drawn,
     units_apart,
 )
+from tests.graphs import build, expected, normal
 from tests.internals import built_from
 from tests.property.drawing import Array
 from tests.property.graphs import seeded_case
@@ -286,6 +287,25 @@ def test_extremes_of_special_values(reference: MLContext, name: str) -> None:
         for keep in (False, True):
             call = applied(name, operands, axes=[1], keep_dimensions=keep)
             assert_like_reference(engine, reference, call)
+
+
+def test_weights_that_are_read_turned_and_as_they_are(engine: MLContext) -> None:
+    """The same square matrix: as the second operand of products, and as the filter of windows."""
+    weights, x = normal(32, 32), normal(4, 32, seed=1)
+
+    def what(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        rows, matrix = b.input("x", "float32", [4, 32]), b.constant(weights)
+        image, filter = b.reshape(rows, [1, 16, 2, 4]), b.reshape(matrix, [16, 16, 2, 2])
+        turned = b.gemm(rows, matrix, b_transpose=True)
+        return {
+            "products": b.matmul(b.add(turned, b.gemm(rows, matrix)), matrix),
+            "windows": b.conv2d(image, filter),
+            "spread": b.conv_transpose2d(image, filter),
+        }
+
+    results = MLExecution(engine).compute(build(engine, what), {"x": x})
+    for name, wanted in expected(what, {"x": x}).items():
+        np.testing.assert_allclose(results[name], wanted, rtol=0, atol=1e-3, err_msg=name)
 
 
 MISTAKEN = {

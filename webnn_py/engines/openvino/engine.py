@@ -16,6 +16,7 @@ from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
+from webnn_py.engines.openvino.apart import name_turned_weights_apart
 from webnn_py.engines.openvino.exact import INSTEAD, is_exact, is_exact_open
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
@@ -47,6 +48,7 @@ class CompiledModel:
     """
 
     def __init__(self, graph: Graph, core: Any, threads: int | None) -> None:
+        graph = name_turned_weights_apart(graph)
         names = numbered(graph)
         lowered = lower_graph(graph, names, external=True, instead=INSTEAD)
         self.weights = list(lowered.external.values())
