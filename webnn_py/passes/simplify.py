@@ -11,7 +11,9 @@ import numpy as np
 
 from webnn_py.core.convert import MLNumber
 from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.shapes import Shape
 from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
@@ -21,10 +23,13 @@ Rule = Callable[[Rewriter, Node], MLOperand | None]
 
 def simplify(graph: Graph, target: Target) -> Graph:
     """Apply the rule of each node's operator, once and in order: operands are simple already."""
+    reshaped = _reshaped_back(graph)
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         simpler = RULES.get(node.op)
         made = None if simpler is None else simpler(rewriter, node)
+        if made is None and node in reshaped:
+            made = _before_reshapes(rewriter, node, reshaped[node])
         return None if made is None else [made]
 
     return Rewriter(graph).run(rule)
@@ -61,6 +66,42 @@ def _reshape(rewriter: Rewriter, node: Node) -> MLOperand | None:
     if _is_like(source, node.output):
         return source
     return rewriter.reshape(source, node.output.shape)
+
+
+def _reshaped_back(graph: Graph) -> dict[Node, Shape]:
+    """Elementwise nodes that nothing reads but, in the end, reshapes to one shape: to which."""
+    found: dict[Node, Shape] = {}
+    for node in reversed(graph.nodes):
+        if not REGISTRY[node.op].elementwise or node.output in graph.results:
+            continue
+        readers = graph.readers.get(node.output, ())
+        shapes = {
+            reader.output.shape if reader.op == "reshape" else found.get(reader)
+            for reader in readers
+        }
+        shape = shapes.pop() if len(shapes) == 1 else None
+        if shape is not None:
+            found[node] = shape
+    return found
+
+
+def _before_reshapes(rewriter: Rewriter, node: Node, shape: Shape) -> MLOperand | None:
+    """Compute elementwise in a shape what is reshaped from it, and to it again."""
+    operands: dict[Value, MLOperand] = {}
+    for value in node.operands:
+        operand = rewriter.map[value]
+        maker = rewriter.producer_of(operand)
+        if operand.size != 1:
+            if maker is None or maker.op != "reshape" or operand.shape != node.output.shape:
+                return None
+            operand = MLOperand(rewriter, next(maker.operands))
+        if operand.shape != shape and (operand.size != 1 or operand.rank > len(shape)):
+            return None
+        operands[value] = operand
+    if all(operand.shape != shape for operand in operands.values()):
+        return None
+    (made,) = rewriter.apply_again(node, operands)
+    return rewriter.reshape(made, node.output.shape)
 
 
 def _expand(rewriter: Rewriter, node: Node) -> MLOperand | None:

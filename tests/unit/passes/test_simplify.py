@@ -44,6 +44,43 @@ def test_a_chain_of_nothing() -> None:
     )
 
 
+def test_what_is_reshaped_there_and_back_is_not() -> None:
+    """As between convolutions of one dimension, which are those of two, parted and joined again."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        one, other = (b.reshape(b.reverse(x, axes=axes), [2, 12]) for axes in ([1], [2]))
+        joined = b.mul(b.relu(b.add(one, other)), b.constant(np.asarray(3, np.float32)))
+        return b.reverse(b.reshape(b.mul(joined, b.sigmoid(joined)), [2, 3, 4]), axes=[0])
+
+    assert_prints(
+        after(simplify, recorded(body, [2, 3, 4])),
+        """
+        graph(%x: float32[2,3,4]) {
+          %c0: float32[] constant = 3.0
+          %0: float32[2,3,4] = reverse(%x, axes=[1])
+          %1: float32[2,3,4] = reverse(%x, axes=[2])
+          %2: float32[2,3,4] = add(%0, %1)
+          %3: float32[2,3,4] = relu(%2)
+          %4: float32[2,3,4] = mul(%3, %c0)
+          %5: float32[2,3,4] = sigmoid(%4)
+          %6: float32[2,3,4] = mul(%4, %5)
+          %7: float32[2,3,4] = reverse(%6, axes=[0])
+          return y=%7
+        }
+        """,
+    )
+
+
+def test_what_is_reshaped_for_good_is_computed_behind_it() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        flat = b.reshape(x, [6])
+        back = b.reshape(b.add(flat, b.constant(np.ones(6, np.float32))), [2, 3])
+        return b.concat([b.relu(flat), b.reshape(back, [6])], 0)
+
+    once = after(simplify, recorded(body))
+    assert [node.op for node in once.nodes] == ["reshape", "add", "relu", "concat"]
+
+
 def test_two_shapes_and_permutations_become_one() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         flat = b.reshape(b.reshape(b.exp(x), [6, 4]), [24])
