@@ -1,7 +1,7 @@
 """Weights that are read as they are and turned, under a name for each.
 
-OpenVINO lays out weights for its kernels, and looks for what it has laid out by the weights and by
-the layout that is wanted alone: of a square matrix, it takes for the one what it made for the other.
+OpenVINO lays out weights for its kernels, and finds again what it has laid out by the weights and
+the layout that is wanted alone: of a square matrix, it takes the one for the other.
 """
 
 from __future__ import annotations
