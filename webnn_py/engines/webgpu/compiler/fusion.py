@@ -104,6 +104,15 @@ class Fusion:
         anchor = self._inline[root].anchor
         return None if anchor is None else self._producers[anchor]
 
+    def rows_at(self, root: Value) -> Rows | None:
+        """The rows that a root's kernel computes, if it does."""
+        anchor = self.anchor_of(root)
+        return None if anchor is None else self._rows.get(anchor)
+
+    def is_needed_whole(self, root: Value) -> bool:
+        """Whether a root has to lie in a buffer, whatever else its readers could do."""
+        return root in self._outputs or self.places.buffer_of(root) is not root
+
     def _decide(self, node: Node) -> None:
         """Which of its operands a node needs stored, and what its outputs take then."""
         for value in node.operands:

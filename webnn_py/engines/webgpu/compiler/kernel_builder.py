@@ -51,6 +51,7 @@ class KernelBuilder:
 
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
+        sums: By a product, the scratch value [parts, elements] whose parts add up to it.
         vector_out: The root is written as vec4s.
         atomic_out: The root is written by atomic functions.
     """
@@ -76,6 +77,7 @@ class KernelBuilder:
         self.places = places
         self.functions: list[str] = []
         self.scratch: dict[Value, Value] = {}
+        self.sums: dict[Value, Value] = {}
         self._stored = stored
         self._lowerings = lowerings
         self._bound: dict[Value, str] = {}
@@ -97,7 +99,7 @@ class KernelBuilder:
 
     def is_stored(self, value: Value) -> bool:
         """Whether the value is read from a buffer."""
-        return value is not self.root and self._stored(value)
+        return value is not self.root and (value in self.sums or self._stored(value))
 
     def computes(self, value: Value) -> bool:
         """Whether the kernel computes a value instead of reading it from a buffer."""
@@ -126,6 +128,9 @@ class KernelBuilder:
 
     def element(self, value: Value) -> Callable[[str], str]:
         """The expression of an array element of a stored value's buffer, by its place."""
+        if value in self.sums:
+            sums = self.sums[value]
+            return _summed(self.element(sums), *sums.shape)
         if self.is_whole(value):
             return f"{self.buffer(value)}[{{}}]".format
         if value not in self._bound:
@@ -135,6 +140,10 @@ class KernelBuilder:
 
     def vector(self, value: Value) -> Callable[[str], str] | None:
         """As `element`, for vec4s of consecutive elements, where the value lies so."""
+        if value in self.sums:
+            sums = self.sums[value]
+            at = self.vector(sums)
+            return None if at is None else _summed(at, sums.shape[0], sums.shape[1] // 4)
         element = self.storage(value).element
         return self._run(value, 4, f"vec4<{element}>") if element in ("f32", "f16") else None
 
@@ -385,6 +394,13 @@ class Body:
         storage = builder.storage(builder.root)
         assert storage.per_word == 1
         self.line(f"out0[{builder.places.at(builder.root, index)}] = {storage.pack([value])};")
+
+
+def _summed(at: Callable[[str], str], parts: int, count: int) -> Callable[[str], str]:
+    """The expression of a sum of parts, of so many array elements each, by the place in each."""
+    return lambda place: (
+        f"({' + '.join(at(f'({place}) + {part * count}u') for part in range(parts))})"
+    )
 
 
 def reachable(functions: Sequence[str], main: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
+from webnn_py.engines.webgpu.compiler.sums import rows_behind
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
@@ -25,39 +26,101 @@ from webnn_py.ir import Graph, Value
 def kernels_of(graph: Graph, features: Features) -> Iterator[Kernel]:
     """The kernels of a graph for a device with these features, in order, as they are written."""
     fusion = Fusion(graph, features)
-    producers = graph.producers
-    places = fusion.places
-    structures = Structures(graph, producers, fusion.is_stored, places)
-    shared = (graph, producers, fusion.is_stored, places, lowering_of, features)
-    written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
-    beside: set[Value] = set()
-    if features.kind != "cpu":
-        beside = _of_one_size(fusion, structures, lambda v: KernelBuilder(*shared, v, "", True))
+    writer = _Writer(graph, features, fusion)
+    behind = rows_behind(fusion) if features.kind != "cpu" else {}
+    with_product: dict[Value, list[Kernel]] = {}
     for root in checkpoints(fusion.roots):
-        left = places.left.get(root)
-        if left == ():  # the kernels of its operands write all of it
+        if fusion.places.left.get(root) == ():  # the kernels of its operands write all of it
             continue
-        structure = structures.of(root)
-        tile = features.tiles.get(key_of(structure), "") if features.tiles else ""
+        rows = behind.get(root)
+        if rows is not None and (made := writer.into_rows(root, rows)):
+            with_product[rows] = made
+            continue
+        yield from with_product.pop(root, None) or writer.write(root)
 
-        def make(
-            writes: Value | None = None, root: Value = root, tile: str = tile
-        ) -> KernelBuilder:
+
+class _Writer:
+    """Writes the kernels of roots, those of alike ones once."""
+
+    def __init__(self, graph: Graph, features: Features, fusion: Fusion) -> None:
+        self._features = features
+        self._fusion = fusion
+        self._producers = graph.producers
+        self._computed: set[Value] = set()  # by others' kernels, though fusion has them stored
+        self._shared = (
+            graph,
+            graph.producers,
+            self._is_stored,
+            fusion.places,
+            lowering_of,
+            features,
+        )
+        self._structures = Structures(graph, graph.producers, self._is_stored, fusion.places)
+        self._written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
+        self._beside: set[Value] = set()
+        if features.kind != "cpu":
+            self._beside = _of_one_size(
+                fusion, self._structures, lambda v: KernelBuilder(*self._shared, v, "", True)
+            )
+
+    def _is_stored(self, value: Value) -> bool:
+        return value not in self._computed and self._fusion.is_stored(value)
+
+    def _make(self, root: Value) -> tuple[Make, str]:
+        """Begins the kernels of a root, whose tile may be known."""
+        tiles = self._features.tiles
+        tile = tiles.get(key_of(self._structures.of(root)), "") if tiles else ""
+
+        def make(writes: Value | None = None) -> KernelBuilder:
             target = root if writes is None else writes
-            return KernelBuilder(*shared, target, tile, root in beside)
+            return KernelBuilder(*self._shared, target, tile, root in self._beside)
 
-        key = (root in beside, *structure.key)
-        if key in written:
-            made, values = written[key]
+        return make, tile
+
+    def write(self, root: Value) -> list[Kernel]:
+        """The kernels of a root."""
+        make, tile = self._make(root)
+        fusion = self._fusion
+        left = fusion.places.left.get(root)
+
+        def emitted() -> list[Kernel]:
+            if left is not None:
+                return [concat_kernel.emit(make(), self._producers[root], left)]
+            return emit(make, fusion.anchor_of(root))
+
+        return self._once((root in self._beside,), root, emitted, tile)
+
+    def into_rows(self, product: Value, rows: Value) -> list[Kernel]:
+        """The kernels of a product and of the rows behind it, if these add up its parts' sums."""
+        make, _ = self._make(product)
+        node, reduction = self._fusion.anchor_of(product), self._fusion.anchor_of(rows)
+        assert node is not None
+        assert reduction is not None
+        self._computed.add(product)
+        make_rows, tile = self._make(rows)
+        made = self._once(
+            (product in self._beside, "rows"),
+            rows,
+            lambda: product_kernel.emit_into_rows(make, node, make_rows, reduction) or [],
+            tile,
+        )
+        if not made:
+            self._computed.remove(product)
+        return made
+
+    def _once(
+        self, how: tuple[Any, ...], root: Value, write: Callable[[], list[Kernel]], tile: str
+    ) -> list[Kernel]:
+        """What is written for a root, or was for one alike."""
+        structure = self._structures.of(root)
+        key = (*how, *structure.key)
+        if key in self._written:
+            made, values = self._written[key]
             made = _with_values(made, dict(zip(values, structure.values, strict=True)))
         else:
-            if left is not None:
-                made = [concat_kernel.emit(make(), producers[root], left)]
-            else:
-                made = emit(make, fusion.anchor_of(root))
-            written[key] = made, structure.values
-        for kernel in made:
-            yield dataclasses.replace(kernel, roots=(root,), tile=tile)
+            made = write()
+            self._written[key] = made, structure.values
+        return [dataclasses.replace(kernel, roots=(root,), tile=tile) for kernel in made]
 
 
 def _of_one_size(

@@ -27,6 +27,9 @@ SHORTEST = 64
 ADDING = 2.6
 """Microseconds of the kernel that adds up the sums, at least."""
 
+SUMMED = 0.6
+"""The same where the kernel behind adds them up as it reads them."""
+
 SUMS_RATE = 5e6
 """Bytes of sums a microsecond, written and read."""
 
@@ -115,14 +118,20 @@ def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
 
 
-def best_split(problem: GemmProblem, limits: Limits) -> Split | None:
-    """How to divide a product along k between workgroups, where that pays."""
+def best_split(problem: GemmProblem, limits: Limits, adding: float = ADDING) -> Split | None:
+    """How to divide a product along k between workgroups, where that pays.
+
+    Args:
+        problem: The product.
+        limits: The device's limits.
+        adding: Microseconds that adding up the sums takes, at least.
+    """
     fitting = _fitting(problem, limits)
     whole = min((_time(problem, cost) for cost in fitting), default=0.0)
     elements = problem.batch * problem.m * problem.n
     most = min(MOST_PARTS, MOST_SUMS // (4 * elements), problem.k // SHORTEST)
     times = {
-        Split(parts, cost.tile): ADDING
+        Split(parts, cost.tile): adding
         + 8 * parts * elements / SUMS_RATE
         + _time(problem, cost, parts)
         for cost in fitting

@@ -5,7 +5,13 @@ The choices were measured; `docs/benchmarks/gemm.md` has the figures.
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.kernels.costs import Split, best_split, best_tile, fits
+from webnn_py.engines.webgpu.compiler.kernels.costs import (
+    ADDING,
+    Split,
+    best_split,
+    best_tile,
+    fits,
+)
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
@@ -68,12 +74,21 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
     return emit_tiled(problem, shared, limits)
 
 
-def split_of(problem: GemmProblem, limits: Limits, device: str = "") -> Split | None:
-    """How to divide a product along k between workgroups, where that pays."""
+def split_of(
+    problem: GemmProblem, limits: Limits, device: str = "", adding: float = ADDING
+) -> Split | None:
+    """How to divide a product along k between workgroups, where that pays.
+
+    Args:
+        problem: The product.
+        limits: The device's limits.
+        device: As for `emit_gemm`.
+        adding: Microseconds that adding up the sums takes, at least.
+    """
     few = min(problem.m, problem.n) <= FEW_ROWS
     if device == "cpu" or few or not problem.is_float:
         return None
-    return best_split(problem, limits)
+    return best_split(problem, limits, adding)
 
 
 def _reduction(problem: GemmProblem, limits: Limits) -> ReduceTile:

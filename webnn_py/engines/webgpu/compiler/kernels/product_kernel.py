@@ -10,7 +10,13 @@ from dataclasses import replace
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
-from webnn_py.engines.webgpu.compiler.kernels import conv_kernel, matmul, matmul_kernel
+from webnn_py.engines.webgpu.compiler.kernels import (
+    conv_kernel,
+    matmul,
+    matmul_kernel,
+    row_kernel,
+)
+from webnn_py.engines.webgpu.compiler.kernels.costs import SUMMED
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
@@ -51,6 +57,36 @@ def emit_divided(make: Make, node: Node) -> list[Kernel] | None:
     if not builder.is_whole(sums):
         return None
     return [_divided(make(sums), node, split), _added(builder, product, node, sums)]
+
+
+def emit_into_rows(make: Make, node: Node, make_rows: Make, reduction: Node) -> list[Kernel] | None:
+    """The kernel of a product that is divided, and that of rows, which adds up the sums it reads.
+
+    None where either is not to be so.
+
+    Args:
+        make: Begins a kernel of the product, with what is fused behind it.
+        node: The product.
+        make_rows: Begins the kernel of rows.
+        reduction: The node that it is built around.
+    """
+    builder = make()
+    product = product_of(builder, node)
+    if product is None or builder.tile:
+        return None
+    features = builder.features
+    split = matmul.split_of(product.problem, gemm_limits(builder), features.kind, SUMMED)
+    if split is None:
+        return None
+    sums = Value("float32", (split.parts, node.output.size), "sums")
+    rows = make_rows()
+    rows.sums[node.output] = sums
+    if not rows.is_whole(sums):
+        return None
+    kernel = row_kernel.emit(rows, reduction)
+    if kernel is None or len(kernel.reads) + len(kernel.writes) > features.max_bindings:
+        return None
+    return [_divided(make(sums), node, split), kernel]
 
 
 def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:

@@ -38,7 +38,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     walk = RowWalk(builder, body, node, threads_for(reduction.count_of(node), rows, features))
     threads = walk.threads
     found = _computed(builder)
-    if not _pays(builder, node, found, walk):
+    if not _pays(builder, node, found, walk) or (builder.sums and not walk.held):
         return None
     arrays: list[str] = []
     for part in found:
