@@ -344,4 +344,53 @@ def computed_pixels() -> Iterator[Case]:
     yield Case("computed apart", _computed, apart | {"z": numbers("z", (1, 8, 4, 1))}, GPU)
 
 
-CASES = [*products(), *convolutions(), *computed_pixels()]
+def _normalized(
+    builder: MLGraphBuilder, a: MLOperand, b: MLOperand, c: MLOperand, r: MLOperand
+) -> MLOperand:
+    """Rows behind a product, as transformers have them."""
+    return builder.layer_normalization(
+        builder.add(builder.add(builder.matmul(a, b), c), r), axes=[1]
+    )
+
+
+def _beside_its_rest(builder: MLGraphBuilder, **operands: MLOperand) -> MLOperand:
+    """In one buffer with what the product's rows read."""
+    rest = builder.relu(operands["r"])
+    return builder.concat([rest, _normalized(builder, **(operands | {"r": rest}))], 0)
+
+
+def rows_of_products() -> Iterator[Case]:
+    """Rows of products that are divided, and what lies in fours behind products."""
+    settings = (*GPU, "gpu, plain", "gpu, small", "gpu, tuned")
+    for data_type, columns in itertools.product(("float32", "float16"), (256, 70)):
+        shapes = {"a": (20, 256), "b": (256, columns), "c": (columns,), "r": (20, columns)}
+        inputs = {name: numbers(name, shape, data_type) for name, shape in shapes.items()}
+        yield Case(f"rows of {columns} {data_type}", _normalized, inputs, settings)
+    wide = {"a": (20, 256), "b": (256, 256), "c": (256,), "r": (20, 256)}
+    inputs = {name: numbers(name, shape) for name, shape in wide.items()}
+    yield Case("rows beside their rest", _beside_its_rest, inputs, GPU)
+    yield Case(
+        "rows of sums in parts",
+        lambda g, a, b: g.layer_normalization(g.matmul(a, b), axes=[1]),
+        {"a": numbers("a", (9, 192)), "b": numbers("b", (192, 64))},
+        ("gpu, in parts",),
+    )
+    yield Case(
+        "matmul and what it adds turned",
+        lambda g, a, b, c: g.add(g.matmul(a, b), g.add(g.transpose(c), c)),
+        {"a": numbers("a", (16, 64)), "b": numbers("b", (64, 16)), "c": numbers("c", (16, 16))},
+        GPU,
+    )
+    square = {"a": (16, 64), "b": (64, 16), "c": (16, 16)}
+    yield Case(
+        "matmul and what it adds in two shapes",
+        lambda g, a, b, c: g.reshape(
+            g.add(g.reshape(g.add(g.matmul(a, b), c), [1, 16, 4, 4]), g.reshape(c, [16, 4, 4])),
+            [4, 64],
+        ),
+        {name: numbers(name, shape) for name, shape in square.items()},
+        GPU,
+    )
+
+
+CASES = [*products(), *convolutions(), *computed_pixels(), *rows_of_products()]

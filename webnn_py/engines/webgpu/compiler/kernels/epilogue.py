@@ -100,7 +100,7 @@ def _read(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
             continue
         seen.add(value)
         maker = builder.producers[value]
-        if facts_of(maker.op).view is None and REGISTRY[maker.op].wgsl is None:
+        if not _is_step(maker):
             return {}
         for operand in maker.operands:
             if operand is node.output or builder.computes(operand):
@@ -112,3 +112,9 @@ def _read(builder: KernelBuilder, node: Node) -> dict[Value, bool]:
                 if found.setdefault(operand, is_whole) != is_whole:
                     return {}
     return found
+
+
+def _is_step(node: Node) -> bool:
+    """Whether a node goes element by element, in their order."""
+    view = facts_of(node.op).view
+    return REGISTRY[node.op].wgsl is not None if view is None else view(node, 0).identity

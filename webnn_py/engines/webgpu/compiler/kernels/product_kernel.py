@@ -84,9 +84,15 @@ def emit_into_rows(make: Make, node: Node, make_rows: Make, reduction: Node) -> 
     if not rows.is_whole(sums):
         return None
     kernel = row_kernel.emit(rows, reduction)
-    if kernel is None or len(kernel.reads) + len(kernel.writes) > features.max_bindings:
+    if kernel is None or not _binds(kernel, features.max_bindings):
         return None
     return [_divided(make(sums), node, split), kernel]
+
+
+def _binds(kernel: Kernel, most: int) -> bool:
+    """Whether a kernel binds so many buffers at most, and reads none that it writes."""
+    read, written = ({part.value for part in parts} for parts in (kernel.reads, kernel.writes))
+    return len(kernel.reads) + len(kernel.writes) <= most and read.isdisjoint(written)
 
 
 def _divided(builder: KernelBuilder, node: Node, split: Split) -> Kernel:
