@@ -27,9 +27,6 @@ SHORTEST = 64
 ADDING = 2.6
 """Microseconds of the kernel that adds up the sums, at least."""
 
-SUMMED = 0.6
-"""The same where the kernel behind adds them up as it reads them."""
-
 SUMS_RATE = 5e6
 """Bytes of sums a microsecond, written and read."""
 
@@ -124,7 +121,7 @@ def best_split(problem: GemmProblem, limits: Limits, adding: float = ADDING) -> 
     Args:
         problem: The product.
         limits: The device's limits.
-        adding: Microseconds that adding up the sums takes, at least.
+        adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
     """
     fitting = _fitting(problem, limits)
     whole = min((_time(problem, cost) for cost in fitting), default=0.0)

@@ -83,7 +83,7 @@ def split_of(
         problem: The product.
         limits: The device's limits.
         device: As for `emit_gemm`.
-        adding: Microseconds that adding up the sums takes, at least.
+        adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
     """
     few = min(problem.m, problem.n) <= FEW_ROWS
     if device == "cpu" or few or not problem.is_float:

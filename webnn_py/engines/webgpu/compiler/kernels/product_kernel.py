@@ -16,7 +16,6 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     matmul_kernel,
     row_kernel,
 )
-from webnn_py.engines.webgpu.compiler.kernels.costs import SUMMED
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import Product
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
@@ -75,7 +74,7 @@ def emit_into_rows(make: Make, node: Node, make_rows: Make, reduction: Node) -> 
     if product is None or builder.tile:
         return None
     features = builder.features
-    split = matmul.split_of(product.problem, gemm_limits(builder), features.kind, SUMMED)
+    split = matmul.split_of(product.problem, gemm_limits(builder), features.kind, 0.0)
     if split is None:
         return None
     sums = Value("float32", (split.parts, node.output.size), "sums")
