@@ -74,6 +74,26 @@ def test_it_is_computed_on_the_thread_that_awaits(
     assert here == [False, *[True] * 5]
 
 
+def test_the_next_one_is_recorded_while_the_driver_computes(
+    context: MLContext, run: Run, here: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, look, looks = tiny(context, run), BufferMapping.look, [0]
+
+    def seen_late(mapping: BufferMapping) -> bool:
+        looks[0] += 1
+        return looks[0] % 3 == 0 and look(mapping)
+
+    monkeypatch.setattr(BufferMapping, "look", seen_late)
+
+    async def main() -> None:
+        for number in range(4):
+            await compute(graph, context, number)
+            assert executable_of(graph).ahead.recorded
+
+    run(main)
+    assert here == [False, *[True] * 4]
+
+
 def test_only_one_before_others_have_their_turn(
     context: MLContext, run: Run, here: list[bool]
 ) -> None:
@@ -132,7 +152,7 @@ def test_what_takes_longer_than_was_known_is_read_on_another_thread(
     context: MLContext, run: Run, here: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = tiny(context, run)
-    monkeypatch.setattr(BufferMapping, "look_for", lambda mapping, seconds: False)
+    monkeypatch.setattr(BufferMapping, "look_for", lambda mapping, *given: False)
     run(functools.partial(compute, graph, context))
     assert here == [False] * 2
 

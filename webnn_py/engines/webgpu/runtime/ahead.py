@@ -17,6 +17,7 @@ from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
 from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
 from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
@@ -209,7 +210,8 @@ class RunCommands:
 
 def _finished(encoder: Any) -> Any:
     commands = encoder.finish()
-    native.free_when_dropped(commands)
+    if not isinstance(commands, CommandBuffer):  # one of wgpu's own
+        native.free_when_dropped(commands)
     return commands
 
 
@@ -220,10 +222,12 @@ class Ahead:
         pace: What they take, from their submission on.
         whole: What they take with it, which software drivers may compute in.
         ended: When the last of them ended; seconds.
+        pieces: Their commands, as of a graph, once they were asked for.
     """
 
     def __init__(self) -> None:
         self.ended = -math.inf
+        self.pieces: Sequence[Sequence[Encodable]] = ()
         self._kept: list[RunCommands] = []
         self._ending = Pace()
         self.pace = Pace()

@@ -56,6 +56,7 @@ TINY = 4e-4
 """Seconds of runs by software that an event loop's thread computes itself."""
 TINY_WAIT = 8e-4
 """Seconds after which such a run is left to another thread."""
+_AT_ANY_TIME = contextlib.nullcontext()
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -93,8 +94,12 @@ class Run(AwaitedRun):
         traffic = dispatch.traffic
         results = traffic.result_bytes
         self._ahead = ahead if results <= MOST_BYTES_AHEAD and traffic.only else None
-        inputs = traffic.inputs if self._gpu.uploads.there else ()
         large = traffic.input_bytes >= HUGE
+        soft = not self._gpu.hardware and self._ahead is not None and not large
+        self._may_be_tiny = soft and 0 < ahead.whole.seconds < TINY
+        # Tiny inputs go through the queue: to map memory again takes as long.
+        mapped = self._gpu.uploads.there and not self._may_be_tiny
+        inputs = traffic.inputs if mapped else ()
         self._targets: Targets = () if large else inputs
         self._large: Targets = inputs if large else ()
         self._sources: list[Any] = []  # from which large inputs will be copied
@@ -187,13 +192,11 @@ class Run(AwaitedRun):
     @property
     def _is_tiny(self) -> bool:
         """Whether all of it takes but a moment, on a driver that may compute on this thread."""
-        gpu, ahead = self._gpu, self._ahead
+        gpu = self._gpu
         return (
-            ahead is not None
-            and not (gpu.hardware or gpu.owes_turn)
-            and 0 < ahead.whole.seconds < TINY
+            self._may_be_tiny
+            and not gpu.owes_turn
             and self._seen_there
-            and not self._large
             and bool(self._dispatch.downloads)
             and gpu.life.idle
             and not gpu.submit_lock.locked()
@@ -208,7 +211,7 @@ class Run(AwaitedRun):
             commands = self._begin()
             with device_errors("reading a graph's outputs"):
                 mapping = gpu.staging.mapping(commands.results[0][0])
-                seen = mapping.look_for(TINY_WAIT)
+                seen = mapping.look_for(TINY_WAIT, self._record_next)
         except BaseException as error:
             self.done.set_exception(error)
             return
@@ -275,12 +278,12 @@ class Run(AwaitedRun):
 
     def _submit(self) -> RunCommands:
         """Upload, record what is not recorded yet, submit."""
-        gpu = self._gpu
-        self._recorded.submit_recorded()
-        run = self._dispatch
+        gpu, run = self._gpu, self._dispatch
+        if not self._is_short:  # else nothing is recorded
+            self._recorded.submit_recorded()
         # What is only read back is not written yet, and a cancelled await need not wait for the
         # driver, which may take as long as the work before.
-        section = self.cancellation if run.written else contextlib.nullcontext()
+        section = self.cancellation if run.written else _AT_ANY_TIME
         with gpu.submit_lock, section:
             if run.written:
                 self.cancellation.check()
@@ -294,8 +297,12 @@ class Run(AwaitedRun):
         return commands
 
     def _commands(self, inputs: Targets = ()) -> RunCommands:
-        run = self._dispatch
-        return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
+        run, ahead = self._dispatch, self._ahead
+        if ahead is None:
+            return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
+        if not ahead.pieces:
+            ahead.pieces = self._loaded.commands(run.places).pieces
+        return RunCommands(self._gpu, run, ahead.pieces, inputs)
 
     def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
         """Read back, or leave that to who awaits it; before, record the next run."""
@@ -381,6 +388,10 @@ class Run(AwaitedRun):
         """Record the next run, as long as nothing else is to be done."""
         if self._ahead is not None and self._repeated and self.done.done:
             self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
+
+    def _record_next(self) -> None:
+        """Record the next run while the driver's own threads compute this one."""
+        self._record_ahead(lambda seconds: True)
 
     def _record_ahead(
         self,

@@ -184,13 +184,25 @@ class BufferMapping:
         _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
         return _statuses[self._number] is not None
 
-    def look_for(self, seconds: float) -> bool:
-        """Look for its end without a pause, for so long at most; whether it has ended."""
+    def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
+        """Look for its end without a pause, for so long at most.
+
+        Args:
+            seconds: How long.
+            meanwhile: Called once, if it has not ended when this is called.
+
+        Returns:
+            Whether it has ended.
+        """
         end = time.monotonic() + seconds
         while not self.look():
             if time.monotonic() > end:
                 return False
-            pause(0.0)
+            if meanwhile is not None:
+                meanwhile()
+                meanwhile = None
+            else:
+                pause(0.0)
         return True
 
     def wait(self, expected: float = 0.0) -> None:
@@ -284,12 +296,14 @@ def ending_module(device: Any, code: str, label: str) -> Any:
 _OPEN = 16
 """The byte of a command buffer by which its release frees it; its context lies at 0, its id at 8.
 wgpu-native 29 sets it to 0 when it makes the command buffer, as it does when that is submitted."""
+if FREEING.there:
+    _BYTES = _wgpu.ffi.typeof("uint8_t *")
 
 
 def free_when_dropped(commands: Any) -> None:
     """Have a command buffer freed with its last reference, though it was never submitted."""
     if FREEING.there:
-        _wgpu.ffi.cast("uint8_t *", commands._internal)[_OPEN] = 1
+        _wgpu.ffi.cast(_BYTES, commands._internal)[_OPEN] = 1
 
 
 def confirm_freeing(device: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import wgpu
@@ -48,7 +48,7 @@ class BufferMapping:
         """Whether it has ended, which nobody can tell."""
         return False
 
-    def look_for(self, seconds: float) -> bool:
+    def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
         """As `look`."""
         return False
 

@@ -132,7 +132,7 @@ class ArrayPlaces:
     def run(self, inputs: Sequence[Array]) -> Dispatch:
         """Another one."""
         uploads = [
-            (buffer, padded_bytes(array, size))
+            (buffer, array if array.nbytes == size else padded_bytes(array, size))
             for (buffer, size), array in zip(self._traffic.inputs, inputs, strict=True)
         ]
         return Dispatch(
