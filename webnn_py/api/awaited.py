@@ -162,7 +162,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             run = _started(signature, given.outputs, executable, given.hand_over())
         else:
             with session.queue.loss():
-                run = _started(signature, given.outputs, executable, given.hand_over())
+                run = executable.start(given.hand_over(), given.outputs)
                 run.read_inputs()
         return finished(session, run, given, waits)
 

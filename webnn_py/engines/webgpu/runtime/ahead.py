@@ -286,6 +286,15 @@ class Ahead:
             self._kept.append(commands)
         return commands.ends_elsewhere or (is_time and not commands.recorded)
 
+    def record_whole(self, make: Callable[[], RunCommands]) -> None:
+        """Record all of the next run, if that is not done; `make` as for `record`."""
+        commands = self._unfinished(make)
+        if commands is not None:
+            while not commands.recorded:
+                commands.record()
+            if len(self._kept) < MOST_AHEAD:
+                self._kept.append(commands)
+
     def _unfinished(self, make: Callable[[], RunCommands]) -> RunCommands | None:
         """Commands to go on with, which nobody else has meanwhile; None if enough are recorded."""
         latest = self._kept[-1:]

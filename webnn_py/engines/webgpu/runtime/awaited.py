@@ -56,7 +56,6 @@ TINY = 4e-4
 """Seconds of runs by software that an event loop's thread computes itself."""
 TINY_WAIT = 8e-4
 """Seconds after which such a run is left to another thread."""
-_AT_ANY_TIME = contextlib.nullcontext()
 MOST_BYTES_READ = 1 << 19
 """Bytes of results that an event loop's thread copies in a moment."""
 MOST_BYTES_AHEAD = 16 << 20
@@ -98,8 +97,7 @@ class Run(AwaitedRun):
         soft = not self._gpu.hardware and self._ahead is not None and not large
         self._may_be_tiny = soft and 0 < ahead.whole.seconds < TINY
         # Tiny inputs go through the queue: to map memory again takes as long.
-        mapped = self._gpu.uploads.there and not self._may_be_tiny
-        inputs = traffic.inputs if mapped else ()
+        inputs = traffic.inputs if self._gpu.uploads.there and not self._may_be_tiny else ()
         self._targets: Targets = () if large else inputs
         self._large: Targets = inputs if large else ()
         self._sources: list[Any] = []  # from which large inputs will be copied
@@ -120,9 +118,10 @@ class Run(AwaitedRun):
 
     def read_inputs(self) -> None:
         """Write them where a run that was recorded ahead reads them, or copy them."""
-        with device_errors("uploading a graph's inputs"):
-            self._prepared = self._prepared or self._recorded_ahead(self._is_next)
-            self._write_large()
+        if not self._may_be_tiny:
+            with device_errors("uploading a graph's inputs"):
+                self._prepared = self._prepared or self._recorded_ahead(self._is_next)
+                self._write_large()
         run = self._dispatch
         run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
 
@@ -283,7 +282,7 @@ class Run(AwaitedRun):
             self._recorded.submit_recorded()
         # What is only read back is not written yet, and a cancelled await need not wait for the
         # driver, which may take as long as the work before.
-        section = self.cancellation if run.written else _AT_ANY_TIME
+        section = self.cancellation if run.written else contextlib.nullcontext()
         with gpu.submit_lock, section:
             if run.written:
                 self.cancellation.check()
@@ -298,11 +297,10 @@ class Run(AwaitedRun):
 
     def _commands(self, inputs: Targets = ()) -> RunCommands:
         run, ahead = self._dispatch, self._ahead
-        if ahead is None:
-            return RunCommands(self._gpu, run, self._loaded.commands(run.places).pieces, inputs)
-        if not ahead.pieces:
-            ahead.pieces = self._loaded.commands(run.places).pieces
-        return RunCommands(self._gpu, run, ahead.pieces, inputs)
+        pieces = (ahead and ahead.pieces) or self._loaded.commands(run.places).pieces
+        if ahead is not None:
+            ahead.pieces = pieces
+        return RunCommands(self._gpu, run, pieces, inputs)
 
     def _read_alone(self, commands: RunCommands, wait: Wait) -> None:
         """Read back, or leave that to who awaits it; before, record the next run."""
@@ -390,8 +388,10 @@ class Run(AwaitedRun):
             self._record_ahead(lambda seconds: self._gpu.in_flight.under_way == 0)
 
     def _record_next(self) -> None:
-        """Record the next run while the driver's own threads compute this one."""
-        self._record_ahead(lambda seconds: True)
+        """Record the next run, while the driver's own threads compute this one."""
+        assert self._ahead is not None
+        with contextlib.suppress(MLError), device_errors("recording a graph"):
+            self._ahead.record_whole(self._commands)
 
     def _record_ahead(
         self,

@@ -28,6 +28,10 @@ from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
 
+_ARRAYS = {np.ndarray}
+_MADE = {np.ndarray, type(None)}
+"""Types of outputs that are read back, into what was given or what is made."""
+
 
 class WebGPUExecutable(DeviceExecutable):
     """A graph's kernels and buffers on a device.
@@ -50,30 +54,22 @@ class WebGPUExecutable(DeviceExecutable):
         self.loaded = LoadedGraph(gpu, compiled)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
+        self._made = [value for _, value in self.loaded.graph.outputs]
         self._recorded = recorded
         self._under_way = under_way
 
     def start(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> AwaitedRun:
         """Submitted on the context's worker, read back on another thread."""
         loaded = self.loaded
-        if all(isinstance(given, np.ndarray) for given in inputs) and all(
-            given is None or isinstance(given, np.ndarray) for given in outputs
-        ):
+        if _ARRAYS.issuperset(map(type, inputs)) and _MADE.issuperset(map(type, outputs)):
             if self._arrays is None:
                 run = resources.place(loaded, inputs, outputs, loaded.io_buffer)
                 self._arrays = resources.ArrayPlaces(run)
             dispatch = self._arrays.run(inputs)
         else:
             dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
-        made = (value for _, value in loaded.graph.outputs)
-        return Run(
-            loaded,
-            self.ahead,
-            self._recorded,
-            self._under_way,
-            dispatch,
-            list(zip(outputs, made, strict=True)),
-        )
+        made = list(zip(outputs, self._made, strict=True))
+        return Run(loaded, self.ahead, self._recorded, self._under_way, dispatch, made)
 
     def profile(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> RunTime:
         """A step for each value that is stored, however many kernels make it."""
