@@ -121,7 +121,7 @@ def test_another_thread_helps(
         gate.go.set()
 
     run(lambda: together([computing(other, context, 1), many]))
-    assert len(threads) == 2
+    assert len(threads) >= 2  # one that has nothing to do may end, and another begin
 
 
 def test_nobody_helps_with_long_runs(
