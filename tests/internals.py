@@ -18,6 +18,7 @@ from webnn_py.core.sizes import solve
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.replay import replay
+from webnn_py.passes import PIPELINE, TILES
 
 
 def session_of(context: MLContext) -> Session:
@@ -32,8 +33,9 @@ def engine_of(context: MLContext) -> Any:
 def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
     """A context on a device that is taken for another kind, or for one with lower limits."""
     with ml.create_context_sync(device) as context:
-        gpu = engine_of(context).gpu
-        gpu.features = dataclasses.replace(gpu.features, **changes)
+        engine = engine_of(context)
+        features = engine.gpu.features = dataclasses.replace(engine.gpu.features, **changes)
+        engine.passes = TILES if features.kind == "gpu" else PIPELINE
         yield context
 
 

@@ -12,15 +12,13 @@ from tests.adapters import need_halves, need_quick_compiler
 from tests.backend.compared import assert_close
 from tests.backend.kernel_cases import Case, numbers
 from tests.graphs import awaited, build, expected
-from tests.internals import engine_of, taken_for
+from tests.internals import taken_for
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
-from webnn_py.passes import TILES
 
 
 @pytest.fixture(scope="module")
 def context(gpu: MLContext) -> Iterator[MLContext]:
     with taken_for(gpu.device, kind="gpu") as made:
-        engine_of(made).passes = TILES
         yield made
 
 

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.adapters import need_quick_compiler
-from tests.internals import built_from, engine_of, taken_for
+from tests.internals import built_from, taken_for
 from tests.property.graphs import seeded_case
 from webnn_py import MLAwaitedExecution, MLContext
-from webnn_py.passes import TILES
 
 DEFAULT_CASES = 60
 ONE = os.environ.get("WEBNN_SEED")
@@ -33,7 +32,6 @@ def loop() -> Iterator[asyncio.Runner]:
 def hardware(gpu: MLContext) -> Iterator[MLContext]:
     """The device taken for graphics hardware, which gets other passes and kernels."""
     with taken_for(gpu.device, kind="gpu") as context:
-        engine_of(context).passes = TILES
         yield context
 
 
