@@ -77,6 +77,25 @@ def test_models_alone(each_device: MLContext, cpu: MLContext, name: str, tmp_pat
     assert loaded.run_sync(inputs)["y"].tobytes() == result.tobytes()
 
 
+def test_filters_are_there_once_as_hardware_wants_them(gpu: MLContext, tmp_path: Path) -> None:
+    filters = [normal(16, 16, 3, 3, seed=seed) for seed in range(4)]
+
+    def network(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = b.input("x", "float32", [1, 16, 12, 12])
+        y = x
+        for weights in filters:
+            y = b.relu(b.conv2d(y, b.constant(weights), padding=[1, 1, 1, 1]))
+        return {"y": y}
+
+    path = tmp_path / "network.mlprogram"
+    build(gpu, network).compile_to(path)
+    with zipfile.ZipFile(path) as archive:
+        held = archive.read("weights.safetensors")
+    for weights in filters:
+        assert held.count(np.ascontiguousarray(weights.transpose(2, 3, 1, 0)).tobytes()) == 1
+    assert len(held) < 1.1 * sum(weights.nbytes for weights in filters)
+
+
 def test_what_a_file_holds_depends_on_no_device(
     gpu: MLContext, plain: MLContext, tmp_path: Path
 ) -> None:

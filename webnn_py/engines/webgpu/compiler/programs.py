@@ -17,7 +17,7 @@ from webnn_py.engines.webgpu.program.source import KernelStep, Source
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import features_of
 from webnn_py.ir import Graph, Node
-from webnn_py.passes import Target, optimize
+from webnn_py.passes import TILES, Target, optimize
 from webnn_py.passes.target import Evaluate
 
 FEATURES = ("shader-f16", "shader-int64")
@@ -26,6 +26,9 @@ FEATURES = ("shader-f16", "shader-int64")
 
 class ProgramCompiler:
     """Compiles one program, for devices of any features.
+
+    Graphs go through the passes for hardware, for software too, which is about as fast by them: so
+    their weights are the same and need to be there once.
 
     Args:
         source: What was recorded.
@@ -116,7 +119,7 @@ class ProgramCompiler:
         if key not in self._compiled:
             if recipe not in self._optimized:
                 target = Target(_has_kernel, self._evaluate)
-                self._optimized[recipe] = optimize(recipe, target)
+                self._optimized[recipe] = optimize(recipe, target, TILES)
             self._compiled[key] = compile_graph(self._optimized[recipe], features)
         return self._compiled[key]
 
