@@ -81,6 +81,7 @@ def recurrent(gates: int, states: tuple[str, ...], steps: int, rows: int) -> Giv
 CASES: dict[str, Callable[[int, int], Given]] = {
     "arg_max": lambda r, c: ({"input": floats(r, c)}, {"axis": 0}),
     "arg_min": lambda r, c: ({"input": floats(r, c)}, {"axis": 1}),
+    "arg_top_k": lambda r, c: ({"input": floats(r, c)}, {"axis": 1, "k": min(c, 4)}),
     "average_pool2d": pooling,
     "batch_normalization": lambda r, c: (
         {"input": floats(r, c), "mean": floats(c), "variance": floats(c)},

@@ -191,7 +191,9 @@ def sprinkled(call: Call, seed: int) -> Call:
 OTHERS = sorted(
     name
     for name, op in REGISTRY.items()
-    if not op.elementwise and "float32" in op.operand_types(next(iter(op.limits)))
+    if not op.elementwise
+    and "float32" in op.operand_types(next(iter(op.limits)))
+    and name != "arg_top_k"  # which puts NaN anywhere
 )
 
 
@@ -217,6 +219,7 @@ LINES = sorted(
     name
     for name, op in REGISTRY.items()
     if op.family in ("reduction", "scan", "pooling", "normalization")
+    and name != "arg_top_k"  # which puts NaN anywhere
     and all(op.signature.parameters[n].default is None for n in list(op.limits)[1:])
 )
 """Operators of one operand, over its last axes."""

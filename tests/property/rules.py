@@ -132,6 +132,13 @@ def _pool(draw: Draw, op: Operator) -> Any:
     return wanted, options
 
 
+@rule("arg_top_k")
+def _arg_top_k(draw: Draw, op: Operator) -> Any:
+    shape = draw(shapes(1))
+    axis = draw(st.integers(0, len(shape) - 1))
+    return {"input": shape}, {"axis": axis, "k": draw(st.integers(1, shape[axis]))}
+
+
 @rule("batch_normalization")
 def _batch_normalization(draw: Draw, op: Operator) -> Any:
     shape = draw(shapes(1))

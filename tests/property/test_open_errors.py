@@ -158,6 +158,7 @@ FIXED: dict[str, tuple[Call, str]] = {
     "gather_nd": (lambda i: i.b.gather_nd(i.f(2, 2), i("int32", 4, i.n)), "indices"),
     "scatter_nd": (lambda i: i.b.scatter_nd(i.f(2, 2), i("int32", 4, i.n), i.f(4)), "indices"),
     "cumulative_sum": (lambda i: i.b.cumulative_sum(i.f(2), i.n), "axis"),
+    "arg_top_k": (lambda i: i.b.arg_top_k(i.f(2), 0, i.n), "k"),
     "arg_max": (lambda i: i.b.arg_max(i.f(2), i.n), "axis"),
 }  # fmt: skip
 

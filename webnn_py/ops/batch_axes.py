@@ -229,7 +229,7 @@ def _position(applied: Applied) -> int:
 # Operators along some axes of their input
 
 
-@rule("batch_normalization", "cumulative_sum", "softmax", "split")
+@rule("arg_top_k", "batch_normalization", "cumulative_sum", "softmax", "split")
 def _along(applied: Applied) -> int:
     return _kept(applied.only("input"), applied.attrs["axis"])
 

@@ -1,7 +1,11 @@
-"""Operators that run along one axis. Source: WebNN 2026, "argMin/argMax" and "cumulativeSum"."""
+"""Operators that run along one axis. Source: WebNN 2026, "argMin/argMax" and "cumulativeSum".
+
+WebNN has no sorting; `arg_top_k` is an extension, see D48 in spec/deviations.md.
+"""
 
 from __future__ import annotations
 
+from webnn_py.core.dimensions import span
 from webnn_py.core.dtypes import ANY, DTYPES, MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import MAX_RANK, check_axis, is_over, reduced
@@ -81,6 +85,39 @@ class Scan:
             Of the input's shape without `axis`, or with 1 in its place if `keep_dimensions`.
         """
         return _position(input, axis, keep_dimensions, output_data_type)
+
+    @operator(
+        input=Limits(ANY, (1, MAX_RANK)),
+        output=("int64",),
+        output_rank=(1, MAX_RANK),
+        extension=True,
+    )
+    def arg_top_k(
+        self,
+        input: MLOperand,
+        axis: int,
+        k: int,
+        *,
+        largest: bool = True,
+        label: str = "",
+    ) -> Inferred:
+        """Positions of the k greatest elements along `axis`, in order; of equals the first first.
+
+        `gather_elements` gives the elements. Where some are NaN, any positions may be given.
+
+        Args:
+            k: How many, from 1 to the size of the dimension.
+            largest: Those of the least elements if False.
+
+        Returns:
+            int64, of the input's shape with k along `axis`.
+        """
+        check_axis(axis, input.rank)
+        size = input.shape[axis]
+        if k < 1 or is_over(k, span(size)[1]):
+            raise ValidationError(f"option 'k': got {k}, expected 1 to {size}, as axis {axis} has")
+        shape = [k if i == axis else n for i, n in enumerate(input.shape)]
+        return result(Descriptor("int64", tuple(shape)))
 
     @operator(input=Limits(SUMMED, (1, MAX_RANK)))
     def cumulative_sum(

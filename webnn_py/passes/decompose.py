@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.ir import Graph, Node
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.ir import Graph, Node, titled
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter, as_list
@@ -11,7 +12,11 @@ from webnn_py.passes.target import Target
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
-    """Replace every node that the target wants decomposed, until none is left."""
+    """Replace every node that the target wants decomposed, until none is left.
+
+    Raises:
+        NotSupportedError: One is too large for what takes its place.
+    """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         function = DECOMPOSITIONS.get(node.op)
@@ -19,7 +24,10 @@ def decompose(graph: Graph, target: Target) -> Graph:
             return None
         if any(v.data_type in PACKED_4BIT for v in (*node.operands, *node.outputs)):
             return None  # nothing else takes them
-        return as_list(function(rewriter, **rewriter.arguments(node)))
+        try:
+            return as_list(function(rewriter, **rewriter.arguments(node)))
+        except NotSupportedError as error:
+            raise NotSupportedError(f"{titled(node.op, node.label)}: {error}") from None
 
     while (made := Rewriter(graph).run(rule)) is not graph:
         graph = made

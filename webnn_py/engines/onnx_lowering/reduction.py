@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
+from webnn_py.engines.onnx_lowering.emitter import Emitter, NotLowered, Tensor, lowering
 from webnn_py.ir import Node
 
 REDUCED = {
@@ -60,6 +60,20 @@ def arg_max(e: Emitter, node: Node, x: Tensor) -> Tensor:
 def arg_min(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """The first of the least."""
     return _position(e, node, "ArgMin", x)
+
+
+@lowering
+def arg_top_k(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """The places that TopK finds; it has kernels for few data types, but others become these."""
+    wide = {"float16": "float32", "uint32": "int64", "int8": "int32", "uint8": "int32"}
+    if x.data_type == "uint64":
+        raise NotLowered("TopK of uint64 has no data type to compare in")
+    count = e.constant([node.attrs["k"]])
+    options = {"axis": node.attrs["axis"], "largest": int(node.attrs["largest"])}
+    number = e.cast(x, wide.get(x.data_type, x.data_type))
+    _, found = e.ops("TopK", [number, count], [number.data_type, "int64"], **options)
+    assert found is not None
+    return found
 
 
 @lowering

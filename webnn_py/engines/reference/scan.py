@@ -1,4 +1,4 @@
-"""arg_max, arg_min and running sums in NumPy."""
+"""arg_max, arg_min, the first of a sorted axis and running sums in NumPy."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ def arg_min(input: Array, axis: int, keep_dimensions: bool, output_data_type: st
     """Position of the least element."""
     found = np.asarray(np.argmin(input, axis))
     return np.expand_dims(found, axis) if keep_dimensions else found
+
+
+def arg_top_k(input: Array, axis: int, k: int, largest: bool) -> Array:
+    """Positions of the greatest elements, or of the least; the greatest are the last of all."""
+    order = np.argsort(np.flip(input, axis) if largest else input, axis, kind="stable")
+    if largest:
+        order = input.shape[axis] - 1 - np.flip(order, axis)
+    return np.take(order, range(k), axis)
 
 
 def cumulative_sum(input: Array, axis: int, exclusive: bool, reversed: bool) -> Array:

@@ -15,6 +15,7 @@ from webnn_py.ops.decompositions import (  # noqa: F401  (they register themselv
     normalization,
     quantization,
     recurrent,
+    sorting,
 )
 from webnn_py.ops.decompositions.registry import FUNCTIONS
 
