@@ -162,12 +162,32 @@ def test_a_large_number_of_dispatches_is_submitted_in_between(
 def test_large_writes_are_submitted_in_between(gpu: MLContext, submissions: list[int]) -> None:
     graph, x, y = doubling(gpu), tensor(gpu, ONES), tensor(gpu)
     large = tensor(gpu, np.zeros(1 << 20, np.float32))
+    gpu.dispatch(graph, {"x": x}, {"y": y})
+    gpu.flush()
     submissions.clear()
     gpu.dispatch(graph, {"x": x}, {"y": y})
     for turn in range(40):
         gpu.write_tensor(large, np.full(1 << 20, turn, np.float32))
-    assert len(submissions) == 1  # then nothing is recorded, and the queue writes
+    # At first behind what is recorded; then the queue writes, and keeps copies likewise.
+    assert submissions == [1, 1]
     assert gpu.read_tensor_sync(large)[-1] == 39
+
+
+def test_large_tensors_made_and_dropped_are_submitted_for(
+    gpu: MLContext, submissions: list[int]
+) -> None:
+    b = MLGraphBuilder(gpu)
+    x = b.input("x", "float32", [1 << 20])
+    graph, given = b.build_sync({"y": b.add(x, x)}), tensor(gpu, np.ones(1 << 20, np.float32))
+    gpu.flush()
+    gpu.dispatch(graph, {"x": given}, {"y": tensor(gpu, np.zeros(1 << 20, np.float32))})
+    gpu.flush()
+    submissions.clear()
+    for _ in range(40):
+        made = gpu.create_tensor_sync("float32", [1 << 20])
+        gpu.dispatch(graph, {"x": given}, {"y": made})
+        made.destroy()
+    assert submissions == [1, 1]
 
 
 # Command buffers

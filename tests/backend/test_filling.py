@@ -10,7 +10,7 @@ import pytest
 from tests.graphs import awaited
 from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
-from webnn_py.engines.webgpu.runtime import filling
+from webnn_py.engines.webgpu.runtime import device, filling
 from webnn_py.engines.webgpu.runtime.capabilities import WAITING
 from webnn_py.engines.webgpu.runtime.filling import LargeConstants
 from webnn_py.engines.webgpu.runtime.loaded import SMALL_WEIGHT
@@ -76,3 +76,18 @@ def test_a_device_that_is_destroyed_meanwhile(
         monkeypatch.setattr(LargeConstants, "_write_piece", writing)
         with pytest.raises(ContextLostError):
             constants(context)
+
+
+def test_contents_of_new_buffers_are_submitted(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = engine_of(gpu).gpu.life
+    monkeypatch.setattr(device, "MOST_UNSUBMITTED", 4 * SIZE)
+    before = life.submissions
+    graph = constants(gpu)
+    assert life.submissions > before
+    monkeypatch.setattr(device, "MOST_UNSUBMITTED", 1 << 30)
+    before = life.submissions
+    got = awaited(constants(gpu), {"x": np.zeros([], np.float32)})
+    assert life.submissions == before + 1
+    assert all((awaited(graph, {"x": np.zeros([], np.float32)})[k] == got[k]).all() for k in KINDS)

@@ -86,6 +86,22 @@ def test_a_loop_that_is_closed_meanwhile_does_no_harm(run: Run) -> None:
     assert completion.wait() == 1
 
 
+def test_who_waits_no_more_is_forgotten(run: Run) -> None:
+    completion: Completion[int] = Completion()
+
+    async def wait() -> None:
+        await completion
+
+    async def settle() -> None:
+        await completion.settled()
+
+    for waiting in (wait, settle):
+        run(functools.partial(cancel_after, waiting, pause))
+    with pytest.raises(TimeoutError):
+        completion.wait(0.001)
+    assert not completion._callbacks
+
+
 # Blocking
 
 

@@ -80,6 +80,12 @@ class Completion(Generic[T]):
                 return
         callback()
 
+    def _forget(self, callback: Callable[[], object]) -> None:
+        """Take a callback back whose caller waits no more; the result may never come."""
+        with self._lock:
+            if self._outcome is None:
+                self._callbacks.remove(callback)
+
     def leave(self, work: Callable[[], None]) -> None:
         """Leave what is to be done for the result to this thread, which is about to wait for it."""
         self._left = work
@@ -96,8 +102,12 @@ class Completion(Generic[T]):
         if self._outcome is None:
             arrived = threading.Lock()
             arrived.acquire()
-            self.on_done(arrived.release)
-            arrived.acquire(timeout=-1 if timeout is None else timeout)
+            release = arrived.release
+            self.on_done(release)
+            try:
+                arrived.acquire(timeout=-1 if timeout is None else timeout)
+            finally:
+                self._forget(release)
         if self._outcome is None:
             raise TimeoutError
         result: T
@@ -112,19 +122,23 @@ class Completion(Generic[T]):
     async def settled(self) -> None:
         """Wait until it is done, well or not."""
         if self._outcome is None:
-            await self._waiter()
+            await self._arrival()
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._outcome is None:
-            yield from self._waiter().__await__()
+            yield from self._arrival().__await__()
         return self.wait(0)
 
-    def _waiter(self) -> Waiter:
-        """What the running event loop awaits until it is done, well or not."""
+    async def _arrival(self) -> None:
+        """Wait until it is done, well or not."""
         wake_at_once()
         waiter = Waiter()
         self.on_done(waiter.end)
-        return waiter
+        try:
+            await waiter
+        except BaseException:
+            self._forget(waiter.end)
+            raise
 
 
 class Cancellation:

@@ -78,6 +78,12 @@ class Rewriter(GraphBuilder):
         Returns:
             The graph without what is dead by now; the same object if no rule changed anything.
         """
+        try:
+            return self._run(rule)
+        finally:
+            self.map = {}  # whose operands have this object: it would stay, and its constants
+
+    def _run(self, rule: Callable[[Rewriter, Node], list[MLOperand] | None]) -> Graph:
         graph = self.graph
         if self.map:
             self._differ()

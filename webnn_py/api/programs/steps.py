@@ -41,13 +41,13 @@ class Recorder:
 
     Attributes:
         arguments: What is given at each run.
-        sections: The sequences that run, and how often each.
+        sections: The steps of the sequences that run, which may still grow, and how often each.
     """
 
     def __init__(self, session: Session, device: Device) -> None:
         self.session = session
         self.arguments: list[Slot] = []
-        self.sections: list[tuple[MLProgramSequence, int]] = []
+        self.sections: list[tuple[list[GraphStep | KernelStep], int]] = []
         self._offer = device.offer
         self._compiled = False
 
@@ -75,7 +75,7 @@ class Recorder:
         count = convert.unsigned(repeat, "append: repeat")
         if not 1 <= count <= MOST_DISPATCHES:
             raise ValidationError(f"append: repeat {count}, expected 1..{MOST_DISPATCHES}")
-        self.sections.append((sequence, count))
+        self.sections.append((sequence._steps, count))
 
     def source(self) -> Source:
         """What was recorded.
@@ -83,7 +83,7 @@ class Recorder:
         Raises:
             ValidationError: There are no steps.
         """
-        sections = [(tuple(sequence._steps), repeat) for sequence, repeat in self.sections]
+        sections = [(tuple(steps), repeat) for steps, repeat in self.sections]
         source = Source(tuple(self.arguments), [part for part in sections if part[0]])
         if not source.sections:
             raise ValidationError("compile: the program has no steps; append a sequence with some")

@@ -81,10 +81,11 @@ class Fusion:
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._rows = rows_of(graph, features)
-        self.places = Places(graph, features, self.is_stored)  # by what is known so far
+        is_stored = self._stored.__contains__  # without a way back to this object
+        self.places = Places(graph, features, is_stored)  # by what is known so far
         for node in graph.nodes:
             self._decide(node)
-        self.places = Places(graph, features, self.is_stored)
+        self.places = Places(graph, features, is_stored)
         for node in graph.nodes:
             if node.op == "concat" and node.output in self._stored:
                 self.places.join(node)

@@ -10,7 +10,7 @@ MOST_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""
 
 MOST_BYTES = 64 << 20
-"""Bytes to upload that wait in a batch before it is submitted without being asked."""
+"""Bytes that wait for a batch's submission before it is submitted without being asked."""
 
 
 class Batch:
@@ -19,7 +19,7 @@ class Batch:
     Attributes:
         empty: Nothing is recorded.
         operations: How many are.
-        bytes: So many are to be uploaded.
+        bytes: So many are to be uploaded, or were made meanwhile, and can only be freed behind it.
     """
 
     def __init__(self, gpu: Device) -> None:
@@ -29,6 +29,11 @@ class Batch:
         self.empty = True
         self.operations = 0
         self.bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it is to be submitted without being asked, even if nothing is recorded."""
+        return self.operations >= MOST_OPERATIONS or self.bytes >= MOST_BYTES
 
     def encoder(self) -> Any:
         """The command encoder, with no pass open."""

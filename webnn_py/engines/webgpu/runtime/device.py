@@ -31,6 +31,9 @@ from webnn_py.engines.webgpu.runtime.weights import Weights
 
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
+MOST_UNSUBMITTED = 16 << 20
+"""Bytes of contents that new buffers were made with, which wgpu-native keeps a copy of until
+something is submitted."""
 
 
 class Device:
@@ -68,6 +71,8 @@ class Device:
         self.max_buffer_bytes: int = device.limits["max-buffer-size"]
         self.offset_alignment: int = device.limits["min-storage-buffer-offset-alignment"]
         self.submit_lock = threading.Lock()
+        self._unsubmitted = 0
+        self._counting = threading.Lock()
         self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
         self.owes_turn = False  # to other tasks, whose thread has just computed a run
         self.awake = 0.0  # seconds of the kernel that wakes it, as fast as that was seen
@@ -108,6 +113,16 @@ class Device:
         with self.life:
             self.life.begin_submission()
             commands.submit(self.queue)
+
+    def uploaded(self, size: int) -> None:
+        """Told of a buffer that was made with contents; submits nothing, but where copies wait."""
+        with self._counting:
+            self._unsubmitted += size
+            many = self._unsubmitted >= MOST_UNSUBMITTED
+            if many:
+                self._unsubmitted = 0
+        if many:
+            self.submit(self.plain_encoder("uploads").finish())
 
     def bind_group(
         self, layout: Any, resources: Sequence[Any], bindings: Sequence[int] | None = None

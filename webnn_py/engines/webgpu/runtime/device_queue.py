@@ -15,7 +15,7 @@ from webnn_py.core.errors import ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.batch import MOST_BYTES, MOST_OPERATIONS, Batch
+from webnn_py.engines.webgpu.runtime.batch import Batch
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.capabilities import CHECKING
 from webnn_py.engines.webgpu.runtime.commands import check_submission, uses_of
@@ -59,8 +59,11 @@ class DeviceQueue(Queue):
 
     def allocate(self, descriptor: Descriptor) -> Binding:
         """A zeroed buffer."""
-        size = buffer_bytes(descriptor)
-        return Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
+        size, batch = buffer_bytes(descriptor), self._batch
+        made = Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
+        if not batch.empty:  # what is recorded keeps tensors that are destroyed
+            batch.bytes += size
+        return made
 
     def target(self, storage: Any) -> Span:
         """The tensor's part of its buffer."""
@@ -74,7 +77,8 @@ class DeviceQueue(Queue):
             data = lent.array
             if data.nbytes != storage.size:
                 data = padded_bytes(data, storage.size)
-            if self._batch.empty:
+            self._batch.bytes += storage.size
+            if self._batch.empty:  # wgpu-native keeps a copy until something is submitted
                 native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                 return
             source = self.gpu.handle.create_buffer_with_data(
@@ -84,7 +88,6 @@ class DeviceQueue(Queue):
                 source, 0, storage.buffer, storage.offset, storage.size
             )
             self._batch.operations += 1
-            self._batch.bytes += storage.size
 
         return run
 
@@ -298,8 +301,9 @@ class DeviceQueue(Queue):
                 batch = self._batch
                 if not batch.empty:
                     self._in_batch.append(operation.fail)
-                    if batch.operations >= MOST_OPERATIONS or batch.bytes >= MOST_BYTES:
-                        self._submit_batch()
+                if batch.full:
+                    batch.encoder()
+                    self._submit_batch()
         except BaseException:
             with self.loss(), device_errors(operation.title):
                 raise

@@ -150,6 +150,7 @@ class LoadedGraph:
             else:
                 write_made(buffer, zip(starts, parts, strict=True))
                 buffer.unmap()
+                self.gpu.uploaded(total)
         return buffer
 
     def _place_intermediates(self) -> None:
@@ -176,6 +177,7 @@ class LoadedGraph:
             buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
             buffer.write_mapped(data)
             buffer.unmap()
+            self.gpu.uploaded(len(data))
         return [place and Binding(buffer, place.offset, place.size) for place in places]
 
     def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:

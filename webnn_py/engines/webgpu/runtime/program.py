@@ -104,6 +104,7 @@ class LoadedProgram:
             parts = (padded_bytes(data, -(-data.nbytes // 4) * 4) for data in arrays)
             write_made(buffer, zip((part.offset for part in contents), parts, strict=True))
             buffer.unmap()
+            self.gpu.uploaded(planned.size)
         return buffer
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
