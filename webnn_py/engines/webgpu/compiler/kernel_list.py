@@ -46,25 +46,27 @@ class _Writer:
         self._features = features
         self._fusion = fusion
         self._producers = graph.producers
-        self._computed: set[Value] = set()  # by others' kernels, though fusion has them stored
+        computed: set[Value] = set()  # by others' kernels, though fusion has them stored
+        self._computed = computed
+
+        def is_stored(value: Value) -> bool:  # without a way back to this object
+            return value not in computed and fusion.is_stored(value)
+
         self._shared = (
             graph,
             graph.producers,
-            self._is_stored,
+            is_stored,
             fusion.places,
             lowering_of,
             features,
         )
-        self._structures = Structures(graph, graph.producers, self._is_stored, fusion.places)
+        self._structures = Structures(graph, graph.producers, is_stored, fusion.places)
         self._written: dict[tuple[Any, ...], tuple[list[Kernel], tuple[Value, ...]]] = {}
         self._beside: set[Value] = set()
         if features.kind != "cpu":
             self._beside = _of_one_size(
                 fusion, self._structures, lambda v: KernelBuilder(*self._shared, v, "", True)
             )
-
-    def _is_stored(self, value: Value) -> bool:
-        return value not in self._computed and self._fusion.is_stored(value)
 
     def _make(self, root: Value) -> tuple[Make, str]:
         """Begins the kernels of a root, whose tile may be known."""
