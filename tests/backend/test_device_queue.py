@@ -122,7 +122,7 @@ def test_how_long_is_looked_for_the_end(gpu: MLContext) -> None:
         gpu.dispatch(graph, {"x": x}, {"y": y})
     staging, queue = engine_of(gpu).gpu.staging, session_of(gpu).queue
     assert isinstance(queue, DeviceQueue)
-    fence = staging.fence(queue._batch.encoder())
+    fence = staging.fence(queue.recorder.batch.encoder())
     gpu.flush()
     mapping = staging.mapping(fence)
     assert not mapping.look_for(1e-5)

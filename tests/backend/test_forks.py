@@ -132,7 +132,7 @@ def fork_with(device_type: Any, workers: int = 1, engine: str = "auto") -> None:
     queue: Any = session_of(context).queue
     held = [queue._schedule._lock, GRAPH.lock, state_of(host)._lock]
     if device_type == "gpu":
-        held.append(queue._lock)
+        held.append(queue.recorder.lock)
     with contextlib.ExitStack() as locks:
         for lock in held:  # as by a thread that is not there in the child
             locks.enter_context(lock)

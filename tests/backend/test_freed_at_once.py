@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.graphs import awaited, normal
-from tests.internals import executable_of, recipe_of
-from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLProgram
+from tests.internals import executable_of, recipe_of, session_of
+from tests.threads import LONG
+from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLProgram, Timeline, ml
 
 
 @pytest.fixture(autouse=True)
@@ -42,20 +44,28 @@ def weights_of(graph: MLGraph) -> list[weakref.ref[Any]]:
     return [weakref.ref(array) for made in graphs for array in made.constants.values()]
 
 
+def assert_gone(things: Sequence[weakref.ref[Any]]) -> None:
+    """Nothing keeps them but what threads of the context are at the end of."""
+    end = time.monotonic() + LONG
+    while left := [one for one in things if one() is not None]:
+        assert time.monotonic() < end, left
+        time.sleep(1e-3)
+
+
 def test_weights_of_a_graph_that_is_dropped(context: MLContext) -> None:
     graph = network(context)
     awaited(graph, {"x": normal(1, 4, 8, 8)})
     weights = weights_of(graph)
     assert all(one() is not None for one in weights)
     del graph
-    assert not any(one() is not None for one in weights)
+    assert_gone(weights)
 
 
 def test_weights_of_a_graph_that_is_destroyed(context: MLContext) -> None:
     graph = network(context)
     weights = weights_of(graph)
     graph.destroy()
-    assert not any(one() is not None for one in weights)
+    assert_gone(weights)
 
 
 def test_a_saved_graph_that_is_loaded_and_dropped(context: MLContext, tmp_path: Path) -> None:
@@ -63,7 +73,7 @@ def test_a_saved_graph_that_is_loaded_and_dropped(context: MLContext, tmp_path: 
     graph = context.load_graph_sync(tmp_path / "graph")
     weights = weights_of(graph)
     del graph
-    assert not any(one() is not None for one in weights)
+    assert_gone(weights)
 
 
 def test_weights_of_a_program(gpu: MLContext) -> None:
@@ -76,4 +86,35 @@ def test_weights_of_a_program(gpu: MLContext) -> None:
     program.compile_sync()
     program.run_sync({"x": np.zeros((1, 4, 8, 8), np.float32)})
     del graph, sequence, x, program
-    assert not any(one() is not None for one in weights)
+    assert_gone(weights)
+
+
+# Contexts
+
+
+def use(context: MLContext) -> list[Any]:
+    """What a user may still have when the context is destroyed."""
+    graph, x = network(context), normal(1, 4, 8, 8)
+    given = context.create_tensor_sync("float32", x.shape, writable=True)
+    made = context.create_tensor_sync("float32", [12, 64], readable=True)
+    context.write_tensor(given, x)
+    context.dispatch(graph, {"x": given}, {"y": made})
+    context.read_tensor_sync(made)
+    awaited(graph, {"x": x})
+    ended, never = Timeline(), Timeline()
+    context.dispatch(graph, {"x": given}, {"y": made}, sync=[ended(signal=1)])
+    ended.wait_sync(1)
+    context.dispatch(graph, {"x": given}, {"y": made}, sync=[never(wait=1)])
+    return [graph, given, made, MLAwaitedExecution(context)]
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_a_context_that_is_destroyed(kind: Any, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(kind)
+    with ml.create_context_sync(device_type=kind) as context:
+        left = use(context)
+    things = [weakref.ref(session_of(context))]
+    if kind == "gpu":
+        things += [weakref.ref(context.device), weakref.ref(context.device.queue)]
+    del context, left
+    assert_gone(things)

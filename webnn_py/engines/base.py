@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.errors import ContextLostError
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.awaited import AwaitedRun, HostRun
 from webnn_py.engines.limits import EngineLimits
+from webnn_py.engines.loss import Loss
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
 from webnn_py.memory.arrays import Ends, new_array
@@ -178,16 +178,14 @@ class Queue(ABC):
     what cannot run yet is kept in order.
 
     Args:
-        executor: Where and how work runs.
-
-    Attributes:
-        lost: Told why, when the device is found lost.
+        executor: Where and how work runs; it has no way back to this object, which goes with its
+            last user.
+        loss: What `loss` gives, if others have it, too.
     """
 
-    def __init__(self, executor: Executor) -> None:
-        self.lost: Callable[[str], None] = lambda message: None
+    def __init__(self, executor: Executor, loss: Loss | None = None) -> None:
         self._schedule = Schedule(executor)
-        self._loss = Loss(self)
+        self._loss = Loss() if loss is None else loss
 
     @abstractmethod
     def allocate(self, descriptor: Descriptor) -> Any:
@@ -298,21 +296,9 @@ class Queue(ABC):
         """For `with`: a device that is found lost takes its context along."""
         return self._loss
 
-
-class Loss:
-    """What `Queue.loss` gives; a class, as generators cost more in each awaited run."""
-
-    __slots__ = ("_queue",)
-
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ContextLostError):
-            self._queue.lost(str(error))
+    def lost(self, message: str) -> None:
+        """Told why, when the device is found lost."""
+        self._loss.tell(message)
 
 
 AtSizes = Callable[[Graph, Mapping[str, int]], Executable]

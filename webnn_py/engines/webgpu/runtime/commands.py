@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -140,6 +141,13 @@ def observe(device: Any) -> None:
             share_life(device, device.queue)
             native.specialize(device.queue, _class_like(device.queue, _queue_methods))
             native.specialize(device, _class_like(device, _device_methods))
+            vars(device).pop("_device", None)
+
+
+def let_go(device: Any) -> None:
+    """Have a device of ours go with its last user, though its queue is still there."""
+    if _is_observed(device):
+        vars(device.queue)["_device"] = weakref.proxy(device)
 
 
 def observe_encoder(encoder: Any) -> Uses:
@@ -182,6 +190,7 @@ def _device_methods(base: Any) -> dict[str, Any]:
 
     own: list[Any] = [destroy, create_buffer_with_data]
     return {
+        "_device": property(lambda device: device),  # kept by it, a device would never go by itself
         **{name: _noting(getattr(base, name), own=True) for name in MAKERS},
         **{made.__name__: functools.wraps(getattr(base, made.__name__))(made) for made in own},
         **native.releasing_unless(base, lambda device: life_of(device).was_lost),

@@ -18,7 +18,7 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.commands import observe, unobserved
+from webnn_py.engines.webgpu.runtime.commands import let_go, observe, unobserved
 from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer, Encoder
 from webnn_py.engines.webgpu.runtime.errors import device_errors
 from webnn_py.engines.webgpu.runtime.forks import check_process
@@ -54,7 +54,8 @@ class Device:
         self, device: Any = None, power_preference: str = "default", hardware: bool = False
     ) -> None:
         check_process()
-        if device is None:
+        self._own = device is None
+        if self._own:
             device = request_device(power_preference, hardware)
         if not isinstance(device, wgpu.GPUDevice):
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
@@ -84,6 +85,13 @@ class Device:
         for threads in (self.reader, self.recorder):
             weakref.finalize(self, threads.finish).atexit = False
         self.pipelines = PipelineCache(device)
+
+    def let_go(self) -> None:
+        """Give back what is kept for transfers; a device of ours goes with its last user."""
+        self.staging.clear()
+        self.uploads.clear()
+        if self._own:
+            let_go(self.handle)
 
     @property
     def offer(self) -> Offer:

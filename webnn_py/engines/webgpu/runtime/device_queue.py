@@ -13,9 +13,9 @@ import wgpu
 from webnn_py.core.completion import Cancellation, Completion
 from webnn_py.core.errors import ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
+from webnn_py.engines.loss import Loss
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.batch import Batch
 from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.capabilities import CHECKING
 from webnn_py.engines.webgpu.runtime.commands import check_submission, uses_of
@@ -23,13 +23,14 @@ from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
+from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.host import Lent
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.operation import Operation, Run, complete
+from webnn_py.ordering.operation import Operation, Run
 
 MOMENT = 1e-3
 """Seconds for which a thread that waits for a result looks itself whether the device is done."""
@@ -39,27 +40,27 @@ class DeviceQueue(Queue):
     """Operations are recorded on the calling thread, in the device queue's order."""
 
     def __init__(self, gpu: Device, worker: Callable[[Run], None], under_way: UnderWay) -> None:
+        loss = Loss()
+        self.recorder = recorder = Recorder(gpu, under_way, loss)
         super().__init__(
             Executor(
                 worker,
-                self._signal,
-                self.submit_recorded,
+                recorder.signal,
+                recorder.submit_recorded,
                 gpu.handle,
                 inline=True,
-                perform=self._perform,
-            )
+                perform=recorder.perform,
+            ),
+            loss,
         )
         self.gpu = gpu
         self._under_way = under_way
         gpu.life.tell(self)
-        self._batch = Batch(gpu)
-        self._in_batch: list[Callable[[BaseException], None]] = []
-        self._lock = threading.RLock()
         self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
         """A zeroed buffer."""
-        size, batch = buffer_bytes(descriptor), self._batch
+        size, batch = buffer_bytes(descriptor), self.recorder.batch
         made = Binding(self.gpu.buffer(size, STORAGE | COPIES, "tensor"), 0, size)
         if not batch.empty:  # what is recorded keeps tensors that are destroyed
             batch.bytes += size
@@ -73,21 +74,22 @@ class DeviceQueue(Queue):
     def write(self, storage: Any, lent: Lent) -> Run:
         """Through the queue where nothing is recorded before it, else through a copy."""
 
-        def run() -> None:  # `_perform` has taken the lock
+        def run() -> None:  # `Recorder.perform` has taken the lock
             data = lent.array
             if data.nbytes != storage.size:
                 data = padded_bytes(data, storage.size)
-            self._batch.bytes += storage.size
-            if self._batch.empty:  # wgpu-native keeps a copy until something is submitted
+            batch = self.recorder.batch
+            batch.bytes += storage.size
+            if batch.empty:  # wgpu-native keeps a copy until something is submitted
                 native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                 return
             source = self.gpu.handle.create_buffer_with_data(
                 data=data, usage=wgpu.BufferUsage.COPY_SRC
             )
-            self._batch.encoder().copy_buffer_to_buffer(
+            batch.encoder().copy_buffer_to_buffer(
                 source, 0, storage.buffer, storage.offset, storage.size
             )
-            self._batch.operations += 1
+            batch.operations += 1
 
         return run
 
@@ -105,9 +107,9 @@ class DeviceQueue(Queue):
         """
         gpu, here = self.gpu, threading.get_ident() if waits else None
 
-        def run() -> None:  # `_perform` has taken the lock
-            staging = gpu.staging.copy(self._batch.encoder(), storage)
-            self._submit_batch()
+        def run() -> None:  # `Recorder.perform` has taken the lock
+            staging = gpu.staging.copy(self.recorder.batch.encoder(), storage)
+            self.recorder.submit_batch()
             number = gpu.life.submissions
             read = functools.partial(self._read, staging, target, done, cancellation, number)
             if here == threading.get_ident() and gpu.reader.idle:
@@ -182,11 +184,12 @@ class DeviceQueue(Queue):
         copies = [(source, target) for source, target in copies if source is not target]
         name = None if copies else key
 
-        def run() -> None:  # `_perform` has taken the lock
-            loaded.encode(self._batch.compute_pass(), places, name)
+        def run() -> None:  # `Recorder.perform` has taken the lock
+            batch = self.recorder.batch
+            loaded.encode(batch.compute_pass(), places, name)
             for source, target in copies:
-                copy_binding(self._batch.encoder(), source, target)
-            self._batch.operations += 1
+                copy_binding(batch.encoder(), source, target)
+            batch.operations += 1
 
         return run
 
@@ -197,8 +200,8 @@ class DeviceQueue(Queue):
         if commands is None:
             return None
 
-        def run() -> None:  # `_perform` has taken the lock
-            batch = self._batch
+        def run() -> None:  # `Recorder.perform` has taken the lock
+            batch = self.recorder.batch
             commands.encode(batch.compute_pass())
             batch.operations += 1
 
@@ -252,8 +255,8 @@ class DeviceQueue(Queue):
         """The user's command buffers after what is recorded."""
 
         def run() -> None:
-            with self._locked("submitting command buffers"):
-                self._submit_batch()
+            with self.recorder.locked("submitting command buffers"):
+                self.recorder.submit_batch()
                 self._check_alive()
                 self.gpu.queue.submit(list(commands))
 
@@ -270,7 +273,7 @@ class DeviceQueue(Queue):
                 super().flush()
             return
         try:  # while other threads may be at work that it shares nothing with
-            self._perform(operation)
+            self.recorder.perform(operation)
         except Exception as error:
             operation.abandon(error)
 
@@ -290,85 +293,17 @@ class DeviceQueue(Queue):
         """Give a tensor's GPUBuffer to the user, from now on."""
         return Rent(storage.buffer)
 
-    def _perform(self, operation: Operation) -> None:
-        """Record it, unless it is slow; it fails with the batch, if that is then refused."""
-        if operation.slow:
-            operation.run()
-            return
-        try:
-            with self._lock:
-                operation.run()
-                batch = self._batch
-                if not batch.empty:
-                    self._in_batch.append(operation.fail)
-                if batch.full:
-                    batch.encoder()
-                    self._submit_batch()
-        except BaseException:
-            with self.loss(), device_errors(operation.title):
-                raise
-
     def flush(self) -> list[Operation]:
         """Submit what is recorded, and what can be recorded now."""
         left = super().flush()
-        self.submit_recorded()
+        self.recorder.submit_recorded()
         return left
 
-    @property
-    def nothing_recorded(self) -> bool:
-        """Whether there is nothing to submit."""
-        return self._batch.empty
-
-    def submit_recorded(self) -> None:
-        """Submit what is recorded."""
-        with self._locked("submitting recorded graphs"):
-            self._submit_batch()
-
-    def _submit_batch(self) -> None:
-        recorded, self._in_batch = self._in_batch, []
-        try:
-            self._batch.submit()
-        except BaseException as error:
-            found = told(error, "submitting recorded graphs")
-            for fail in recorded:
-                fail(found)
-            raise found from found.__cause__
-
-    def _signal(self, operation: Operation) -> None:
-        """Later work on this device need not wait; everyone else waits until it has run."""
-        with self._locked("submitting recorded graphs"):
-            fence = self.gpu.staging.fence(self._batch.encoder())
-            self._submit_batch()
-        for timeline, value in operation.signals:
-            timeline.promise(value, self.gpu.handle)
-        self._under_way.add(operation, operation.break_promises)
-        self.gpu.reader.submit(
-            functools.partial(self._complete, fence, operation), operation.break_promises
-        )
-
-    def _complete(self, fence: Any, operation: Operation) -> None:
-        try:
-            with self.loss(), device_errors("waiting for submitted work"):
-                self.gpu.staging.wait(fence)
-        except BaseException as error:
-            operation.break_promises(error)
-        else:
-            complete(operation)
-        finally:
-            self._under_way.remove(operation)
-
     def close(self, error: BaseException) -> None:
-        """Fail what is not done; drop what is recorded.
-
-        Without the lock: a thread that submits has it, as long as the device takes for that.
-        """
+        """Fail what is not done; drop what is recorded."""
         super().close(error)
         self._under_way.fail(error)
-        self._batch, self._in_batch = Batch(self.gpu), []
-
-    def _locked(self, what: str) -> _Locked:
-        """Hold the lock, so that nobody else records; turn wgpu's errors into our own."""
-        return _Locked(self, self._lock, what)
+        self.recorder.drop()
 
 
 class Rent:
@@ -400,25 +335,3 @@ class Rent:
 
 def _nothing() -> None:
     """What `destroy` of a buffer does when the rent is over."""
-
-
-class _Locked:
-    """What `DeviceQueue._locked` gives; a class, as generators cost more than a recording does."""
-
-    __slots__ = ("_lock", "_queue", "_what")
-
-    def __init__(self, queue: DeviceQueue, lock: threading.RLock, what: str) -> None:
-        self._queue = queue
-        self._lock = lock
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        self._lock.release()
-        if error is not None:
-            with self._queue.loss(), device_errors(self._what):
-                raise error

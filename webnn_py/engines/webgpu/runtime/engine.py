@@ -87,8 +87,7 @@ class WebGPUEngine(DeviceEngine):
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""
-        self.gpu.staging.clear()
-        self.gpu.uploads.clear()
+        self.gpu.let_go()
 
     def wake(self) -> None:
         """By a kernel of arithmetic, for a second or more, or less where it is awake."""
@@ -118,7 +117,7 @@ class WebGPUEngine(DeviceEngine):
 
         self._worker(self.gpu.staging.begin)
         compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), cached=True)
-        return WebGPUExecutable(self.gpu, compiled, self._queue, self._under_way)
+        return WebGPUExecutable(self.gpu, compiled, self._queue.recorder, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -128,7 +127,7 @@ class WebGPUEngine(DeviceEngine):
             OperationError: The device refused a kernel, or has no memory left.
         """
         loaded = LoadedProgram(self.gpu, plan)
-        return ProgramExecutable(loaded, self._queue, self._under_way)
+        return ProgramExecutable(loaded, self._queue.recorder, self._under_way)
 
 
 class _Beginner:

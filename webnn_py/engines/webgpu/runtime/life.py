@@ -134,6 +134,8 @@ def share_life(device: Any, queue: Any) -> None:
     life = life_of(device)
     setattr(queue, _LIFE, life)
     try:
-        life.witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)
+        witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)
+        vars(witness)["_device"] = weakref.proxy(device)  # which goes with its last user
+        life.witness = witness
     except wgpu.GPUError:
         life.gone = True

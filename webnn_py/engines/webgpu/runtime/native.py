@@ -236,7 +236,10 @@ def is_lost(buffer: Any) -> bool:
     if WAITING.missing is not None or CHECKING.missing is not None or buffer._internal is None:
         return False
     _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
-    queue = buffer._device.queue._internal
+    try:
+        queue = buffer._device.queue._internal
+    except ReferenceError:  # all but its queue is gone
+        queue = None
     try:
         if queue is None:  # the collector was there first
             touch(buffer)
