@@ -371,12 +371,6 @@ def rows_of_products() -> Iterator[Case]:
     inputs = {name: numbers(name, shape) for name, shape in wide.items()}
     yield Case("rows beside their rest", _beside_its_rest, inputs, GPU)
     yield Case(
-        "rows of sums in parts",
-        lambda g, a, b: g.layer_normalization(g.matmul(a, b), axes=[1]),
-        {"a": numbers("a", (9, 192)), "b": numbers("b", (192, 64))},
-        ("gpu, in parts",),
-    )
-    yield Case(
         "matmul and what it adds turned",
         lambda g, a, b, c: g.add(g.matmul(a, b), g.add(g.transpose(c), c)),
         {"a": numbers("a", (16, 64)), "b": numbers("b", (64, 16)), "c": numbers("c", (16, 16))},

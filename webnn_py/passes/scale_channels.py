@@ -4,7 +4,9 @@ Behind a concat or a pooling, they have no weights to be folded into. They becom
 sum where the engine has no kernel for them, or a convolution of each channel by itself: an engine
 that lays out channels in blocks for convolutions has to lay them out as before for any arithmetic;
 a convolution stays in the blocks and takes an activation along, one walk through memory for six. As
-by `fuse_batch_norm`, what was rounded at each step is rounded once.
+by `fuse_batch_norm`, what was rounded at each step is rounded once. Those of halves are so wherever
+they stand: their weights stay as they are, as halves would lose digits, and scale and shift are
+float32.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node, Value
+from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.fuse_batch_norm import Affine, Chain, fits, step_of
 from webnn_py.passes.rewrite import Rewriter
@@ -35,20 +38,24 @@ def scale_channels_by_convolutions(graph: Graph, target: Target) -> Graph:
             groups=scale.size,
         )
 
-    return _rescaled(graph, lambda node: node.output.shape[1] % BLOCK == 0, convolve)
+    def is_replaced(node: Node) -> bool:
+        return node.output.shape[1] % BLOCK == 0 and not _is_of_halves(node)
+
+    return _rescaled(graph, is_replaced, convolve)
 
 
 def scale_channels(graph: Graph, target: Target) -> Graph:
     """Put a product and a sum in the place of what the engine has no kernel for.
 
-    Decomposed, a normalization divides each element.
+    Decomposed, a normalization divides each element, or has three numbers for each channel.
     """
 
     def multiply(rewriter: Rewriter, source: MLOperand, scale: Array, shift: Array) -> MLOperand:
         factor, added = (
             rewriter.add_constant(array.reshape(-1, 1, 1), "float32") for array in (scale, shift)
         )
-        return rewriter.add(rewriter.mul(source, factor), added)
+        scaled = rewriter.add(rewriter.mul(wide(rewriter, source), factor), added)
+        return narrow(rewriter, scaled, source.data_type)
 
     return _rescaled(graph, lambda node: not target.has_kernel(node), multiply)
 
@@ -69,7 +76,9 @@ def _rescaled(
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         chain = chains.get(node.outputs[0])
-        if chain is None or not _stays_in_blocks(graph, node.output):
+        if chain is None:
+            return None
+        if not (_is_of_halves(chain.root) or _stays_in_blocks(graph, node.output)):
             return None
         with np.errstate(over="ignore", under="ignore"):
             scale = chain.affine.scale.astype(np.float32)
@@ -104,14 +113,13 @@ def _find_chains(graph: Graph, is_replaced: Callable[[Node], bool]) -> dict[Valu
 def _is_of_images(node: Node) -> bool:
     """Whether a node is a normalization of the channels of images, in planes."""
     value = node.outputs[0]
-    if (
-        node.op != "batch_normalization"
-        or value.rank != 4
-        or value.data_type != "float32"
-        or node.attrs["axis"] != 1
-    ):
+    if node.op != "batch_normalization" or value.rank != 4 or node.attrs["axis"] != 1:
         return False
     return not is_dimension(value.shape[1])
+
+
+def _is_of_halves(node: Node) -> bool:
+    return node.output.data_type == "float16"
 
 
 def _stays_in_blocks(graph: Graph, value: Value) -> bool:

@@ -80,10 +80,8 @@ def emit_into_rows(make: Make, node: Node, make_rows: Make, reduction: Node) -> 
     sums = Value("float32", (split.parts, node.output.size), "sums")
     rows = make_rows()
     rows.sums[node.output] = sums
-    if not rows.is_whole(sums):
-        return None
     kernel = row_kernel.emit(rows, reduction)
-    if kernel is None or not _binds(kernel, features.max_bindings):
+    if kernel is None or not rows.is_whole(sums) or not _binds(kernel, features.max_bindings):
         return None
     return [_divided(make(sums), node, split), kernel]
 
