@@ -59,6 +59,26 @@ def test_normalizations_are_convolutions(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_those_of_halves_are_a_product_and_a_sum_of_floats() -> None:
+    """Wherever they stand, with what scales and shifts channels behind them."""
+    halves = [b.astype(np.float16) for b in np.random.default_rng(0).uniform(0.5, 1, (6, 3))]
+
+    def build(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        mean, variance, scale, bias = (b.constant(array) for array in halves[:4])
+        y = b.batch_normalization(b.cast(x, "float16"), mean, variance, scale=scale, bias=bias)
+        for op, array in zip((b.mul, b.add), halves[4:], strict=True):
+            y = op(y, b.constant(array.reshape(3, 1, 1)))
+        return b.relu(y)
+
+    graph = recorded(build, (2, 3, 5, 4))
+    target = Target(lambda node: node.op != "batch_normalization", evaluate)
+    made = scale_channels(graph, target)
+    assert [node.op for node in made.nodes] == ["cast", "cast", "mul", "add", "cast", "relu"]
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
+    np.testing.assert_allclose(*results(graph, x), *results(made, x), rtol=4e-3, atol=2e-3)
+    assert_keeps(scale_channels, graph)
+
+
 @pytest.mark.parametrize("name", STEPS)
 def test_normalizations_without_a_kernel_are_products(name: str) -> None:
     graph = recorded(lambda b, x: convolved(b, STEPS[name](b, x)), (2, 3, 5, 4))
