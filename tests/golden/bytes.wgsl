@@ -10,7 +10,7 @@ fn value(i: u32) -> u32 {
   let v4 = wn_flag(v1 <= v3);
   return v4;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 4u) { return; }

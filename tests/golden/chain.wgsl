@@ -19,7 +19,7 @@ fn value(i: u32) -> f32 {
   let v10 = wn_max(v8, v9);
   return v10;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 24u) { return; }

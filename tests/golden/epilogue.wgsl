@@ -66,7 +66,7 @@ fn value(i: u32) -> f32 {
   let v37 = wn_max(v36, 0.0f);
   return v37;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 48u) { return; }

@@ -30,7 +30,7 @@ fn value(i: u32) -> f32 {
   }
   return acc2;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 4u) { return; }

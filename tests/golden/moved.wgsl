@@ -1,4 +1,4 @@
-// slice, workgroups (4, 1, 1)
+// slice, workgroups (2, 1, 1)
 @group(0) @binding(0) var<storage, read> in0: array<f32>;
 @group(0) @binding(1) var<storage, read> in1: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out0: array<f32>;
@@ -20,14 +20,14 @@ fn value(i: u32) -> f32 {
   }
   return v5;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 240u) { return; }
   out0[w] = value(w);
 }
 
-// reverse, workgroups (3, 1, 1)
+// reverse, workgroups (2, 1, 1)
 @group(0) @binding(0) var<storage, read> in0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> out0: array<f32>;
 fn value(i: u32) -> f32 {
@@ -35,7 +35,7 @@ fn value(i: u32) -> f32 {
   let v2 = in0[i1];
   return v2;
 }
-@compute @workgroup_size(64)
+@compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let w = g.x;
   if (w >= 192u) { return; }

@@ -11,7 +11,8 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 
-WORKGROUP = 64
+WORKGROUP = {"gpu": 128, "cpu": 64}
+"""Invocations of a workgroup, by kind of device."""
 MOST_EACH = 64
 """Words that an invocation writes one after the other on a software adapter, at most: to begin one
 takes it longer than most words do."""
@@ -31,10 +32,11 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
     each = _words_each(builder, words)
-    groups = grid(-(-words // (WORKGROUP * each)), builder.features.grid)
-    number = place_in(groups, WORKGROUP)
+    workgroup = min(WORKGROUP[builder.features.kind], builder.features.invocations)
+    groups = grid(-(-words // (workgroup * each)), builder.features.grid)
+    number = place_in(groups, workgroup)
     lines = [
-        f"@compute @workgroup_size({WORKGROUP})",
+        f"@compute @workgroup_size({workgroup})",
         "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",
         *([] if each == 1 else [f"  for (var n = 0u; n < {each}u; n++) {{"]),
         f"  let w = {number if each == 1 else number * each + symbol('n', each)};",
