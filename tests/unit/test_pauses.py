@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from webnn_py.engines.webgpu.runtime.ahead import Ahead
+from webnn_py.engines.webgpu.runtime.awaited import TINY
 from webnn_py.engines.webgpu.runtime.pauses import NEAR, SHORTEST, Pace, Wait
 
 
@@ -28,6 +30,16 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
     for seconds, expected in ((0.08, 0.08), (0.16, 0.09), (0.02, 0.02)):
         waited(pace, clock, seconds)
         assert pace.seconds == pytest.approx(expected)
+
+
+def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
+    whole = Ahead().whole
+    for seconds in (1e-4, 10.0, 10.0):
+        waited(whole, clock, seconds)
+    assert 1e-4 < whole.seconds < TINY
+    for _ in range(4):
+        waited(whole, clock, 10.0)
+    assert whole.seconds > TINY
 
 
 def test_an_end_that_was_seen_late_is_looked_for_sooner(clock: list[float]) -> None:

@@ -26,6 +26,9 @@ from webnn_py.ir import Array
 MOST_AHEAD = 2
 """Runs that are recorded ahead where a thread is at the end of the first: else one."""
 
+MOST_WHOLE = 1e-3
+"""Seconds that a run counts as at most where it matters whether all of it takes but a moment."""
+
 
 class RunCommands:
     """The commands of one run, recorded piece by piece, and submitted once.
@@ -231,7 +234,7 @@ class Ahead:
         self._kept: list[RunCommands] = []
         self._ending = Pace()
         self.pace = Pace()
-        self.whole = Pace()
+        self.whole = Pace(MOST_WHOLE)
 
     @property
     def recorded(self) -> bool:

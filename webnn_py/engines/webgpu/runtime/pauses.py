@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -38,18 +39,22 @@ def pause(waited: float, expected: float = 0.0) -> None:
 class Pace:
     """What waits of one kind take, so that the end of the next one is seen in time.
 
+    Args:
+        most: Seconds that one counts as at most: how long other work interrupts it tells nothing.
+
     Attributes:
         seconds: What is expected; 0 if nothing is known yet.
     """
 
-    __slots__ = ("seconds",)
+    __slots__ = ("_most", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
         self.seconds = 0.0
+        self._most = most
 
     def learn(self, seconds: float) -> None:
         """A wait took so long: shorter ones count at once, longer ones may have been disturbed."""
-        known, seconds = self.seconds, max(seconds, SHORTEST)
+        known, seconds = self.seconds, min(max(seconds, SHORTEST), self._most)
         self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
 
 
