@@ -142,9 +142,22 @@ def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
     return g.mul(g.mul(x, 0.5), g.add(g.tanh(inner), 1.0))
 
 
+def _bound(given: Tensor | None, free: float) -> int | float:
+    """A bound as a number: `free` where there is none, NaN of what is not known."""
+    if given is None:
+        return free
+    array = given.array
+    number: int | float = math.nan if array is None or array.size != 1 else array.item()
+    return number
+
+
 @handles("Clip", since=11)
 def clip(g: Emitter, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Any:
     """Held between two numbers, which may be computed."""
+    least, most = _bound(low, -math.inf), _bound(high, math.inf)
+    if least <= most:  # neither is NaN
+        ends = {"min_value": (low, least), "max_value": (high, most)}
+        return g.clamp(x, **{name: n for name, (given, n) in ends.items() if given is not None})
     made = g.identity(x) if low is None else g.max(x, low)
     return made if high is None else g.min(made, high)
 
