@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_open
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.handlers.windows import Windows, placed
@@ -46,6 +47,15 @@ def _is_plain(x: Any, over: Windows, ceil_mode: int) -> bool:
     if ceil_mode and any(pads[1] or stride > reach for pads, stride, reach in each):
         return False
     return x.rank in (3, 4) and all(max(pads) < reach for pads, _, reach in each)
+
+
+def _rounds_up(x: Any, over: Windows, ceil_mode: int) -> bool:
+    """Whether to round up makes more windows than to round down, or may."""
+    each = zip(over.pads, over.strides, over.reach, strict=True)
+    if not ceil_mode or all(stride == 1 and pads[1] < reach for pads, stride, reach in each):
+        return False
+    size = x.shape[2:]
+    return is_open(size) or over.counts(size, 1) != over.counts(size)
 
 
 def _plain(g: Emitter, x: Any, method: str, over: Windows, ceil_mode: int) -> Any:
@@ -100,6 +110,7 @@ def max_pool(
 ) -> Any:
     """The greatest element of each window, and where it stood."""
     over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    ceil_mode = int(_rounds_up(x, over, ceil_mode))
     places = len(g.outputs) > 1 and g.outputs[1]
     if not places and _is_plain(x, over, ceil_mode):
         return _plain(g, x, "max_pool2d", over, ceil_mode)
@@ -157,6 +168,7 @@ def average_pool(
 ) -> Any:
     """The mean of each window, of the input alone or with its padding."""
     over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts_all = count_include_pad and over.is_padded
     if not counts_all and _is_plain(x, over, ceil_mode):
         return _plain(g, x, "average_pool2d", over, ceil_mode)
@@ -190,6 +202,7 @@ def lp_pool(
 ) -> Any:
     """The p-norm of each window."""
     over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts = over.counts(x.shape[2:], ceil_mode)
     powers = g.pow(g.abs(x), float(p))
     padded = _surrounded(g, powers, over, counts, 0, ceil_mode)
