@@ -17,6 +17,7 @@ from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
+from webnn_py.passes.hard_swishes import join_hard_swishes
 from webnn_py.passes.interleaved import interleave_channels
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
 from webnn_py.passes.parts_first import compute_parts_first
@@ -58,6 +59,7 @@ PRODUCTS = _with_products(pool_channels_by_products, shrink_images_first)
 
 BLOCKS = (
     *_with_products(
+        join_hard_swishes,
         average_images_by_poolings,
         scale_channels_by_convolutions,
         pool_channels_by_products,
@@ -79,7 +81,14 @@ TILES: tuple[Pass, ...] = (
 """The passes for hardware that multiplies through tiles in shared memory."""
 
 SIZE_INDEPENDENT = frozenset(
-    {widen_halves, fold_constants, simplify, merge_duplicates, fuse_batch_norm}
+    {
+        widen_halves,
+        fold_constants,
+        simplify,
+        merge_duplicates,
+        fuse_batch_norm,
+        join_hard_swishes,
+    }
 )
 """Passes for graphs with open dimensions, too."""
 
