@@ -179,6 +179,15 @@ def test_names_and_labels_are_kept(context: MLContext) -> None:
         assert_close(results[exported], wanted[name])
 
 
+def test_names_that_utf8_does_not_hold_are_escaped(context: MLContext) -> None:
+    b = MLGraphBuilder(context)
+    x = b.input("x\udc80", "float32", [2])
+    model = to_onnx(b.build_sync({"y\ud800": b.relu(x, label="z\udfff")}))
+    assert [value.name for value in model.graph.input] == ["x\\udc80"]
+    assert [value.name for value in model.graph.output] == ["y\\ud800"]
+    assert [node.name for node in model.graph.node] == ["z\\udfff"]
+
+
 def test_constants_are_what_was_given_before_any_pass(context: MLContext) -> None:
     builder = MLGraphBuilder(context)
     x = builder.input("x", "float32", [2])

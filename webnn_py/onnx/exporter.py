@@ -22,10 +22,11 @@ def to_onnx(graph: MLGraph) -> ModelProto:
     """A graph as it was given to the builder, before any pass, as an ONNX model.
 
     Inputs, outputs and constants keep their names; an output of an input's name, which ONNX does
-    not allow, and what has none get others. Nodes are called by their labels, or by their operators
-    where they have none; an operator that ONNX composes of several has the label as a prefix. Open
-    dimensions keep their names, and what follows from them is calculated by the model; their bounds
-    are not said there. The model was checked by `onnx.checker`, shapes and data types included.
+    not allow, and what has none get others; half a surrogate pair becomes its escape. Nodes are
+    called by their labels, or by their operators where they have none; an operator that ONNX
+    composes of several has the label as a prefix. Open dimensions keep their names, and what
+    follows from them is calculated by the model; their bounds are not said there. The model was
+    checked by `onnx.checker`, shapes and data types included.
 
     Args:
         graph: What to write.
@@ -60,14 +61,19 @@ def _names(graph: Graph) -> Names:
     taken: set[str] = set()
 
     def unique(wanted: str) -> str:
-        name, number = wanted, 0
+        name, number = _encodable(wanted), 0
         while name in taken:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{_encodable(wanted)}_{number}"
         taken.add(name)
         return name
 
     inputs = tuple(unique(value.name) for value in graph.inputs)
     outputs = tuple(unique(name) for name, _ in graph.outputs)
     constants = tuple(unique(value.name or "constant") for value in graph.constants)
-    return Names(inputs, constants, outputs, lambda node: node.label or node.op)
+    return Names(inputs, constants, outputs, lambda node: _encodable(node.label or node.op))
+
+
+def _encodable(name: str) -> str:
+    """The name as UTF-8 holds it, which is all that models do."""
+    return name.encode("utf-8", "backslashreplace").decode()
