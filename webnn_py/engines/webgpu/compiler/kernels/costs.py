@@ -89,7 +89,7 @@ COSTS = (
 HALF_COSTS = (
     Cost(SharedTile(128, 128, 32, 8, 8), 2.4, 2.2, 2, 0.8),
     Cost(SharedTile(64, 64, 32, 8, 4), 0.90, 0.65, 6, 0.8),
-    Cost(SharedTile(64, 32, 32, 8, 4), 1.04, 0.35, 6, 0.8),
+    Cost(SharedTile(64, 32, 32, 8, 4), 1.04, 0.47, 6, 0.8),
     Cost(SharedTile(32, 32, 32, 4, 4), 0.59, 0.24, 8, 0.8),
     Cost(SharedTile(64, 32, 64, 8, 4, 4), 1.04, 0.82, 2, 0.8),
     Cost(SharedTile(32, 32, 64, 4, 4, 4), 0.73, 0.48, 2, 0.8),
