@@ -191,9 +191,10 @@ class _TileWriter:
         for side in self.sides:
             for unit in range(side.block // side.unit):
                 at = symbol(side.lane) + unit * side.threads
+                step = self.loading.step(side, k)
                 lines += [
                     f"let {side.name}{unit}_{part} = "
-                    f"gemm_tile_{side.name}[{outer}][{k}][{at}][{part}];"
+                    f"gemm_tile_{side.name}[{outer}]{step}[{at}][{part}];"
                     for part in range(self.loading.parts(side))
                 ]
         for i in range(tile.block_rows):

@@ -32,6 +32,8 @@ class Side:
         first: The first invocation that loads.
         loaders: How many invocations load.
         width: Elements that are loaded at once: eight halves along k, or four.
+        nested: Steps of k lie by eights: the four pairs of one have constant places in it, which
+            need no check of bounds.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Side:
     first: int
     loaders: int
     width: int
+    nested: bool
 
     @property
     def in_eights(self) -> bool:
@@ -81,9 +84,13 @@ class TileLoading:
         wide = 8 if copies == 2 else 4  # 16 bytes are read at once
         pairs = self.steps == 2 and tile.depth % 8 == 0
         a, b = (8 if pairs and hook is not None else 4 for hook in (problem.a8, problem.b8))
+        rows = tile.rows, tile.block_rows, tile.down, copies, 4
+        cols = tile.cols, tile.block_cols, tile.across, 1, wide
+        self._own = tile.depth // tile.slices
+        nested = tile.block == 4 and self._own % 8 == 0
         self.sides = (
-            Side("a", tile.rows, tile.block_rows, tile.down, copies, 4, a_turned, *ranges[0], a),
-            Side("b", tile.cols, tile.block_cols, tile.across, 1, wide, b_turned, *ranges[1], b),
+            Side("a", *rows, a_turned, *ranges[0], a, nested and a == 8),
+            Side("b", *cols, b_turned, *ranges[1], b, nested and b == 8),
         )
 
     @property
@@ -99,7 +106,9 @@ class TileLoading:
         for side in self.sides:
             unit = f"array<{self._problem.vec4}, {self.parts(side)}>"
             row = f"array<{unit}, {side.extent // side.unit + tile.padding(side.turned)}>"
-            steps = f"array<{row}, {tile.depth // tile.slices // self.steps}>"
+            steps = f"array<{row}, {self._own // self.steps}>"
+            if side.nested:
+                steps = f"array<array<{row}, 4>, {self._own // 8}>"
             slices = f"array<{steps}, {tile.slices}>"
             lines.append(f"var<workgroup> gemm_tile_{side.name}: {slices};")
         return lines
@@ -107,6 +116,10 @@ class TileLoading:
     def parts(self, side: Side) -> int:
         """Vec4s of a unit, for the steps that are multiplied together."""
         return self.steps * side.copies * side.unit // 4
+
+    def step(self, side: Side, k: str) -> str:
+        """The indices of a step of k, or of those multiplied together, in its slice."""
+        return f"[{int(k) // 4}][{int(k) % 4}]" if side.nested else f"[{k}]"
 
     def variables(self) -> list[str]:
         """The registers for loading."""
@@ -205,7 +218,11 @@ class TileLoading:
             lines: list[str] = []
             for task, names in enumerate(self._registers(side)):
                 free, depth, guard = self._task(side, task)
-                block = [f"let to = {free};", f"let to_k = {depth};"]
+                block = [f"let to = {free};"]
+                if side.nested:
+                    block.append(f"let to_eight = {depth // 8};")
+                else:
+                    block.append(f"let to_k = {depth};")
                 to_k = symbol("to_k", self._tile.depth)
                 if side.in_eights:
                     block += self._write_pairs(side, to_k, names)
@@ -247,12 +264,20 @@ class TileLoading:
         lines = []
         for pair, word in enumerate("xyzw"):
             halves = ", ".join(f"unpack2x16float({name}.{word})" for name in names)
-            place = f"{self._shared(side, k + 2 * pair)}[{to // 2}][{to % 2}]"
+            array = self._shared(side, k + 2 * pair)
+            if side.nested:
+                array = f"{self._eight(side)}[{pair}]"
+            place = f"{array}[{to // 2}][{to % 2}]"
             lines.append(f"{place} = {self._problem.vec4}(vec4<f32>({halves}));")
         return lines
 
+    def _eight(self, side: Side) -> str:
+        """The part of a shared array for the eight steps of k of a task."""
+        eight = symbol("to_eight", self._tile.depth // 8)
+        return f"gemm_tile_{side.name}[{eight // (self._own // 8)}][{eight % (self._own // 8)}]"
+
     def _shared(self, side: Side, k: Index) -> str:
         """The part of a shared array for a step of k."""
-        own = self._tile.depth // self._tile.slices
+        own = self._own
         slice_ = k // own if self._tile.slices > 1 else constant(0)
         return f"gemm_tile_{side.name}[{slice_}][{k % own // self.steps}]"
