@@ -15,7 +15,7 @@ from webnn_py.ir import Node, Value
 
 
 def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
-    """Indices as int64; negative ones counted from the end, then all of them clamped.
+    """Indices as int64, clamped; ONNX counts negative ones from the end, too.
 
     Args:
         e: Writes it.
@@ -23,12 +23,9 @@ def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
         sizes: That of the dimension, or those of all that a coordinate counts in.
     """
     wide = e.cast(indices, "int64")
-    size = e.constant(sizes)
-    zero = e.constant(0)
     if indices.data_type != "uint32":
-        negative = e.op("Less", wide, zero, to="bool")
-        wide = e.where(negative, e.op("Add", wide, size), wide)
-    return e.smaller(e.greater(wide, zero), e.constant(np.array(sizes) - 1))
+        wide = e.greater(wide, e.constant(-np.array(sizes)))
+    return e.smaller(wide, e.constant(np.array(sizes) - 1))
 
 
 def _input(node: Node) -> Value:
