@@ -11,11 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wgpu
 
 from tests.graphs import awaited, normal
 from tests.internals import executable_of, recipe_of, session_of
 from tests.threads import LONG
-from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLProgram, Timeline, ml
+from webnn_py import (
+    MLAwaitedExecution,
+    MLCommandEncoder,
+    MLContext,
+    MLGraph,
+    MLGraphBuilder,
+    MLProgram,
+    Timeline,
+    ml,
+)
+from webnn_py.engines.webgpu.runtime.public import device_of
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +103,7 @@ def test_weights_of_a_program(gpu: MLContext) -> None:
 # Contexts
 
 
-def use(context: MLContext) -> list[Any]:
+def use(context: MLContext, folder: Path) -> list[Any]:
     """What a user may still have when the context is destroyed."""
     graph, x = network(context), normal(1, 4, 8, 8)
     given = context.create_tensor_sync("float32", x.shape, writable=True)
@@ -105,16 +116,55 @@ def use(context: MLContext) -> list[Any]:
     context.dispatch(graph, {"x": given}, {"y": made}, sync=[ended(signal=1)])
     ended.wait_sync(1)
     context.dispatch(graph, {"x": given}, {"y": made}, sync=[never(wait=1)])
-    return [graph, given, made, MLAwaitedExecution(context)]
+    left = [graph, given, made, MLAwaitedExecution(context)]
+    return left if context.device is None else left + record(context, graph, folder)
+
+
+def record(context: MLContext, graph: MLGraph, folder: Path) -> list[Any]:
+    """What there is on a GPU alone."""
+    outputs = {"y": context.create_tensor_sync("float32", [12, 64])}
+    encoder, bound = MLCommandEncoder(context), network(context)
+    encoder.initialize_graph(bound, {"x": normal(1, 4, 8, 8)})
+    encoder.dispatch(bound, {}, outputs)
+    context.submit([encoder.finish()])
+    job = context.slice_dispatch(graph, {"x": normal(1, 4, 8, 8)}, outputs)
+    MLCommandEncoder(context).dispatch_slice(job, budget_ms=1e-6)
+    graph.compile_to(folder / "program")
+    program = context.load_program_sync(folder / "program")
+    program.run_sync({"x": normal(1, 4, 8, 8)})
+    return [bound, outputs, job, program]
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_a_context_that_is_destroyed(kind: Any, request: pytest.FixtureRequest) -> None:
+def test_a_context_that_is_destroyed(
+    kind: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     request.getfixturevalue(kind)
     with ml.create_context_sync(device_type=kind) as context:
-        left = use(context)
+        left = use(context, tmp_path)
     things = [weakref.ref(session_of(context))]
     if kind == "gpu":
         things += [weakref.ref(context.device), weakref.ref(context.device.queue)]
     del context, left
     assert_gone(things)
+
+
+def test_what_the_user_still_has_of_a_context(gpu: MLContext, tmp_path: Path) -> None:
+    buffers = [weakref.ref(made) for made in buffers_of(gpu.device)]
+    with ml.create_context_sync(gpu.device) as context:
+        left = use(context, tmp_path)
+        made = [weakref.ref(one) for one in buffers_of(gpu.device)]
+    assert len(made) > len(buffers) + 10
+    known = {id(one()) for one in buffers}
+    assert_gone([one for one in made if id(one()) not in known])
+    graph, *_, program = left
+    graph.save(tmp_path / "kept")
+    for kept in (graph, program):
+        assert str(kept)
+        assert repr(kept)
+
+
+def buffers_of(device: Any) -> list[Any]:
+    """All buffers that anything has."""
+    found = (made for made in gc.get_objects() if isinstance(made, wgpu.GPUBuffer))
+    return [made for made in found if device_of(made) is device]

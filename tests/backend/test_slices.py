@@ -23,6 +23,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
+from webnn_py.engines.webgpu.runtime import slicing
 from webnn_py.engines.webgpu.runtime.slicing import Costs
 
 X = normal(1, 3, 16, 16)
@@ -292,6 +293,21 @@ def test_what_dispatches_take_is_measured(gpu: MLContext) -> None:
     costs.read()
     engine_of(gpu).gpu.reader.run(lambda: None).wait()
     assert costs.known(every)
+
+
+def test_frames_that_are_never_submitted_are_not_kept(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "timestamp-query" not in gpu.device.features:
+        pytest.skip("needs timestamps")
+    monkeypatch.setattr(slicing, "MOST_UNREAD", 2)
+    graph = network(gpu)
+    job = gpu.slice_dispatch(graph, {"x": X}, buffers(gpu, graph))
+    while not job.done:
+        encoder = MLCommandEncoder(gpu)
+        encoder.dispatch_slice(job, budget_ms=TINY)
+        encoder.finish()
+    assert len(executable_of(graph).loaded.costs(Costs)._unread) == 2
 
 
 def test_costs_follow_what_was_measured(gpu: MLContext) -> None:

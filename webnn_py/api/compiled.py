@@ -122,6 +122,7 @@ class CompiledGraph:
             str(recipe) if self.is_open else self._prepared.get(()).listing
         )
         self._fixed: dict[Hashable, tuple[Signature, Sizes]] = {}  # by the shapes of arrays
+        session.has(self)
 
     def fixed(
         self,
@@ -219,6 +220,7 @@ class CompiledGraph:
             session.check_alive()
         prepared = self._prepared  # another thread may destroy the graph
         if prepared is None:
+            session.check_alive()
             raise InvalidStateError(DESTROYED)
         if self.session is not session:
             raise error("this MLGraph was built by another context")
@@ -228,6 +230,11 @@ class CompiledGraph:
         """Give back memory and device objects; work that is under way still completes."""
         self._listing = str(self._listing)  # without the constants' contents
         self._recipe = self._prepared = None
+
+    def let_go(self) -> None:
+        """Give back memory and device objects; the context is gone, and the recipe can be saved."""
+        self._prepared = None
+        self.bound.let_go()
 
     def __str__(self) -> str:
         """The listing of what runs; also once it is destroyed."""

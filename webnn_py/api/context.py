@@ -75,6 +75,9 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
     def destroy(self) -> None:
         """Lose the context: what is not done fails, nothing new is accepted. Harmless twice.
 
+        The memory of its tensors, graphs and programs is given back, whoever still has them; graphs
+        can still be saved.
+
         Source: WebNN 2026, "MLContext interface", "destroy()".
         """
         self._session.lose("destroy() was called")

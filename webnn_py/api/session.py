@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from webnn_py.api.independent import MOST_HELPERS, Alone, IndependentRuns
 from webnn_py.core import forks
@@ -64,6 +65,14 @@ class MLContextLostInfo:
     message: str
 
 
+class Holder(Protocol):
+    """What has memory of a context: a tensor, a graph."""
+
+    def let_go(self) -> None:
+        """Give it back; the context is gone."""
+        ...
+
+
 class Session:
     """An engine at work for one context.
 
@@ -112,6 +121,8 @@ class Session:
         helpers = self._second if helps else None
         self.independent = IndependentRuns(self._worker, workers, helpers, self.alone)
         self._builds: set[Completion[Any]] = set()
+        self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self._holding = threading.Lock()
         for threads in self._all_workers:
             weakref.finalize(self, threads.finish).atexit = False
         self.queue = engine.queue(functools.partial(_start, self._worker), workers)
@@ -139,8 +150,19 @@ class Session:
         self._fail_builds()
         for threads in self._all_workers:
             threads.close(why)
+        with self._holding:
+            holders = tuple(self._holders)
+        for holder in holders:
+            holder.let_go()
         for engine in self._engines:
             engine.destroy()
+
+    def has(self, holder: Holder) -> None:
+        """Have it let go of its memory when the context is gone, though the user still has it."""
+        with self._holding:
+            self._holders.add(holder)
+        if not self.alive and not self._forked:  # another thread lost it just now
+            holder.let_go()
 
     def leave_behind(self) -> None:
         """After a fork: it is the parent process's."""

@@ -256,7 +256,7 @@ class Signature:
                 ("output", write, self.outputs),
             )
         )
-        targets = {name: session.queue.target(memory.storage) for name, memory in writes.items()}
+        targets = {name: session.queue.target(memory.current) for name, memory in writes.items()}
         check_apart(targets, ValidationError)
         for name, memory in writes.items():
             also = [other for other, source in reads.items() if source is memory]
@@ -268,12 +268,12 @@ class Signature:
             if memory.read_only:
                 raise ValidationError(f"output {shown(name)}: the MLTensor's memory is read-only")
         sources = [
-            reads[name].storage if name in reads else bound.constants.places[name]
+            reads[name].current if name in reads else bound.constants.places[name]
             for name in self.inputs
         ]
         return Arguments(
             sources,
-            [memory.storage for memory in writes.values()],
+            [memory.current for memory in writes.values()],
             [*write.values()],
             self._output_names,
             [*reads.values()],
@@ -379,7 +379,7 @@ class Signature:
         if isinstance(resource, MLTensor):
             memory = given_tensor(session, resource, descriptor, what)
             reads.append(memory)
-            return memory.contents if memory.constant else memory.storage
+            return memory.contents if memory.constant else memory.current
         if session.engine.takes(resource):
             return resource
         array = host.input_array(resource, descriptor, what)
@@ -398,7 +398,7 @@ class Signature:
             return host.output_array(value, descriptor, what)
         memory = given_tensor(session, value, descriptor, what, written=True)
         writes.append(memory)
-        return memory.storage
+        return memory.current
 
 
 def _fixed(descriptor: Descriptor, sizes: Mapping[str, int]) -> Descriptor:

@@ -11,10 +11,35 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import Session, SessionOwner
 from webnn_py.api.tensor_memory import check_not_held
 from webnn_py.core import convert
-from webnn_py.core.errors import DataError, InvalidStateError, ValidationError
+from webnn_py.core.errors import (
+    ContextLostError,
+    DataError,
+    InvalidStateError,
+    ValidationError,
+)
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
+
+
+class _Begun:
+    """A run in slices, and what it is a run of while the context is there."""
+
+    def __init__(self, executable: DeviceExecutable, run: SlicedRun) -> None:
+        self.executable: DeviceExecutable | None = executable
+        self.run = run
+
+    def let_go(self) -> None:
+        """Give the memory back; the context is gone."""
+        self.executable = None
+        self.run.let_go()
+
+    def record(self, commands: Commands, seconds: float) -> bool:
+        """Record the next slice; whether it is the last one."""
+        executable = self.executable
+        if executable is None:  # another thread lost the context just now
+            raise ContextLostError("the context of the run in slices is lost")
+        return executable.record_slice(commands, self.run, seconds)
 
 
 class MLSlicedDispatch(Unpicklable, Suggesting):
@@ -30,10 +55,10 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
         self, compiled: CompiledGraph, executable: DeviceExecutable, given: Arguments
     ) -> None:
         self._compiled = compiled
-        self._executable = executable
         self._tensors = (given.reads, given.writes)
-        self._run: SlicedRun = executable.sliced(given.inputs, given.outputs)
+        self._begun = _Begun(executable, executable.sliced(given.inputs, given.outputs))
         self._done = False
+        compiled.session.has(self._begun)
 
     @property
     def done(self) -> bool:
@@ -43,7 +68,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
     @property
     def progress(self) -> float:
         """How much of the run was recorded, 0 to 1."""
-        return 1.0 if self._done else self._run.progress
+        return 1.0 if self._done else self._begun.run.progress
 
     def __repr__(self) -> str:
         return f"<MLSlicedDispatch, {self.progress:.0%} recorded>"
@@ -107,7 +132,7 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
     for memories, reading in zip(job._tensors, (True, False), strict=True):
         for memory in memories:
             check_not_held(memory, "dispatch_slice: a tensor of the run", reading=reading)
-    job._done = job._executable.record_slice(commands, job._run, seconds)
+    job._done = job._begun.record(commands, seconds)
     commands.carry(job._compiled.bound)
     return job._done
 

@@ -67,6 +67,7 @@ class TensorMemory:
         self.region = region_of(session.queue.target(storage) if constant is None else constant)
         self._rent: Any = None
         self._lock = threading.Lock()
+        session.has(self)
 
     def place(self, what: str, error: type[MLError] = ValidationError) -> Any:
         """Where the contents lie, if they can be used now.
@@ -78,6 +79,8 @@ class TensorMemory:
         found = self.contents if self.constant else self.storage
         if self.destroyed:
             raise error(f"{what}: the MLTensor is destroyed")
+        if found is None:
+            self.session.check_alive()
         if self.rented:
             raise InvalidStateError(
                 f"{what}: the MLTensor is exported; release its GPUBuffer first"
@@ -109,6 +112,24 @@ class TensorMemory:
         if rent is not None:
             rent.buffer.destroy()
         self.storage = self.contents = None
+
+    def let_go(self) -> None:
+        """Give the memory back; the context is gone, which who asks is told."""
+        self.storage = None
+
+    @property
+    def current(self) -> Any:
+        """The `storage`, which another thread may be giving back just now.
+
+        Raises:
+            ContextLostError: The context is lost.
+            ValidationError: The tensor is destroyed.
+        """
+        found = self.storage
+        if found is None:
+            self.session.check_alive()
+            raise ValidationError("the MLTensor is destroyed")
+        return found
 
     def check_written(self) -> None:
         """Raise an OperationError if the work that was to write the contents failed."""

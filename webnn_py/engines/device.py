@@ -64,6 +64,10 @@ class SlicedRun(ABC):
     def progress(self) -> float:
         """How much of it is recorded, 0 to 1."""
 
+    @abstractmethod
+    def let_go(self) -> None:
+        """Give its memory back; the context is gone."""
+
 
 class Commands(ABC):
     """A device's commands under construction, owned or the user's."""

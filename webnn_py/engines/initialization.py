@@ -69,6 +69,12 @@ class BoundInputs:
                 self.constants = constants
                 self.initialized = True
 
+    def let_go(self) -> None:
+        """Give the memory back; the graph cannot be run any more."""
+        with self._lock:
+            known, self.initialized = self.constants, True
+            self.constants = Constants(dict.fromkeys(known.places), known.shapes)
+
     def pending_names(self) -> frozenset[str]:
         """Inputs that become constants with commands that are not submitted yet."""
         return frozenset(

@@ -236,6 +236,7 @@ class MLProgram(Unpicklable, Suggesting):
                 f"compile: a run of {count} dispatches, expected {MOST_DISPATCHES} at most"
             )
         executable = engine.load_program(plan)
+        self._session.has(executable)
         self._recorder.close()
         return executable
 
@@ -427,6 +428,7 @@ def load_program(owner: SessionOwner, path: str | os.PathLike[str]) -> MLProgram
     program._recorder = None
     with reading_program(path) as plan:
         program._executable = _engine_of(program._session).load_program(plan)
+        program._session.has(program._executable)
     return program
 
 

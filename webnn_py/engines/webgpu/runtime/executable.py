@@ -136,6 +136,11 @@ class ProgramExecutable:
         self._recorded = recorded
         self._under_way = under_way
 
+    def let_go(self) -> None:
+        """Give back the device's memory; nothing can run it any more."""
+        self.ahead = Ahead()
+        self.program.let_go()
+
     @property
     def plan(self) -> Plan:
         """What was compiled."""

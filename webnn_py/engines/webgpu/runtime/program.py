@@ -90,6 +90,11 @@ class LoadedProgram:
             if all(place.kind == "buffer" for place in step.places)
         }
 
+    def let_go(self) -> None:
+        """Give back the device's memory."""
+        self._commands, self._pipelines, self._fixed = PlaceCache(), {}, {}
+        self._io, self._buffers = {}, []
+
     def _make_buffers(self) -> None:
         self._buffers += [self._buffer(buffer) for buffer in checkpoints(self.variant.buffers)]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.core.errors import MLError
+from webnn_py.core.errors import ContextLostError, MLError
 from webnn_py.engines.device import SlicedRun
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.capabilities import OBSERVING
@@ -29,6 +29,9 @@ TRUSTED = (0.05, 20.0)
 Nor does a dispatch that took less than is expected of a slow device, if that is software: lavapipe
 writes the timestamps of a queue that has rendered when it likes to.
 """
+
+MOST_UNREAD = 64
+"""Slices whose timestamps are kept until they are submitted, which some never are."""
 
 Part = tuple[int, int]
 """The number of a dispatch, and how many times it is made."""
@@ -111,6 +114,7 @@ class Costs:
         stamps = Stamped(self._gpu, encoder, commands)
         with self._lock:
             self._unread.append(_Measurement(uses, stamps, parts, apart))
+            del self._unread[:-MOST_UNREAD]
 
     def read(self) -> None:
         """Have timestamps read whose commands were submitted; the reading thread waits for them."""
@@ -154,12 +158,12 @@ class SlicedGraphRun(SlicedRun):
     """
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        self._loaded = loaded
-        self._apart = loaded.take_apart()
-        placed = resources.place_apart(self._apart, inputs, outputs, self._apart.io_buffer)
+        apart = loaded.take_apart()
+        self._graphs: tuple[LoadedGraph, LoadedGraph] | None = loaded, apart
+        placed = resources.place_apart(apart, inputs, outputs, apart.io_buffer)
         placed.uploads = [(buffer, contents.copy()) for buffer, contents in placed.uploads]
         self.placed = placed
-        self._dispatches = self._apart.dispatches(placed.places)
+        self._dispatches = apart.dispatches(placed.places)
         self._whole = sum(times for *_, times in self._dispatches)
         self._done = 0
         self._at = (0, 0)  # the next dispatch, and how many times it was made
@@ -185,7 +189,9 @@ class SlicedGraphRun(SlicedRun):
         Returns:
             Whether it is the last one.
         """
-        costs = self._loaded.costs(Costs)
+        if self._graphs is None:
+            raise ContextLostError("the context of the run in slices is lost")
+        costs = self._graphs[0].costs(Costs)
         costs.read()
         parts = self._within(costs, seconds)
         costs.record(encoder, uses, parts, self._commands)
@@ -194,7 +200,13 @@ class SlicedGraphRun(SlicedRun):
 
     def finish(self) -> None:
         """The last slice is recorded: the next run may use the buffers, later in the queue."""
-        self._loaded.give_back(self._apart)
+        if self._graphs is not None:
+            loaded, apart = self._graphs
+            loaded.give_back(apart)
+
+    def let_go(self) -> None:
+        """Give its memory back, however much of it was recorded."""
+        self._graphs, self.placed, self._dispatches = None, resources.Dispatch(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
         return DispatchCommands([(*self._dispatches[n][:5], times) for n, times in parts])

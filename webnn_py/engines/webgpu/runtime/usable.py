@@ -26,6 +26,7 @@ def check_usable(resource: Any, what: str) -> None:
             texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
             texture.create_view()
     except wgpu.GPUError as error:
+        error.with_traceback(None)  # wgpu-py's frames would keep it, and it them and their callers
         if "destroyed" in str(error):
             raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
         if "device is lost" in str(error):
