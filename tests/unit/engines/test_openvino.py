@@ -18,7 +18,7 @@ from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 
 pytest.importorskip("openvino")
 from webnn_py.engines import fastest
-from webnn_py.engines.openvino.engine import CompiledModel
+from webnn_py.engines.openvino.engine import MOST_PRIMITIVES, PRIMITIVES, CompiledModel
 from webnn_py.engines.openvino.exact import MOVED, OF_INTEGERS
 from webnn_py.ops.declare import REGISTRY
 
@@ -230,3 +230,27 @@ def test_sizes_at_which_it_is_not_exact_are_compiled_for(
         made = run(graph, context, x=np.ones((1, 1, 4, n), np.float32))["y"]
         np.testing.assert_array_equal(made, np.full((1, 1, 3, n), 2))
     assert models == [True]
+
+
+def test_what_is_kept_for_ever_new_sizes(
+    context: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int | None] = []
+    core = type(engine_of(context)._core)
+    compile_model = core.compile_model
+
+    def compiling(self: Any, model: Any, device: str, settings: dict[str, str]) -> Any:
+        kept = settings.get(PRIMITIVES)
+        given.append(kept and int(kept))
+        return compile_model(self, model, device, settings)
+
+    monkeypatch.setattr(core, "compile_model", compiling)
+    for size in (2, "n"):
+        b = MLGraphBuilder(context)
+        x = b.input("x", "float32", [size, 4])
+        graph = b.build_sync({"y": b.matmul(x, b.constant(np.eye(4, dtype=np.float32)))})
+        assert run(graph, context, x=np.ones((2, 4), np.float32))["y"].sum() == 8
+    fixed, kept = given
+    assert fixed is None
+    assert kept is not None
+    assert 16 <= kept < MOST_PRIMITIVES

@@ -27,6 +27,14 @@ IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
 """Where OpenVINO looks for external data at an address: their offset."""
 
 
+PRIMITIVES = "CPU_RUNTIME_CACHE_CAPACITY"
+"""How many pieces of code a model keeps that are made for sizes, each some 100 KB."""
+MOST_PRIMITIVES = 5000
+"""As many as OpenVINO keeps by itself: 1 GB, of a single product of ever new sizes."""
+MOST_KEPT = 32
+"""So many for each node: twice the sets of sizes that other engines' graphs stay compiled for."""
+
+
 @calls_libraries("__init__")
 class CompiledModel:
     """OpenVINO's compiled model of a graph, and what it is given.
@@ -59,7 +67,7 @@ class CompiledModel:
             }
         )
         model = core.read_model(lowered.model.SerializeToString())
-        self.compiled = core.compile_model(model, "CPU", _settings(threads))
+        self.compiled = core.compile_model(model, "CPU", _settings(threads, graph))
         forks.leave_in_child(self.compiled)
         give_back(self.weights)
         self.inputs = [_port(self.compiled.inputs, name) for name in names.inputs]
@@ -112,9 +120,11 @@ class OpenVinoExecutable(HostExecutable):
         return {id(array): array.nbytes for array in self._model.weights}
 
 
-def _settings(threads: int | None) -> dict[str, str]:
+def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
     """Runs of one thread each run at once; those of more wait for each other."""
     settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
+    if graph.open_sizes:
+        settings[PRIMITIVES] = str(min(MOST_KEPT * len(graph.nodes), MOST_PRIMITIVES))
     if threads is not None:
         streams = max((os.cpu_count() or 1) // threads, 1)
         settings["NUM_STREAMS"] = str(streams)
