@@ -173,6 +173,15 @@ def test_large_writes_are_submitted_in_between(gpu: MLContext, submissions: list
     assert gpu.read_tensor_sync(large)[-1] == 39
 
 
+def test_many_small_writes_are_submitted_in_between(gpu: MLContext, submissions: list[int]) -> None:
+    small = tensor(gpu, ONES)
+    gpu.read_tensor_sync(small)
+    submissions.clear()
+    for _ in range(600):
+        gpu.write_tensor(small, ONES)
+    assert submissions == [1, 1]
+
+
 def test_large_tensors_made_and_dropped_are_submitted_for(
     gpu: MLContext, submissions: list[int]
 ) -> None:

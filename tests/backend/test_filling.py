@@ -86,6 +86,11 @@ def test_contents_of_new_buffers_are_submitted(
     before = life.submissions
     graph = constants(gpu)
     assert life.submissions > before
+    monkeypatch.setattr(device, "LEAST_COPY", device.MOST_UNSUBMITTED)
+    before, small = life.submissions, MLGraphBuilder(gpu)
+    x = small.input("x", "float32", [])
+    small.build_sync({"y": small.add(x, small.constant(np.arange(3, dtype=np.float32)))})
+    assert life.submissions > before
     monkeypatch.setattr(device, "MOST_UNSUBMITTED", 1 << 30)
     before = life.submissions
     got = awaited(constants(gpu), {"x": np.zeros([], np.float32)})

@@ -34,6 +34,8 @@ MAX_IN_FLIGHT = 16
 MOST_UNSUBMITTED = 16 << 20
 """Bytes of contents that new buffers were made with, which wgpu-native keeps a copy of until
 something is submitted."""
+LEAST_COPY = 1 << 16
+"""Bytes that the smallest of these copies counts for: each is a buffer."""
 
 
 class Device:
@@ -125,7 +127,7 @@ class Device:
     def uploaded(self, size: int) -> None:
         """Told of a buffer that was made with contents; submits nothing, but where copies wait."""
         with self._counting:
-            self._unsubmitted += size
+            self._unsubmitted += max(size, LEAST_COPY)
             many = self._unsubmitted >= MOST_UNSUBMITTED
             if many:
                 self._unsubmitted = 0

@@ -80,6 +80,7 @@ class DeviceQueue(Queue):
                 data = padded_bytes(data, storage.size)
             batch = self.recorder.batch
             batch.bytes += storage.size
+            batch.operations += 1
             if batch.empty:  # wgpu-native keeps a copy until something is submitted
                 native.write_buffer(self.gpu.queue, storage.buffer, storage.offset, data)
                 return
@@ -89,7 +90,6 @@ class DeviceQueue(Queue):
             batch.encoder().copy_buffer_to_buffer(
                 source, 0, storage.buffer, storage.offset, storage.size
             )
-            batch.operations += 1
 
         return run
 
