@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.internals import recipe_of
 from tests.onnx.models import model
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ValidationError, ml
 from webnn_py.cli.models import sizes_of
@@ -242,3 +243,20 @@ def test_frames_of_an_open_signal(cpu: MLContext) -> None:
         (wanted,) = session.run(None, {"x": x})
         found = MLExecution(cpu).compute(graph, {"x": x})["y"]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_that_follow_from_sizes_leave_a_graph_whole(cpu: MLContext) -> None:
+    """As the mask of a decoder, which would wait for another engine in its midst."""
+    engine = pytest.importorskip("webnn_py.engines.onnxruntime.engine").OnnxRuntimeEngine()
+    weights = {"zero": np.asarray(0), "one": np.asarray(1)}
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"]),
+        node("Gather", ["shape", "one"], ["m"]),
+        node("Add", ["n", "m"], ["end"]),
+        node("Range", ["n", "end", "one"], ["y"]),
+    ]
+    graph = load(model(nodes, {"x": ["n", "m"]}, ["y"], weights), cpu)
+    assert [node.op for node in recipe_of(graph).nodes if not engine.supports(node)] == []
+    found = MLExecution(cpu).compute(graph, {"x": np.ones((3, 4), np.float32)})
+    assert found["y"].tolist() == [3, 4, 5, 6]

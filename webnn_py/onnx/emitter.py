@@ -138,7 +138,8 @@ class Emitter:
             negative: Tensor = self.mul(self._number(-size, data_type), self._one(-1, data_type))
             return negative
         ones = self.expand(self._one(1, "int64"), [size - low + 1])
-        total = self.reduce_sum(ones, axes=[0], keep_dimensions=True)
+        # Not by reduce_sum, which ONNX Runtime does not compute of all integers.
+        total = self.slice(self.cumulative_sum(ones, 0, reversed=True), [0], [1])
         return self.to(self.add(total, self._one(low - 1, "int64")), data_type)
 
     def _one(self, number: int, data_type: str) -> Tensor:
