@@ -149,6 +149,15 @@ def test_a_context_that_is_destroyed(
     assert_gone(things)
 
 
+def test_a_context_that_is_dropped(gpu: MLContext) -> None:
+    context = ml.create_context_sync(device_type="gpu")
+    graph = network(context)
+    awaited(graph, {"x": normal(1, 4, 8, 8)})
+    things = [weakref.ref(made) for made in (session_of(context), context.device)]
+    del context, graph
+    assert_gone(things)
+
+
 def test_what_the_user_still_has_of_a_context(gpu: MLContext, tmp_path: Path) -> None:
     buffers = [weakref.ref(made) for made in buffers_of(gpu.device)]
     with ml.create_context_sync(gpu.device) as context:

@@ -56,9 +56,9 @@ class Device:
         self, device: Any = None, power_preference: str = "default", hardware: bool = False
     ) -> None:
         check_process()
-        self._own = device is None
-        if self._own:
+        if device is None:
             device = request_device(power_preference, hardware)
+            weakref.finalize(self, let_go, device).atexit = False
         if not isinstance(device, wgpu.GPUDevice):
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
         native.confirm(device)
@@ -87,13 +87,6 @@ class Device:
         for threads in (self.reader, self.recorder):
             weakref.finalize(self, threads.finish).atexit = False
         self.pipelines = PipelineCache(device)
-
-    def let_go(self) -> None:
-        """Give back what is kept for transfers; a device of ours goes with its last user."""
-        self.staging.clear()
-        self.uploads.clear()
-        if self._own:
-            let_go(self.handle)
 
     @property
     def offer(self) -> Offer:

@@ -87,7 +87,8 @@ class WebGPUEngine(DeviceEngine):
 
     def destroy(self) -> None:
         """Give back the memory kept for readback; the device is the user's or goes with us."""
-        self.gpu.let_go()
+        self.gpu.staging.clear()
+        self.gpu.uploads.clear()
 
     def wake(self) -> None:
         """By a kernel of arithmetic, for a second or more, or less where it is awake."""
