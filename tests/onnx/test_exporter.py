@@ -179,6 +179,21 @@ def test_names_and_labels_are_kept(context: MLContext) -> None:
         assert_close(results[exported], wanted[name])
 
 
+@pytest.mark.parametrize(("indices", "alone"), [([0, -2, 1], True), ([0, 2], False), ([-3], False)])
+def test_known_indices_are_held_inside_where_they_may_not_be(
+    context: MLContext, indices: list[int], alone: bool
+) -> None:
+    """Of a size that is open, and at least 2."""
+    b = MLGraphBuilder(context, dimensions={"n": (2, 9)})
+    x = b.input("x", "float32", ["n", 2])
+    graph = b.build_sync({"y": b.gather(x, b.constant(np.array(indices, np.int64)))})
+    model = to_onnx(graph)
+    assert ([node.op_type for node in model.graph.node] == ["Gather"]) == alone
+    rows = np.arange(4, dtype=np.float32).reshape(2, 2)
+    wanted = MLExecution(context).compute(graph, {"x": rows})["y"]
+    assert_close(run(model, {"x": rows})["y"], wanted)
+
+
 def test_names_that_utf8_does_not_hold_are_escaped(context: MLContext) -> None:
     b = MLGraphBuilder(context)
     x = b.input("x\udc80", "float32", [2])

@@ -68,6 +68,7 @@ class Emitter:
         instead: Lowerings of some operators for those that are registered.
         sources: Inputs that have the open sizes, and the axes; None where what follows from open
             sizes is given to the model, whose `given` says what.
+        arrays: Constants of the graph, by name.
 
     Attributes:
         nodes: What was written.
@@ -81,6 +82,7 @@ class Emitter:
     taken: set[str] = field(default_factory=set)
     instead: Mapping[str, Lowering] = field(default_factory=dict)
     sources: Mapping[str, sizes.Source] | None = None
+    arrays: Mapping[str, Array] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     types: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
     initializers: dict[str, Array] = field(default_factory=dict)

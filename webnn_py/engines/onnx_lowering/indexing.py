@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import least
 from webnn_py.engines.onnx_lowering.emitter import Emitter, Tensor, lowering
-from webnn_py.ir import Node, Value
+from webnn_py.ir import Array, Node, Value
 
 
 def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
@@ -23,9 +24,19 @@ def _inside(e: Emitter, indices: Tensor, sizes: Any) -> Tensor:
         sizes: That of the dimension, or those of all that a coordinate counts in.
     """
     wide = e.cast(indices, "int64")
+    if _are_inside(e.arrays.get(indices.name), sizes):
+        return wide
     if indices.data_type != "uint32":
         wide = e.greater(wide, e.constant(-np.array(sizes)))
     return e.smaller(wide, e.constant(np.array(sizes) - 1))
+
+
+def _are_inside(array: Array | None, sizes: Any) -> bool:
+    """Whether indices are known, and within whatever sizes open dimensions have."""
+    if array is None:
+        return False
+    ends = np.array(least(sizes if isinstance(sizes, tuple) else (sizes,)))
+    return bool(((array >= -ends) & (array < ends)).all())
 
 
 def _input(node: Node) -> Value:

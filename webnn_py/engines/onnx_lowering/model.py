@@ -130,7 +130,8 @@ def lower_graph(
     """
     inputs = zip(names.inputs, graph.inputs, strict=True)
     where = None if given_sizes else sizes.sources(inputs)
-    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, where)
+    arrays = dict(zip(names.constants, graph.constants.values(), strict=True))
+    e = Emitter({*names.inputs, *names.constants, *names.outputs}, instead, where, arrays)
     tensors: dict[Value, Tensor] = {}
     for value, name in zip(graph.inputs, names.inputs, strict=True):
         tensors[value] = Tensor(name, value.data_type)
