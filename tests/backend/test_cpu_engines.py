@@ -289,6 +289,13 @@ def test_extremes_of_special_values(reference: MLContext, name: str) -> None:
             assert_like_reference(engine, reference, call)
 
 
+def test_slopes_along_the_last_dimension(engine: MLContext, reference: MLContext) -> None:
+    """Of as many places as there are channels, and one for all."""
+    for slope in (normal(4), normal()):
+        call = applied("prelu", {"input": normal(2, 4, 3, 4), "slope": slope})
+        assert_like_reference(engine, reference, call)
+
+
 def test_weights_that_are_read_turned_and_as_they_are(engine: MLContext) -> None:
     """The same square matrix: as the second operand of products, and as the filter of windows."""
     weights, x = normal(32, 32), normal(4, 32, seed=1)

@@ -14,6 +14,7 @@ import numpy as np
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.dtypes import DTYPES, FLOATS
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
+from webnn_py.engines.onnx_lowering.elementwise import prelu
 from webnn_py.engines.onnx_lowering.movement import resample2d
 from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.ir import Node
@@ -117,6 +118,14 @@ def _min(e: Emitter, node: Node, a: Tensor, b: Tensor) -> Tensor:
     return _choice(e, a, b, e.op("Less", b, a, to="bool"))
 
 
+def _prelu(e: Emitter, node: Node, x: Tensor, slope: Tensor) -> Tensor:
+    """OpenVINO takes slopes of one dimension for those of channels, the second dimension."""
+    whole, factors = node.operands
+    lacking = range(whole.rank - factors.rank)
+    full = e.op("Unsqueeze", slope, e.constant(lacking)) if lacking else slope
+    return prelu(e, node, x, full)  # type: ignore[return-value]
+
+
 def _softplus(e: Emitter, node: Node, x: Tensor) -> Tensor:
     """OpenVINO's own is off by 2e-6, and below 0 for what is far below it."""
     far = _exp(e, node, e.op("Neg", _abs(e, node, x)))
@@ -185,6 +194,7 @@ INSTEAD: dict[str, Lowering] = {
     "hard_sigmoid": _hard_sigmoid,
     "max": _max,
     "min": _min,
+    "prelu": _prelu,
     "reduce_max": _extreme("ReduceMax", -math.inf),
     "reduce_min": _extreme("ReduceMin", math.inf),
     "resample2d": _resample2d,
