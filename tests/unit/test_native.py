@@ -237,3 +237,20 @@ def test_an_environment_that_wants_none(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("WEBNN_NATIVE", "0")
     native.check()
     assert {c.missing for c in ALL} == {"WEBNN_NATIVE=0"}
+
+
+def test_what_is_there_when_python_ends_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native.FORKING.there:
+        pytest.skip("devices are released by wgpu-py alone")
+
+    class Device:
+        _internal: Any = "handle"
+
+        def _release(self) -> None:
+            pytest.fail("the driver may be gone")
+
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    methods = native.releasing_unless(Device, lambda device: pytest.fail("modules are gone"))
+    device = Device()
+    methods["_release"](device)
+    assert device._internal is None

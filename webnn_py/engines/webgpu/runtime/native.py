@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -351,8 +352,10 @@ def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
     if not FORKING.there:
         return {}
 
+    ending = sys.is_finalizing  # when what modules have is gone
+
     def release(device: Any) -> None:
-        if base._release is not _keep and lost(device):
+        if ending() or (base._release is not _keep and lost(device)):
             device._internal = None
         else:
             base._release(device)
