@@ -17,9 +17,10 @@ from webnn_py import (
     InvalidStateError,
     MLAwaitedExecution,
     MLContext,
+    OperationError,
     ml,
 )
-from webnn_py.core.completion import Completion, check_may_block
+from webnn_py.core.completion import Cancellation, Completion, check_may_block
 
 # Completion
 
@@ -84,6 +85,18 @@ def test_a_loop_that_is_closed_meanwhile_does_no_harm(run: Run) -> None:
     run(lambda: cancel_after(wait, pause))
     completion.set_result(1)
     assert completion.wait() == 1
+
+
+def test_cancelled_work_keeps_nothing() -> None:
+    completion, cancellation = Completion[int](), Cancellation()
+    cancellation.cancel()
+    with pytest.raises(OperationError) as caught:
+        cancellation.check()
+    assert caught.value.__traceback__ is not None
+    completion.set_exception(caught.value)
+    assert caught.value.__traceback__ is None
+    with pytest.raises(OperationError, match="cancelled"):
+        completion.wait()
 
 
 def test_who_waits_no_more_is_forgotten(run: Run) -> None:

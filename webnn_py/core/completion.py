@@ -56,6 +56,8 @@ class Completion(Generic[T]):
 
     def set_exception(self, error: BaseException) -> None:
         """Fail; a second call changes nothing."""
+        if isinstance(error, OperationError) and str(error) == CANCELLED:
+            error.with_traceback(None)  # nobody reads it, and its frames may have what has this
         self._resolve((error, None))
 
     def _resolve(self, outcome: tuple[BaseException | None, Any]) -> None:
