@@ -26,7 +26,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     TileKernel,
     emit_gemm,
 )
-from webnn_py.engines.webgpu.runtime.adapters import all_adapters
+from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
 
 # fmt: off
 GPU_SIZES = [

@@ -17,7 +17,7 @@ import numpy as np
 import wgpu
 
 from webnn_py import MLCommandEncoder, MLGraphBuilder, MLOperandDataType, ml
-from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
 
 def open_device() -> Any:

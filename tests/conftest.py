@@ -77,7 +77,7 @@ def cpu() -> Iterator[MLContext]:
 def no_adapter() -> str | None:
     """Why there is no GPU context to be had, if so."""
     try:
-        from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+        from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
     except ImportError as error:
         return f"wgpu cannot be imported: {error}"
     if find_adapter() is None:

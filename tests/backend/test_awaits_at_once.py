@@ -23,7 +23,7 @@ from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime import ahead, awaited
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
-from webnn_py.engines.webgpu.runtime.staging import Ending
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending
 
 
 @pytest.fixture(params=["with the worker", "here", "ends by a thread"])

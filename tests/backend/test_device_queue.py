@@ -36,11 +36,11 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.commands import unobserved
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
-from webnn_py.engines.webgpu.runtime.staging import Staging
+from webnn_py.engines.webgpu.runtime.devices.commands import unobserved
+from webnn_py.engines.webgpu.runtime.devices.staging import Staging
+from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
 from webnn_py.ordering.operation import Operation
 
 

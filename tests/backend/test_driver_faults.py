@@ -39,7 +39,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.native import BufferMapping
+from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
 LONG = 20.0
 LARGE = [1 << 11, 1 << 12]

@@ -26,7 +26,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.public import device_of
+from webnn_py.engines.webgpu.runtime.wgpu_native.public import device_of
 
 
 @pytest.fixture(autouse=True)

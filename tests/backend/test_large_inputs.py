@@ -16,8 +16,9 @@ from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of
 from tests.loops import cancel_after, pause, under_asyncio
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
-from webnn_py.engines.webgpu.runtime import awaited, native
-from webnn_py.engines.webgpu.runtime.capabilities import WAITING
+from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
 pytestmark = pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers")
 

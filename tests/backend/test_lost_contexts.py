@@ -42,8 +42,8 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import profiling
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
-from webnn_py.engines.webgpu.runtime.staging import Staging
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.devices.staging import Staging
 
 ROUNDS = int(os.environ.get("WEBNN_RANDOM_CASES", "1"))
 WAYS: dict[str, Callable[[MLContext], None]] = {

@@ -16,8 +16,8 @@ from tests.backend.tensors import ONES, SHAPE
 from tests.internals import engine_of
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
-from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
+from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
 
 ENCODERS = ("encoder", "plain_encoder")
 

@@ -16,8 +16,10 @@ from tests.processes import LONG
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
 from webnn_py.engines.webgpu.compiler.sharing import form_of
 from webnn_py.engines.webgpu.program.plan import COUNTED
-from webnn_py.engines.webgpu.runtime import engine, native, pipelines
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache, PipelineKey
+from webnn_py.engines.webgpu.runtime import engine
+from webnn_py.engines.webgpu.runtime.devices import pipelines
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 KERNEL = "@compute @workgroup_size(1) fn main() {{ _ = {}u; }}"
 

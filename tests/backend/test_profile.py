@@ -16,8 +16,8 @@ from tests.property.strategies import calls
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, Timeline, ml
 from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.engines.webgpu.runtime import roof
-from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.profiling import HostClock
+from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
 from webnn_py.ops.declare import REGISTRY
 
 X = normal(1, 3, 16, 16)

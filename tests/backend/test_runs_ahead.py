@@ -29,7 +29,7 @@ from webnn_py import (
 from webnn_py.engines.webgpu.runtime import ahead as runs_ahead
 from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
 from webnn_py.engines.webgpu.runtime.ahead import RunCommands
-from webnn_py.engines.webgpu.runtime.encoding import Encoder
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
 
 X = normal(2, 3)
 

@@ -23,7 +23,7 @@ from webnn_py import (
     ValidationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 from webnn_py.ordering.timeline import state_of
 from webnn_py.ordering.timeline_state import TimelineState
 

@@ -19,8 +19,8 @@ from tests.internals import engine_of, executable_of, settle
 from tests.loops import Run, cancel_after, pause, together
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime import awaited
-from webnn_py.engines.webgpu.runtime.native import BufferMapping
-from webnn_py.engines.webgpu.runtime.staging import Staging
+from webnn_py.engines.webgpu.runtime.devices.staging import Staging
+from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from webnn_py.api.graph import compiled_of
 from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.tuning import candidates
-from webnn_py.engines.webgpu.runtime import known_tiles, tuning
-from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime import tuning
+from webnn_py.engines.webgpu.runtime.devices import known_tiles
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.ir import Graph
 
 RNG = np.random.default_rng(3)

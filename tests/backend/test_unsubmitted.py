@@ -15,7 +15,7 @@ from tests.graphs import ONES, doubling
 from tests.internals import engine_of, executable_of, settle
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, ml
 from webnn_py.engines.webgpu.runtime import awaited
-from webnn_py.engines.webgpu.runtime.capabilities import FREEING
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import FREEING
 
 
 def unsubmitted() -> int:

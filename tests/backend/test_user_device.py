@@ -38,8 +38,8 @@ from webnn_py import (
     ml,
 )
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
-from webnn_py.engines.webgpu.runtime import adapters
-from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+from webnn_py.engines.webgpu.runtime.devices import adapters
+from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
 SMALL = 1 << 20
 """Bytes of the largest binding of a small device."""

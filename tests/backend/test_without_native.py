@@ -20,7 +20,7 @@ from tests.graphs import assert_awaits, awaited, doubling
 from tests.internals import session_of
 from tests.processes import ROOT, run_alone
 from webnn_py import DataError, MLCommandEncoder, MLContext, MLError, Timeline, ml
-from webnn_py.engines.webgpu.runtime.capabilities import ALL, FORKING
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import ALL, FORKING
 
 FILES = (
     "tests/tiny",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from webnn_py.engines.webgpu.runtime.c_types import FoundTypes, find_types_fast
+from webnn_py.engines.webgpu.runtime.wgpu_native.c_types import FoundTypes, find_types_fast
 
 cffi = pytest.importorskip("cffi", reason="wgpu brings cffi, and is not installed")
 
@@ -85,7 +85,8 @@ def test_an_unknown_cffi_is_left_alone(missing: str) -> None:
 
 
 def test_wgpu_has_its_types_found() -> None:
-    internals = pytest.importorskip("webnn_py.engines.webgpu.runtime.internals").find_internals()
+    found = pytest.importorskip("webnn_py.engines.webgpu.runtime.wgpu_native.internals")
+    internals = found.find_internals()
     assert isinstance(internals.ffi._parsed_types, FoundTypes)
     text = "WGPUBindGroupEntry []"
     assert internals.ffi.typeof(text).item is internals.ffi.typeof("WGPUBindGroupEntry")

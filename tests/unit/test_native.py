@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("wgpu")
 
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.c_calls import Calls
-from webnn_py.engines.webgpu.runtime.capabilities import (
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.c_calls import Calls
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
     CHECKING,
@@ -24,7 +24,7 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     WAITING,
     Capability,
 )
-from webnn_py.engines.webgpu.runtime.internals import Internals, fault, find_internals
+from webnn_py.engines.webgpu.runtime.wgpu_native.internals import Internals, fault, find_internals
 
 FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING, FREEING, CALLING)
 BY_NAME = FROM_PRIVATE_MODULES[:-1]

@@ -8,7 +8,7 @@ import pytest
 
 from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import TINY
-from webnn_py.engines.webgpu.runtime.pauses import NEAR, SHORTEST, Pace, Wait
+from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, SHORTEST, Pace, Wait
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def adapters() -> list[dict[str, Any]]:
     """The adapters that wgpu finds, each with the features and limits that matter here."""
     if version_of("wgpu") is None:
         return []
-    from webnn_py.engines.webgpu.runtime.adapters import all_adapters
+    from webnn_py.engines.webgpu.runtime.devices.adapters import all_adapters
 
     return [_adapter(adapter) for adapter in all_adapters()]
 
@@ -55,7 +55,7 @@ def gpu(power_preference: str = "default", hardware: bool = False) -> str | None
     """The GPU that a context would be made on, or None if there is none for it."""
     if version_of("wgpu") is None:
         return None
-    from webnn_py.engines.webgpu.runtime.adapters import find_adapter
+    from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 
     adapter = find_adapter(power_preference, hardware)
     return None if adapter is None else f"{adapter.info['device']} ({adapter.info['backend_type']})"

@@ -27,7 +27,7 @@ from webnn_py.ir import Descriptor
 from webnn_py.ops.replay import fix
 
 if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.runtime.device import Device
+    from webnn_py.engines.webgpu.runtime.devices.device import Device
 
 Workgroups = int | Sequence[int]
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer
-from webnn_py.engines.webgpu.runtime.pauses import Pace, Wait
-from webnn_py.engines.webgpu.runtime.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
+from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import Pace, Wait
+from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
 from webnn_py.ir import Array
 
 MOST_AHEAD = 2

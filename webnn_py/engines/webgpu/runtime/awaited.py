@@ -21,15 +21,15 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.webgpu.runtime import native
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping, Ending
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.pauses import NEAR, Pace, Wait
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.staging import BufferMapping, Ending
 from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, Pace, Wait
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host
 from webnn_py.memory.host import HUGE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 
 MOST_OPERATIONS = 256
 """Operations recorded before they are submitted without being asked."""

@@ -15,12 +15,12 @@ from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.adapters import find_adapter
-from webnn_py.engines.webgpu.runtime.device import Device
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake

@@ -7,8 +7,8 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.engines.webgpu.runtime.binding import Binding, copy_binding
-from webnn_py.engines.webgpu.runtime.device import Device
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE
 
 WORD = 4

@@ -16,8 +16,8 @@ from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import profiling, resources
 from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import Run
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments

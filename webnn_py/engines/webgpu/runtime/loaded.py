@@ -17,15 +17,15 @@ from webnn_py.core.cooperation import checkpoint, checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
-from webnn_py.engines.webgpu.runtime.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.filling import LargeConstants, write_made
-from webnn_py.engines.webgpu.runtime.pieces import Encodable
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.public import Dispatch
-from webnn_py.engines.webgpu.runtime.weights import Contents
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants, write_made
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
+from webnn_py.engines.webgpu.runtime.devices.weights import Contents
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
 from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:

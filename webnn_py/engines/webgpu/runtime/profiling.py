@@ -16,15 +16,15 @@ from webnn_py.core.completion import Cancellation
 from webnn_py.engines.profile import RunTime, StepTime, step_of, timed
 from webnn_py.engines.webgpu.program.plan import Step
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.binding import Binding
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
-from webnn_py.engines.webgpu.runtime.native import timestamp_period
-from webnn_py.engines.webgpu.runtime.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.wgpu_native.native import timestamp_period
+from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
 from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 

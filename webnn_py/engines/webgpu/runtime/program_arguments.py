@@ -10,7 +10,7 @@ from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.plan import Argument
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.loaded import STORAGE, padded_bytes
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch

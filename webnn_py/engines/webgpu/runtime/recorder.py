@@ -9,8 +9,8 @@ from typing import Any
 
 from webnn_py.engines.loss import Loss
 from webnn_py.engines.webgpu.runtime.batch import Batch
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors, told
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ordering.operation import Operation, complete
 

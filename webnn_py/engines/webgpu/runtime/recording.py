@@ -13,15 +13,16 @@ from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
-from webnn_py.engines.webgpu.runtime import public, resources
-from webnn_py.engines.webgpu.runtime.binding import Binding
-from webnn_py.engines.webgpu.runtime.commands import observe_encoder
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.commands import observe_encoder
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
+from webnn_py.engines.webgpu.runtime.wgpu_native import public
 from webnn_py.ir import Value
 
 

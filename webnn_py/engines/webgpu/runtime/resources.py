@@ -15,10 +15,10 @@ import wgpu
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime import public
-from webnn_py.engines.webgpu.runtime.binding import Binding
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.usable import check_usable
 from webnn_py.engines.webgpu.runtime.exact_copy import copy_exactly
 from webnn_py.engines.webgpu.runtime.loaded import (
     COPIES,
@@ -33,7 +33,7 @@ from webnn_py.engines.webgpu.runtime.textures.parts import (
     resource_of,
     texture_of,
 )
-from webnn_py.engines.webgpu.runtime.usable import check_usable
+from webnn_py.engines.webgpu.runtime.wgpu_native import public
 from webnn_py.ir import Array, Descriptor, Value
 from webnn_py.memory.overlap import (
     EVERYTHING,

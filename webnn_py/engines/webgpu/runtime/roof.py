@@ -11,9 +11,9 @@ from typing import Any
 import wgpu
 
 from webnn_py.engines.profile import Roof, until_steady
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.profiling import clock_of
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 
 ARITHMETIC = """
 @group(0) @binding(0) var<storage, read_write> out: array<vec4<f32>>;

@@ -11,11 +11,11 @@ from typing import Any
 from webnn_py.core.errors import ContextLostError, MLError
 from webnn_py.engines.device import SlicedRun
 from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.capabilities import OBSERVING
-from webnn_py.engines.webgpu.runtime.commands import Uses
-from webnn_py.engines.webgpu.runtime.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.devices.commands import Uses
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.profiling import MOST_PASSES, Stamped, has_clock, steps_of
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 
 SLOW = {True: (1e12, 1e11), False: (5e9, 2e9)}
 """Operations and bytes a second of slow devices, by whether they are hardware."""

@@ -20,8 +20,8 @@ import wgpu
 from webnn_py.core.dimensions import span
 from webnn_py.core.errors import DataError, NotSupportedError
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.textures.code import TILE, Conversion, Layout
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS, why_not
 from webnn_py.engines.webgpu.runtime.textures.parts import TexturePart, part_of, title, usages

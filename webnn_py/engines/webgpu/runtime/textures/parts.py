@@ -12,7 +12,7 @@ import wgpu
 from webnn_py.core import convert
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.messages import shown
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 
 KEYS = ("texture", "mip_level", "origin", "size", "scale", "bias")
 NEUTRAL = (("scale", 1.0), ("bias", 0.0))

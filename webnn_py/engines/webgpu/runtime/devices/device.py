@@ -15,19 +15,19 @@ from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import Offer
 from webnn_py.engines.webgpu.program.storage import Features
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.adapters import is_hardware, request_device
-from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.commands import let_go, observe, unobserved
-from webnn_py.engines.webgpu.runtime.encoding import CommandBuffer, Encoder
-from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.forks import check_process
-from webnn_py.engines.webgpu.runtime.known_tiles import known_tiles
-from webnn_py.engines.webgpu.runtime.life import life_of
-from webnn_py.engines.webgpu.runtime.pipelines import PipelineCache
-from webnn_py.engines.webgpu.runtime.semaphore import NonBlockingSemaphore
-from webnn_py.engines.webgpu.runtime.staging import Staging, Uploads
-from webnn_py.engines.webgpu.runtime.weights import Weights
+from webnn_py.engines.webgpu.runtime.devices.adapters import is_hardware, request_device
+from webnn_py.engines.webgpu.runtime.devices.commands import let_go, observe, unobserved
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.known_tiles import known_tiles
+from webnn_py.engines.webgpu.runtime.devices.life import life_of
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.devices.semaphore import NonBlockingSemaphore
+from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
+from webnn_py.engines.webgpu.runtime.devices.weights import Weights
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer, Encoder
+from webnn_py.engines.webgpu.runtime.wgpu_native.forks import check_process
 
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""

@@ -12,12 +12,12 @@ import numpy as np
 import wgpu
 
 from webnn_py.core.completion import Cancellation
-from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.binding import Binding
-from webnn_py.engines.webgpu.runtime.capabilities import WAITING
-from webnn_py.engines.webgpu.runtime.errors import device_errors
-from webnn_py.engines.webgpu.runtime.life import Life
-from webnn_py.engines.webgpu.runtime.pauses import NEAR, Wait
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.life import Life
+from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
+from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, Wait
 from webnn_py.ir import Array
 from webnn_py.memory.copying import copy
 from webnn_py.memory.host import HUGE

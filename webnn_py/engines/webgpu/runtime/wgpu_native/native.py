@@ -19,8 +19,8 @@ import numpy as np
 import wgpu
 
 from webnn_py.core.errors import ContextLostError, OperationError
-from webnn_py.engines.webgpu.runtime import public
-from webnn_py.engines.webgpu.runtime.capabilities import (
+from webnn_py.engines.webgpu.runtime.wgpu_native import public
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
     CHECKING,
@@ -32,8 +32,13 @@ from webnn_py.engines.webgpu.runtime.capabilities import (
     TRUSTING,
     WAITING,
 )
-from webnn_py.engines.webgpu.runtime.internals import Internals, calls_of, fault, find_internals
-from webnn_py.engines.webgpu.runtime.pauses import pause
+from webnn_py.engines.webgpu.runtime.wgpu_native.internals import (
+    Internals,
+    calls_of,
+    fault,
+    find_internals,
+)
+from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import pause
 
 # The check
 

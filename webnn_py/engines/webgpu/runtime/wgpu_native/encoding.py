@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.engines.webgpu.runtime import native, public
-from webnn_py.engines.webgpu.runtime.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.pieces import in_pieces
+from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
+from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import in_pieces
 
 
 class DispatchCommands:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webnn_py.core import forks
 from webnn_py.core.errors import InvalidStateError
-from webnn_py.engines.webgpu.runtime import encoding, native
+from webnn_py.engines.webgpu.runtime.wgpu_native import encoding, native
 
 _drivers_of_parent = False
 """Whether this is a child process, and its parent had loaded the drivers."""

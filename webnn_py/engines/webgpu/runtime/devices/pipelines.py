@@ -18,8 +18,8 @@ from webnn_py.core import cooperation, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel

@@ -12,10 +12,10 @@ import numpy as np
 
 from webnn_py.core import cooperation
 from webnn_py.core.at_once import MOST_THREADS
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.capabilities import WAITING
-from webnn_py.engines.webgpu.runtime.device import Device
-from webnn_py.engines.webgpu.runtime.staging import Uploads
+from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.staging import Uploads
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 from webnn_py.ir import Array
 
 LARGE = 1 << 24

@@ -9,9 +9,9 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.engines.webgpu.runtime.c_calls import Calls
-from webnn_py.engines.webgpu.runtime.c_types import find_types_fast
-from webnn_py.engines.webgpu.runtime.capabilities import CALLING, OBSERVING, Capability
+from webnn_py.engines.webgpu.runtime.wgpu_native.c_calls import Calls
+from webnn_py.engines.webgpu.runtime.wgpu_native.c_types import find_types_fast
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CALLING, OBSERVING, Capability
 
 
 @dataclass(frozen=True, slots=True)

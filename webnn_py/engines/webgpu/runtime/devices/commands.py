@@ -22,10 +22,10 @@ import wgpu
 
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
-from webnn_py.engines.webgpu.runtime import native
-from webnn_py.engines.webgpu.runtime.capabilities import OBSERVING
-from webnn_py.engines.webgpu.runtime.life import life_of, share_life
-from webnn_py.engines.webgpu.runtime.usable import check_usable
+from webnn_py.engines.webgpu.runtime.devices.life import life_of, share_life
+from webnn_py.engines.webgpu.runtime.devices.usable import check_usable
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
 
 RECORDERS = (
     wgpu.GPUCommandEncoder,

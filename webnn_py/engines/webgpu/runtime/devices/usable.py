@@ -7,7 +7,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import ContextLostError, DataError
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 
 def check_usable(resource: Any, what: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import wgpu
 
 from webnn_py.core.errors import ContextLostError
-from webnn_py.engines.webgpu.runtime import native
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.ordering.operation import Run
 
 DESTROYED = "the GPUDevice is lost: its destroy() was called"
