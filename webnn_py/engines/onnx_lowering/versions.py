@@ -11,6 +11,10 @@ from webnn_py.engines.onnx_lowering.emitter import OPSET, Emitter
 OLDER_OPSET = 18
 """A version in which most operators are the same."""
 
+# The first question about operators has ONNX list them all, which keeps other threads, event loops'
+# among them, from the interpreter for 10 ms: better with this import than within a build.
+onnx.defs.has("Identity")
+
 
 def older_opset(e: Emitter) -> int:
     """An older version than OPSET if it says the same of all that was written, else OPSET."""
