@@ -74,10 +74,6 @@ class Fusion:
         self._uses = graph.uses
         self._producers = graph.producers
         self._outputs = {value for _, value in graph.outputs}
-        self._readers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for value in node.operands:
-                self._readers.setdefault(value, []).append(node)
         self._stored: set[Value] = set(graph.inputs) | set(graph.constants)
         self._inline: dict[Value, Inline] = {}
         self._rows = rows_of(graph, features)
@@ -240,7 +236,7 @@ class Fusion:
         """Whether all that is read of a value flows, element by element, into its last reader."""
         if self._uses[value] == 1:
             return True
-        *others, last = self._readers[value]
+        *others, last = self._graph.readers[value]
         if value in self._outputs or not _is_step(last, value):
             return False
         for node in others:
@@ -249,7 +245,7 @@ class Fusion:
                     return False
                 if node.output in self._outputs:
                     return False
-                (node,) = self._readers[node.output]
+                (node,) = self._graph.readers[node.output]
         return True
 
     def _bindings(self, inline: Inline) -> int:
