@@ -5,6 +5,7 @@ Source: ONNX Runtime, "Contrib Operators".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from webnn_py.onnx.emitter import Emitter
@@ -24,40 +25,27 @@ def _quantized(g: Emitter, y: Any, scale: Tensor, zero_point: Tensor | None, lik
     return quantize_linear(g, y, scale, zero_point, output_dtype=like.elem)
 
 
-@handles("QLinearAdd", domain=OWN)
-def qlinear_add(
-    g: Emitter,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero_point: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero_point: Tensor | None,
-    y_scale: Tensor,
-    y_zero_point: Tensor | None = None,
-) -> Any:
-    """A sum."""
-    left = dequantize_linear(g, a, a_scale, a_zero_point)
-    right = dequantize_linear(g, b, b_scale, b_zero_point)
-    return _quantized(g, g.add(left, right), y_scale, y_zero_point, a)
+def _of_two(method: str) -> Callable[..., Any]:
+    def combine(
+        g: Emitter,
+        a: Tensor,
+        a_scale: Tensor,
+        a_zero_point: Tensor | None,
+        b: Tensor,
+        b_scale: Tensor,
+        b_zero_point: Tensor | None,
+        y_scale: Tensor,
+        y_zero_point: Tensor | None = None,
+    ) -> Any:
+        left = dequantize_linear(g, a, a_scale, a_zero_point)
+        right = dequantize_linear(g, b, b_scale, b_zero_point)
+        return _quantized(g, getattr(g, method)(left, right), y_scale, y_zero_point, a)
+
+    return combine
 
 
-@handles("QLinearMul", domain=OWN)
-def qlinear_mul(
-    g: Emitter,
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero_point: Tensor | None,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero_point: Tensor | None,
-    y_scale: Tensor,
-    y_zero_point: Tensor | None = None,
-) -> Any:
-    """A product element by element."""
-    left = dequantize_linear(g, a, a_scale, a_zero_point)
-    right = dequantize_linear(g, b, b_scale, b_zero_point)
-    return _quantized(g, g.mul(left, right), y_scale, y_zero_point, a)
+for _operator, _method in {"QLinearAdd": "add", "QLinearMul": "mul"}.items():
+    handles(_operator, domain=OWN)(_of_two(_method))
 
 
 @handles("QLinearSigmoid", domain=OWN)
