@@ -148,9 +148,7 @@ class LoadedGraph:
             if is_large:
                 large.write(buffer, *parts)
             else:
-                write_made(buffer, zip(starts, parts, strict=True))
-                buffer.unmap()
-                self.gpu.uploaded(total)
+                write_made(self.gpu, buffer, zip(starts, parts, strict=True))
         return buffer
 
     def _place_intermediates(self) -> None:
@@ -175,9 +173,7 @@ class LoadedGraph:
             return places
         with device_errors(f"uploading {len(data)} bytes of numbers"), self.gpu.life:
             buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
-            buffer.write_mapped(data)
-            buffer.unmap()
-            self.gpu.uploaded(len(data))
+            write_made(self.gpu, buffer, [(0, np.frombuffer(data, np.uint8))])
         return [place and Binding(buffer, place.offset, place.size) for place in places]
 
     def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:

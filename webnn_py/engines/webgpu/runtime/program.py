@@ -107,9 +107,8 @@ class LoadedProgram:
             buffer = self.gpu.buffer(planned.size, usage, "of a program", mapped=True)
             arrays = [self.plan.tensors[part.tensor] for part in contents]
             parts = (padded_bytes(data, -(-data.nbytes // 4) * 4) for data in arrays)
-            write_made(buffer, zip((part.offset for part in contents), parts, strict=True))
-            buffer.unmap()
-            self.gpu.uploaded(planned.size)
+            starts = (part.offset for part in contents)
+            write_made(self.gpu, buffer, zip(starts, parts, strict=True))
         return buffer
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:

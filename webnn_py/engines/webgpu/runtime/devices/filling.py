@@ -24,8 +24,14 @@ PIECE = 1 << 23
 """Bytes."""
 
 
-def write_made(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
-    """Write bytes at places of a buffer that was mapped as it was made."""
+def write_made(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
+    """Write bytes at places of a buffer that was mapped as it was made, and unmap it."""
+    _write_mapped(buffer, parts)
+    buffer.unmap()
+    gpu.uploaded(buffer.size)
+
+
+def _write_mapped(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
     if not WAITING.there:
         for start, contents in parts:
             buffer.write_mapped(contents, start)
