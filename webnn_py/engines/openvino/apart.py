@@ -6,8 +6,6 @@ the layout that is wanted alone: of a square matrix, it takes the one for the ot
 
 from __future__ import annotations
 
-from collections import Counter
-
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
@@ -15,13 +13,12 @@ from webnn_py.passes.rewrite import Rewriter
 
 def name_turned_weights_apart(graph: Graph) -> Graph:
     """The graph, with constants of their own for what turns them; they share the arrays."""
-    reads = Counter(value for node in graph.nodes for value in node.operands)
     apart: dict[Value, MLOperand] = {}
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         name = _turned(node)
         weights = node.inputs[1] if name else None
-        if weights is None or weights not in graph.constants or reads[weights] == 1:
+        if weights is None or weights not in graph.constants or graph.uses[weights] == 1:
             return None
         if weights not in apart:
             apart[weights] = rewriter.add_constant(graph.constants[weights], weights.data_type)
