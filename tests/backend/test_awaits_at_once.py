@@ -23,7 +23,7 @@ from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
 from webnn_py.engines.webgpu.runtime import ahead, awaited
 from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
-from webnn_py.engines.webgpu.runtime.devices.staging import Ending
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 
 
 @pytest.fixture(params=["with the worker", "here", "ends by a thread"])
@@ -60,7 +60,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._opened = threading.Event()
-        look, wait = Ending.look, Ending.wait
+        look, wait, map_ = Ending.look, Ending.wait, Staging.map
 
         def looking(ending: Ending) -> bool:
             return self._opened.is_set() and look(ending)
@@ -69,8 +69,13 @@ class Gate:
             self._opened.wait()
             wait(ending)
 
+        def mapping(staging: Staging, buffer: Any) -> None:
+            self._opened.wait()
+            map_(staging, buffer)
+
         monkeypatch.setattr(Ending, "look", looking)
         monkeypatch.setattr(Ending, "wait", waiting)
+        monkeypatch.setattr(Staging, "map", mapping)
 
     def __enter__(self) -> None:
         return None
