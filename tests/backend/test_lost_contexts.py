@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from webnn_py import (
 from webnn_py.engines.webgpu.runtime import profiling
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
-from webnn_py.engines.webgpu.runtime.devices.staging import Staging
+from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 
 ROUNDS = int(os.environ.get("WEBNN_RANDOM_CASES", "1"))
 WAYS: dict[str, Callable[[MLContext], None]] = {
@@ -54,10 +54,14 @@ Work = Coroutine[Any, Any, Any]
 
 
 class Gate:
-    """Holds the threads that come to a function, as a slow driver would."""
+    """Holds the threads that come to some functions, as a slow driver would."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, functions: Iterable[tuple[Any, str]]) -> None:
         self.reached, self._open = threading.Event(), threading.Event()
+        for owner, name in functions:
+            self._hold(patch, owner, name)
+
+    def _hold(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         function = getattr(owner, name)
 
         def held(*args: Any, **kwargs: Any) -> Any:
@@ -71,10 +75,10 @@ class Gate:
         self._open.set()
 
 
-GATES = {
-    "build": (PipelineCache, "get_all"),
-    "readback": (Staging, "map"),
-    "profile": (profiling, "profile"),
+GATES: dict[str, list[tuple[Any, str]]] = {
+    "build": [(PipelineCache, "get_all")],
+    "readback": [(Staging, "map"), (Ending, "wait")],
+    "profile": [(profiling, "profile")],
 }
 
 
@@ -210,7 +214,7 @@ def test_all_that_is_awaited_fails_at_once(
 ) -> None:
     async def main() -> None:
         works = begin(own_gpu, tmp_path / "saved")
-        gate = Gate(monkeypatch, *GATES[where])
+        gate = Gate(monkeypatch, GATES[where])
         monkeypatch.setattr(DeviceQueue, "_read_soon", read_later)
         try:
             tasks = [asyncio.ensure_future(ended(work)) for work in works]
@@ -238,7 +242,7 @@ def test_timelines_and_what_waits_for_them(
 ) -> None:
     never, signalled = Timeline(), Timeline()
     graph, x, y = doubling(own_gpu), tensor(own_gpu, ONES), tensor(own_gpu)
-    gate = Gate(monkeypatch, Staging, "map")
+    gate = Gate(monkeypatch, GATES["readback"])
     own_gpu.dispatch(graph, {"x": x}, {"y": y}, sync=[signalled(signal=1)])
     own_gpu.dispatch(graph, {"x": y}, {"y": x}, sync=[never(wait=1), signalled(signal=2)])
     try:
