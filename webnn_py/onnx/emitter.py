@@ -105,8 +105,7 @@ class Emitter:
             tensor.operand = self._measured(tensor)
         if tensor.operand is None:
             data_type = tensor.data_type
-            assert tensor.array is not None
-            if not tensor.array.size:
+            if tensor.array is None or not tensor.array.size:
                 refuse("WebNN has no tensors without elements")
             array = tensor.array.astype(np.uint8) if tensor.elem == BOOL else tensor.array
             tensor.operand = self.builder.constant(

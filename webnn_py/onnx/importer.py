@@ -32,6 +32,7 @@ from webnn_py.onnx.tensor import (
     of_array,
     of_sizes,
     webnn_type,
+    without_elements,
 )
 from webnn_py.ops.operand import MLOperand
 
@@ -161,9 +162,7 @@ class Importer:
         data_type: Any = webnn_type(kind)
         shape = shapes.shape(value.name)
         if 0 in shape:  # without elements there is nothing to wait for
-            if not all(isinstance(size, int) for size in shape):
-                raise UnmappableError("WebNN has no tensors without elements")
-            return of_array(np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(kind)))
+            return without_elements(kind, shape)
         operand = self.emitter.builder.input(value.name, data_type, shape)
         shapes.made(value.name, operand.shape)
         return Tensor(kind, operand.shape, None, operand, frozenset([value.name]), is_input=True)

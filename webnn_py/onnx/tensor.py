@@ -247,6 +247,19 @@ def of_sizes(sizes: Array, elem: int) -> Tensor:
     return of_array(sizes.astype(onnx.helper.tensor_dtype_to_np_dtype(elem)))
 
 
+def without_elements(elem: int, shape: Sequence[Any]) -> Tensor:
+    """A tensor of a shape that has a 0, such as an empty cache.
+
+    Raises:
+        UnmappableError: Another dimension is a name that nothing else has made a size of.
+    """
+    if any(isinstance(size, str) for size in shape):
+        refuse("WebNN has no tensors without elements")
+    if any(is_dimension(size) for size in shape):
+        return Tensor(elem, tuple(shape))
+    return of_array(np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(elem)))
+
+
 def refuse(reason: str) -> NoReturn:
     """Raise an UnmappableError."""
     raise UnmappableError(reason)

@@ -1,0 +1,282 @@
+"""Attention of decoders as ONNX Runtime has it: rotary embeddings, and groups of queries.
+
+Source: ONNX Runtime, "Contrib Operators".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.attention import (
+    attended,
+    divided,
+    heads,
+    int32,
+    merged,
+    part,
+    places,
+    rotated,
+    same,
+)
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+
+OWN = "com.microsoft"
+
+
+@handles("RotaryEmbedding", domain=OWN)
+def own_rotary_embedding(
+    g: Emitter,
+    x: Tensor,
+    position_ids: Tensor,
+    cos_cache: Tensor,
+    sin_cache: Tensor,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Any:
+    """Pairs of numbers of each head, turned by the angles of their positions.
+
+    `scale` changes nothing, as in ONNX Runtime.
+    """
+    if is_packed_batching:
+        refuse("batches of several lengths in one (is_packed_batching = 1)")
+    if x.rank not in (3, 4):
+        raise BrokenModelError(f"its input has rank {x.rank}, expected 3 or 4")
+    parts = x
+    if x.rank == 3:
+        each = 2 * cos_cache.shape[-1]
+        if rotary_embedding_dim and num_heads < 1:
+            raise BrokenModelError("num_heads must be given with rotary_embedding_dim")
+        parts = heads(g, x, num_heads if rotary_embedding_dim else divided(x.shape[2], each, "x"))
+    length = parts.shape[2]
+    positions = position_ids
+    if position_ids.rank == 1:  # that of the first
+        first = g.reshape(g.to(position_ids, "int32"), [1, 1])
+        positions = g.add(first, places(g, length, 1, 2))
+    made = rotated(g, parts, cos_cache, sin_cache, positions, interleaved=bool(interleaved))
+    return merged(g, made) if x.rank == 3 else made
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Where the new keys go.
+
+    Attributes:
+        past: How many a cache has room for; 0 without one.
+        new: How many there are.
+        length: What the cache has room for then.
+        start: [batch or 1, 1], int32: the place of the first new one; None for a prompt's, 0.
+        follows: Whether each batch's new ones follow the whole of its cache.
+    """
+
+    past: Any
+    new: Any
+    length: Any
+    start: Tensor | None
+    follows: bool
+
+
+def _number(tensor: Tensor) -> Any:
+    """The first element, which may be open; None where it is not known."""
+    contents = tensor.array if tensor.sizes is None else tensor.sizes
+    if contents is None or not contents.size:
+        return None
+    first = contents.reshape(-1)[0]
+    return first if is_dimension(first) else int(first)
+
+
+def _room(past: Any, new: Any, total: Any) -> Any:
+    """How many keys there is room for after this step.
+
+    That is the cache's own size where all fit into it, as where a buffer of the greatest length is
+    given. Else they come behind it, as where the total is a size of its own, of which nothing is
+    known.
+    """
+    if total is None or same(total, past + new):
+        return past + new
+    if span(total - past)[1] <= 0:
+        return past
+    if not any(map(is_dimension, (past, new))):
+        if is_dimension(total):
+            return past
+        raise BrokenModelError(
+            f"total_sequence_length is {total}, of {past} keys before and {new} new ones"
+        )
+    return past + new
+
+
+def _cache(
+    g: Emitter, past: Tensor | None, new: Any, batch: Any, seqlens: Tensor, total: Tensor
+) -> _Cache:
+    """What follows from lengths: of the cache, of what is new, and of each batch's whole."""
+    if past is None or same(past.shape[2], 0):
+        return _Cache(0, new, new, None, follows=True)
+    before, most = past.shape[2], _number(total)
+    length = _room(before, new, most)
+    if most is not None and same(most, new):
+        return _Cache(before, new, length, None, follows=False)
+    known = seqlens.array if seqlens.sizes is None else seqlens.sizes
+    whole = before + new
+    if known is not None:
+        follows = all(same(one + 1, whole) for one in known.reshape(-1).tolist())
+    else:
+        follows = same(batch, 1) and most is not None and same(most, whole)
+    if follows:
+        return _Cache(before, new, length, g.reshape(int32(g, before), [1, 1]), follows=True)
+    ends = g.add(g.reshape(g.to(seqlens, "int32"), [batch, 1]), int32(g, 1))
+    start = g.max(g.sub(ends, int32(g, new)), int32(g, 0))  # a padded prompt has fewer
+    return _Cache(before, new, length, start, follows=False)
+
+
+def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
+    """New keys or values in their places of the cache: [batch, heads, length, each]."""
+    if past is None or same(cache.past, 0):
+        return new
+    both = g.concat([past, new], 2)
+    if cache.follows:
+        return both
+    batch, count, rows, each = both.shape
+    at = places(g, cache.length, 1, 2)
+    offset = at if cache.start is None else g.sub(at, cache.start)
+    is_new = g.logical_and(
+        g.greater_or_equal(offset, int32(g, 0)), g.lesser(offset, int32(g, cache.new))
+    )
+    place = g.where(is_new, g.add(offset, int32(g, cache.past)), at)
+    place = g.reshape(place, [place.shape[0], 1, cache.length])
+    first = g.mul(places(g, batch * count), int32(g, rows))  # of each head in a table of all rows
+    index = g.add(g.reshape(first, [batch, count, 1]), place)
+    return g.gather(g.reshape(both, [batch * count * rows, each]), index, axis=0)
+
+
+def _kept(g: Emitter, cache: _Cache, seqlens: Tensor, batch: Any, causal: bool, window: int) -> Any:
+    """Which keys each query sees, [batch or 1, 1, new or 1, length]; None for all of them."""
+    at = places(g, cache.length, 3, 4)
+    if not causal:
+        ends = g.reshape(g.to(seqlens, "int32"), [batch, 1, 1, 1])
+        return g.lesser_or_equal(at, ends)
+    if cache.follows and same(cache.new, 1) and window < 0:
+        return None
+    own = places(g, cache.new, 2, 4)
+    if cache.start is not None:
+        own = g.add(own, g.reshape(cache.start, [cache.start.shape[0], 1, 1, 1]))
+    keep = g.lesser_or_equal(at, own)
+    if window >= 0:
+        keep = g.logical_and(keep, g.greater(at, g.sub(own, int32(g, window))))
+    return keep
+
+
+def _positions(g: Emitter, cache: _Cache, given: Tensor | None) -> Any:
+    """Of new keys, [batch or 1, new]; those given of a prompt begin with the first alone."""
+    if given is not None and cache.start is not None:
+        return given
+    own = places(g, cache.new, 1, 2)
+    start = (
+        cache.start if given is None else g.to(part(g, part(g, given, 0, 0, 1), 1, 0, 1), "int32")
+    )
+    return own if start is None else g.add(own, start)
+
+
+@handles("GroupQueryAttention", domain=OWN)
+def group_query_attention(
+    g: Emitter,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    past_key: Tensor | None,
+    past_value: Tensor | None,
+    seqlens_k: Tensor,
+    total_sequence_length: Tensor,
+    cos_cache: Tensor | None = None,
+    sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    head_sink: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    q_norm_weight: Tensor | None = None,
+    k_norm_weight: Tensor | None = None,
+    query_seqlens: Tensor | None = None,
+    *,
+    num_heads: int,
+    kv_num_heads: int,
+    causal: int = 1,
+    do_rotary: int = 0,
+    k_norm_epsilon: float = 0.0,
+    k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0,
+    local_window_size: int = -1,
+    q_norm_epsilon: float = 0.0,
+    qk_norm_epsilon: float = 0.0,
+    qk_output: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float = 0.0,
+    sliding_window_cache: int = 0,
+    smooth_softmax: int = 0,
+    softcap: float = 0.0,
+    v_quant_type: str = "NONE",
+) -> Any:
+    """Attention whose keys serve groups of queries, and are kept for the next step.
+
+    `seqlens_k` says, when the graph runs, how many keys each batch has; the rest is padding behind.
+    """
+    for name, given in (
+        ("k_quant_type", k_quant_type != "NONE"),
+        ("v_quant_type", v_quant_type != "NONE"),
+        ("sliding_window_cache", sliding_window_cache),
+        ("qk_output", qk_output),
+        ("q_norm_weight", q_norm_weight is not None or k_norm_weight is not None),
+        ("query_seqlens", query_seqlens is not None),
+    ):
+        if given:
+            refuse(f"{name}, which it has no counterpart for")
+    if (past_key is None) != (past_value is None):
+        raise BrokenModelError("past_key and past_value must be given together")
+    if (key is None) != (value is None):
+        raise BrokenModelError("key and value must be given together")
+    batch, new = query.shape[:2]
+    if key is None or value is None:
+        packed = heads(g, query, num_heads + 2 * kv_num_heads)
+        q = part(g, packed, 1, 0, num_heads)
+        k = part(g, packed, 1, num_heads, kv_num_heads)
+        v = part(g, packed, 1, num_heads + kv_num_heads, kv_num_heads)
+    else:
+        if not same(key.shape[1], new):
+            refuse(f"{key.shape[1]} keys for {new} queries")
+        q, k, v = (
+            heads(g, query, num_heads),
+            heads(g, key, kv_num_heads),
+            heads(g, value, kv_num_heads),
+        )
+    cache = _cache(g, past_key, new, batch, seqlens_k, total_sequence_length)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise BrokenModelError("do_rotary needs cos_cache and sin_cache")
+        positions = _positions(g, cache, position_ids)
+        q, k = (
+            rotated(g, one, cos_cache, sin_cache, positions, interleaved=bool(rotary_interleaved))
+            for one in (q, k)
+        )
+    keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
+    if head_sink is None and smooth_softmax:
+        head_sink = g.constant(np.zeros(num_heads), query)
+    made = attended(
+        g,
+        q,
+        keys,
+        values,
+        scale=scale,
+        bias=attention_bias,
+        keep=_kept(g, cache, seqlens_k, batch, bool(causal), local_window_size),
+        softcap=softcap,
+        sink=head_sink,
+    )
+    return [merged(g, made), keys, values]
