@@ -105,6 +105,25 @@ def rotated(
     return g.concat(made, 3) if len(made) > 1 else made[0]
 
 
+def causal(g: Emitter, new: Any, length: Any, first: Tensor | None, window: int = -1) -> Any:
+    """Which keys each query sees, [batch or 1, 1, new, length]: those up to its own place.
+
+    Args:
+        g: The emitter.
+        new: How many queries there are.
+        length: How many keys.
+        first: [batch or 1, 1], int32: the place of the first query; None for 0.
+        window: How many keys each query sees at most, its own among them; -1 for all.
+    """
+    at, own = places(g, length, 3, 4), places(g, new, 2, 4)
+    if first is not None:
+        own = g.add(own, g.reshape(first, [first.shape[0], 1, 1, 1]))
+    keep = g.lesser_or_equal(at, own)
+    if window < 0:
+        return keep
+    return g.logical_and(keep, g.greater(at, g.sub(own, int32(g, window))))
+
+
 def _for_groups(g: Emitter, x: Tensor, shared: int, group: int) -> Any:
     """What broadcasts to [batch, heads, rows, columns], as [batch, shared, group * rows, columns].
 

@@ -14,6 +14,7 @@ from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
+    causal,
     divided,
     heads,
     int32,
@@ -157,21 +158,16 @@ def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
     return g.gather(g.reshape(both, [batch * count * rows, each]), index, axis=0)
 
 
-def _kept(g: Emitter, cache: _Cache, seqlens: Tensor, batch: Any, causal: bool, window: int) -> Any:
+def _kept(
+    g: Emitter, cache: _Cache, seqlens: Tensor, batch: Any, is_causal: bool, window: int
+) -> Any:
     """Which keys each query sees, [batch or 1, 1, new or 1, length]; None for all of them."""
-    at = places(g, cache.length, 3, 4)
-    if not causal:
+    if not is_causal:
         ends = g.reshape(g.to(seqlens, "int32"), [batch, 1, 1, 1])
-        return g.lesser_or_equal(at, ends)
+        return g.lesser_or_equal(places(g, cache.length, 3, 4), ends)
     if cache.follows and same(cache.new, 1) and window < 0:
         return None
-    own = places(g, cache.new, 2, 4)
-    if cache.start is not None:
-        own = g.add(own, g.reshape(cache.start, [cache.start.shape[0], 1, 1, 1]))
-    keep = g.lesser_or_equal(at, own)
-    if window >= 0:
-        keep = g.logical_and(keep, g.greater(at, g.sub(own, int32(g, window))))
-    return keep
+    return causal(g, cache.new, cache.length, cache.start, window)
 
 
 def _positions(g: Emitter, cache: _Cache, given: Tensor | None) -> Any:

@@ -1,0 +1,233 @@
+"""Attention of encoders, and of decoders before groups of queries, as ONNX Runtime has it.
+
+Source: ONNX Runtime, "Contrib Operators".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.attention import (
+    attended,
+    causal,
+    divided,
+    heads,
+    int32,
+    merged,
+    part,
+    places,
+    same,
+)
+from webnn_py.onnx.handlers.linalg import product
+from webnn_py.onnx.registry import handles
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+
+OWN = "com.microsoft"
+
+
+def _padding(g: Emitter, mask: Tensor, batch: Any, length: Any, like: Tensor, filler: float) -> Any:
+    """What is added to scores for a mask of keys: 0, or the filler where they are padding.
+
+    Args:
+        g: The emitter.
+        mask: [batch], where the keys end; [2 * batch], then where they begin; [3 * batch + 2], of
+            which ends are read alone; [batch, length] or [batch, rows, length], not 0 where keys
+            count; [batch or 1, 1] for no mask.
+        batch: Its size.
+        length: How many keys there are.
+        like: Of the data type that is wanted.
+        filler: The number.
+
+    Returns:
+        [batch, 1, rows or 1, length], None without a mask.
+    """
+    if mask.rank == 2 and same(mask.shape[1], 1) and not same(length, 1):
+        return None
+    if mask.rank == 1:
+        at = places(g, length, 1, 2)
+        ends = g.reshape(g.to(part(g, mask, 0, 0, batch), "int32"), [batch, 1])
+        keep = g.lesser(at, ends)
+        if same(mask.shape[0], 2 * batch):
+            first = g.reshape(g.to(part(g, mask, 0, batch, batch), "int32"), [batch, 1])
+            keep = g.logical_and(keep, g.greater_or_equal(at, first))
+        elif not any(same(mask.shape[0], size) for size in (batch, 3 * batch + 2)):
+            refuse(f"a mask of shape {list(mask.shape)} for {batch} batches")
+    elif mask.rank in (2, 3):
+        keep = g.greater(mask, g.constant(0, mask))
+    else:
+        refuse(f"a mask of rank {mask.rank}")
+    rows = keep.shape[1] if keep.rank == 3 else 1
+    keep = g.reshape(keep, [keep.shape[0], 1, rows, keep.shape[-1]])
+    return g.where(keep, g.constant(0, like), g.constant(filler, like))
+
+
+def _attended(
+    g: Emitter,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    before: Any,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    unidirectional: int,
+    filler: float,
+    scale: float,
+) -> Any:
+    """Attention of heads, [batch, rows, hidden]; `before` are the keys before those of queries."""
+    (batch, _, rows, _), length = queries.shape, keys.shape[2]
+    if mask is not None:
+        padding = _padding(g, mask, batch, length, queries, filler)
+        bias = padding if bias is None or padding is None else g.add(bias, padding)
+    keep = None
+    if unidirectional and not same(before + 1, length):
+        first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
+        keep = causal(g, rows, length, first)
+    return merged(g, attended(g, queries, keys, values, scale=scale, bias=bias, keep=keep))
+
+
+def _behind(g: Emitter, past: Tensor | None, new: Tensor) -> Any:
+    """Keys or values with those of a cache before them."""
+    return new if past is None or same(past.shape[2], 0) else g.concat([past, new], 2)
+
+
+def _packed(g: Emitter, x: Tensor, count: int) -> list[Any]:
+    """[batch, length, heads, count, each] as so many of [batch, heads, length, each]."""
+    batch, length, of, _, each = x.shape
+    parts = (g.reshape(part(g, x, 3, i, 1), [batch, length, of, each]) for i in range(count))
+    return [g.transpose(one, permutation=[0, 2, 1, 3]) for one in parts]
+
+
+def _of_heads(
+    g: Emitter,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    bias: Tensor | None,
+    count: int,
+) -> list[Any]:
+    """Queries, keys and values, [batch, heads, length, each], in whichever form they are."""
+    if query.rank == 5 or (key is not None and key.rank == 5):
+        if bias is not None:
+            refuse("a bias of operands that are packed")
+        if query.rank == 5:
+            return _packed(g, query, 3)
+        assert key is not None
+        return [heads(g, query, count), *_packed(g, key, 2)]
+    if key is None or value is None:
+        refuse("queries, keys and values side by side in three dimensions")
+    parts, start = [], 0
+    for one in (query, key, value):
+        if one.rank == 4:  # of a cache, as they are
+            parts.append(one)
+            continue
+        size = one.shape[2]
+        if bias is not None:
+            one = g.add(one, part(g, bias, 0, start, size))
+        parts.append(heads(g, one, count))
+        start += size
+    return parts
+
+
+@handles("MultiHeadAttention", domain=OWN)
+def multi_head_attention(
+    g: Emitter,
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    past_sequence_length: Tensor | None = None,
+    cache_indirection: Tensor | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """Attention of projected operands, whose biases it adds."""
+    if past_sequence_length is not None or cache_indirection is not None:
+        refuse("caches that are written in place (past_sequence_length, cache_indirection)")
+    q, k, v = _of_heads(g, query, key, value, bias, num_heads)
+    keys, values = _behind(g, past_key, k), _behind(g, past_value, v)
+    made = _attended(
+        g,
+        q,
+        keys,
+        values,
+        before=0 if past_key is None else past_key.shape[2],
+        mask=key_padding_mask,
+        bias=attention_bias,
+        unidirectional=unidirectional,
+        filler=mask_filter_value,
+        scale=scale,
+    )
+    return [made, keys, values]
+
+
+def _sizes(whole: Any, given: Sequence[int] | None) -> Sequence[int]:
+    """Columns of queries, keys and values."""
+    sizes = list(given) if given else [divided(whole, 3, "the weights' columns")] * 3
+    if len(sizes) != 3 or sum(sizes) != whole:
+        raise BrokenModelError(f"qkv_hidden_sizes is {sizes}, of weights of {whole} columns")
+    return sizes
+
+
+@handles("Attention", domain=OWN)
+def own_attention(
+    g: Emitter,
+    x: Tensor,
+    weights: Tensor,
+    bias: Tensor | None = None,
+    mask_index: Tensor | None = None,
+    past: Tensor | None = None,
+    attention_bias: Tensor | None = None,
+    past_sequence_length: Tensor | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: list[int] | None = None,
+    rotary_embedding_dim: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """Attention with the projection before it."""
+    if do_rotary:
+        refuse("do_rotary, which has no places to rotate by")
+    if past_present_share_buffer or past_sequence_length is not None:
+        refuse("caches that are written in place (past_present_share_buffer)")
+    whole = product(g, x, weights)
+    whole = whole if bias is None else g.add(whole, bias)
+    parts, start = [], 0
+    for size in _sizes(weights.shape[1], qkv_hidden_sizes):
+        parts.append(heads(g, part(g, whole, 2, start, size), num_heads))
+        start += size
+    q, *rest = parts
+    if past is not None and not same(past.shape[3], 0):
+        rest = [
+            _behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
+            for i, one in enumerate(rest)
+        ]
+    keys, values = rest
+    made = _attended(
+        g,
+        q,
+        keys,
+        values,
+        before=0 if past is None else past.shape[3],
+        mask=mask_index,
+        bias=attention_bias,
+        unidirectional=unidirectional,
+        filler=mask_filter_value,
+        scale=scale,
+    )
+    if not any(g.outputs[1:]):
+        return made
+    return [made, g.concat([g.reshape(one, [1, *one.shape]) for one in rest], 0)]
