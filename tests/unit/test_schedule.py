@@ -151,6 +151,46 @@ def test_work_signals_when_it_is_done(hosted: Schedule, worker: Worker, log: Log
     assert (a.value, b.value) == (3, 4)
 
 
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_what_is_resumed_first_does_not_signal_before_earlier_work(
+    worker: Worker, log: Log, is_behind: bool
+) -> None:
+    """Or before earlier work behind what is not resumed yet."""
+    done, go = Timeline(), Timeline()
+    signalled: list[tuple[str, int]] = []
+
+    def signal(operation: Operation) -> None:
+        for timeline, value in operation.signals:
+            timeline.complete(value, operation)
+            signalled.append((operation.title, done.value))
+
+    schedule = Schedule(Executor(worker, signal))
+    if is_behind:
+        schedule.submit(log.operation("before", go(wait=1)))
+    waits = () if is_behind else (go(wait=1),)
+    schedule.submit(log.operation("first", *waits, done(signal=1)))
+    schedule.submit(log.operation("second", go(wait=2), done(signal=2), writes=()))
+    worker.work()
+    go.signal(2)
+    worker.tasks.reverse()
+    worker.work()
+    assert log.lines == ["before"] * is_behind + ["first", "second"]
+    assert signalled == [("first", 1), ("second", 2)]
+
+
+def test_new_work_does_not_signal_before_earlier_work_that_can_run(
+    worker: Worker, log: Log
+) -> None:
+    done, go = Timeline(), Timeline()
+    schedule = Schedule(Executor(worker))
+    schedule.submit(log.operation("first", go(wait=1), done(signal=1)))
+    worker.work()
+    schedule.submit(log.operation("new", done(signal=2), writes=()))
+    go.signal(1)
+    worker.work()
+    assert log.lines == ["first", "new"]
+
+
 def test_two_schedules_join_on_a_timeline(worker: Worker, log: Log) -> None:
     one, two = Schedule(Executor(worker)), Schedule(Executor(worker))
     a, b = Timeline(), Timeline()

@@ -70,6 +70,30 @@ class Holding:
             held.waiting = held.must_wait()
             self.release(held)
 
+    def comes_later(self, held: Held) -> bool:
+        """Whether work that could begin is ready again, as earlier work is to signal less.
+
+        The timeline that resumed it may not have come to that work yet.
+        """
+        number, signals = held.operation.number, held.operation.signals
+        pending = [
+            self.works[work]
+            for timeline, value in signals
+            for work in timeline.signallers(-1, value - 1)
+            if work in self.works and work.number < number
+        ]
+        seen = set(pending)
+        while pending:
+            other = pending.pop()
+            pending += other.blockers - seen
+            seen |= other.blockers
+            if other.waiting:
+                self.look_again(other)
+        if not (self.ready and self.ready[0][0] < number):
+            return False
+        self.release(held)
+        return True
+
     def release(self, held: Held) -> None:
         """Let work run, if nothing holds it."""
         if held.operation in self.works and not (held.blockers or held.waiting or held.ready):

@@ -404,7 +404,7 @@ class Schedule:
         held.waiting = cause is None and bool(held.unmet())
         if held.waiting:  # what had failed may have been made good since
             return _Turn(held.operation, held=True)
-        if held.blockers:
+        if held.blockers or (cause is None and self._holding.comes_later(held)):
             return None
         self._holding.begin(held)
         self._running[held.operation] = None
