@@ -68,6 +68,19 @@ def test_operators_of_onnx_runtime(cpu: MLContext, name: str) -> None:
         np.testing.assert_allclose(found[output.name], one, rtol=1e-4, atol=1e-5)
 
 
+def test_products_with_an_activation(cpu: MLContext) -> None:
+    """As the product and the activation apart, as ONNX Runtime has no kernel for it on CPUs."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    given = [floats(2, 5, 8)]
+    options = {"transB": 1, "alpha": 0.25}
+    made = only("FusedMatMulActivation", given, 1, {**options, "activation": "Relu"})
+    apart = only("FusedMatMul", given, 1, options)
+    x = floats(*X)
+    (wanted,) = onnxruntime.InferenceSession(apart.SerializeToString()).run(None, {"x": x})
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})["y0"]
+    np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-5)
+
+
 def test_integers_to_floats(cpu: MLContext) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     weights = {"b": bytes_of(8, 5), "s": ONE, "t": np.abs(floats(5)), "z": ZERO, "o": floats(5)}

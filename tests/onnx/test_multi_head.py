@@ -141,6 +141,30 @@ def test_operands_that_are_packed(cpu: MLContext, whole: bool) -> None:
     np.testing.assert_allclose(found, by_onnx_runtime(*apart)["y0"], rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["plain", "ends", "cache", "columns"])
+def test_projections_of_8_bit_integers(cpu: MLContext, name: str) -> None:
+    by_columns = name == "columns"
+    scale = np.abs(floats(3 * HIDDEN)) * 0.01 if by_columns else np.asarray(0.03, np.float32)
+    kind: Any = np.int8 if by_columns else np.uint8
+    given = [
+        RNG.integers(0, 256, [BATCH, ROWS, INPUT]).astype(np.uint8),
+        RNG.integers(0, 256, [INPUT, 3 * HIDDEN]).astype(kind),
+        floats(3 * HIDDEN),
+        np.asarray(0.02, np.float32),
+        scale,
+        flags(3, 2) if name == "ends" else None,
+        np.asarray(120, np.uint8),
+        np.zeros(3 * HIDDEN, kind) if by_columns else np.asarray(130, kind),
+        floats(2, *CACHE[0].shape) if name == "cache" else None,
+    ]
+    attributes = {"num_heads": HEADS, "unidirectional": int(name == "cache")}
+    outputs = 2 if name == "cache" else 1
+    made, feeds = alone("QAttention", trimmed(given), outputs, attributes, [1, 2])
+    found = MLExecution(cpu).compute(load(made, cpu), feeds)
+    for output, wanted in by_onnx_runtime(made, feeds).items():
+        np.testing.assert_allclose(found[output], wanted, rtol=1e-4, atol=1e-4)
+
+
 REFUSED: dict[str, tuple[str, Case]] = {
     "do_rotary": ("Attention", of_input(do_rotary=1)),
     "past_present_share_buffer": ("Attention", of_input(past_present_share_buffer=1)),

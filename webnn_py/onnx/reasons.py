@@ -18,6 +18,13 @@ REASONS = {
     "RegexFullMatch": "WebNN has no strings",
     "ImageDecoder": "WebNN decodes no images",
     "BitCast": "WebNN does not take the bits of one data type for another",
+    **dict.fromkeys(
+        [f"com.microsoft.{kind}" for kind in ("*BeamSearch", "GreedySearch", "Sampling")],
+        "it generates whole texts; take the model of a step, which it holds",
+    ),
+    "com.microsoft.DecoderMasked*": (
+        "it writes its caches in place; take the model as it was before it was made for beam search"
+    ),
     "com.microsoft.*": (
         "it is ONNX Runtime's own; take the model as it was before ONNX Runtime optimized or"
         " quantized it"

@@ -184,6 +184,29 @@ def _activated(g: Emitter, x: Any, name: str, params: Sequence[float]) -> Any:
     return getattr(g, methods.get(name, name.lower()))(x, **options) if name else x
 
 
+@handles("FusedMatMulActivation", domain=OWN)
+def fused_matmul_activation(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    *,
+    activation: str,
+    activation_alpha: float = 0.0,
+    activation_axis: int = 0,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    alpha: float = 1.0,
+    transA: int = 0,  # noqa: N803
+    transB: int = 0,  # noqa: N803
+    transBatchA: int = 0,  # noqa: N803
+    transBatchB: int = 0,  # noqa: N803
+) -> Any:
+    """A product of matrices that lie transposed, and an activation."""
+    turns = {"transBatchA": transBatchA, "transBatchB": transBatchB}
+    made = fused_matmul(g, a, b, alpha=alpha, transA=transA, transB=transB, **turns)
+    return _activated(g, made, activation, [activation_alpha, activation_beta])
+
+
 @handles("FusedConv", domain=OWN)
 def fused_conv(
     g: Emitter,

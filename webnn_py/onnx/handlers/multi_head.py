@@ -20,6 +20,7 @@ from webnn_py.onnx.handlers.attention import (
     places,
     same,
 )
+from webnn_py.onnx.handlers.fused import matmul_integer_to_float
 from webnn_py.onnx.handlers.linalg import product
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
@@ -172,10 +173,56 @@ def multi_head_attention(
 
 def _sizes(whole: Any, given: Sequence[int] | None) -> Sequence[int]:
     """Columns of queries, keys and values."""
-    sizes = list(given) if given else [divided(whole, 3, "the weights' columns")] * 3
+    sizes = list(given) if given else [divided(whole, 3, "the projection's size")] * 3
     if len(sizes) != 3 or sum(sizes) != whole:
-        raise BrokenModelError(f"qkv_hidden_sizes is {sizes}, of weights of {whole} columns")
+        raise BrokenModelError(f"qkv_hidden_sizes is {sizes}, of a projection of {whole}")
     return sizes
+
+
+def _projected(
+    g: Emitter,
+    whole: Tensor,
+    *,
+    mask: Tensor | None,
+    past: Tensor | None,
+    bias: Tensor | None = None,
+    num_heads: int,
+    do_rotary: int,
+    mask_filter_value: float,
+    past_present_share_buffer: int,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    scale: float,
+    unidirectional: int,
+) -> Any:
+    """Attention of queries, keys and values side by side; past and present are keys and values."""
+    if do_rotary:
+        refuse("do_rotary, which has no places to rotate by")
+    if past_present_share_buffer:
+        refuse("caches that are written in place (past_present_share_buffer)")
+    parts, start = [], 0
+    for size in _sizes(whole.shape[2], qkv_hidden_sizes):
+        parts.append(heads(g, part(g, whole, 2, start, size), num_heads))
+        start += size
+    q, *rest = parts
+    if past is not None and not same(past.shape[3], 0):
+        rest = [
+            _behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
+            for i, one in enumerate(rest)
+        ]
+    made = _attended(
+        g,
+        q,
+        *rest,
+        before=0 if past is None else past.shape[3],
+        mask=mask,
+        bias=bias,
+        unidirectional=unidirectional,
+        filler=mask_filter_value,
+        scale=scale,
+    )
+    if not any(g.outputs[1:]):
+        return made
+    return [made, g.concat([g.reshape(one, [1, *one.shape]) for one in rest], 0)]
 
 
 @handles("Attention", domain=OWN)
@@ -199,35 +246,54 @@ def own_attention(
     unidirectional: int = 0,
 ) -> Any:
     """Attention with the projection before it."""
-    if do_rotary:
-        refuse("do_rotary, which has no places to rotate by")
-    if past_present_share_buffer or past_sequence_length is not None:
-        refuse("caches that are written in place (past_present_share_buffer)")
     whole = product(g, x, weights)
-    whole = whole if bias is None else g.add(whole, bias)
-    parts, start = [], 0
-    for size in _sizes(weights.shape[1], qkv_hidden_sizes):
-        parts.append(heads(g, part(g, whole, 2, start, size), num_heads))
-        start += size
-    q, *rest = parts
-    if past is not None and not same(past.shape[3], 0):
-        rest = [
-            _behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
-            for i, one in enumerate(rest)
-        ]
-    keys, values = rest
-    made = _attended(
+    return _projected(
         g,
-        q,
-        keys,
-        values,
-        before=0 if past is None else past.shape[3],
+        whole if bias is None else g.add(whole, bias),
         mask=mask_index,
+        past=past,
         bias=attention_bias,
-        unidirectional=unidirectional,
-        filler=mask_filter_value,
+        num_heads=num_heads,
+        do_rotary=do_rotary,
+        mask_filter_value=mask_filter_value,
+        past_present_share_buffer=past_present_share_buffer,
+        qkv_hidden_sizes=qkv_hidden_sizes,
         scale=scale,
+        unidirectional=unidirectional,
     )
-    if not any(g.outputs[1:]):
-        return made
-    return [made, g.concat([g.reshape(one, [1, *one.shape]) for one in rest], 0)]
+
+
+@handles("QAttention", domain=OWN)
+def quantized_attention(
+    g: Emitter,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    input_scale: Tensor,
+    weight_scale: Tensor,
+    mask_index: Tensor | None = None,
+    input_zero_point: Tensor | None = None,
+    weight_zero_point: Tensor | None = None,
+    past: Tensor | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = -10000.0,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> Any:
+    """The same with a projection of 8-bit integers."""
+    zeros = input_zero_point, weight_zero_point
+    return _projected(
+        g,
+        matmul_integer_to_float(g, x, weight, input_scale, weight_scale, *zeros, bias),
+        mask=mask_index,
+        past=past,
+        num_heads=num_heads,
+        do_rotary=do_rotary,
+        mask_filter_value=mask_filter_value,
+        past_present_share_buffer=past_present_share_buffer,
+        scale=scale,
+        unidirectional=unidirectional,
+    )

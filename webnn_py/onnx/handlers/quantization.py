@@ -14,7 +14,7 @@ from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
 from webnn_py.onnx.handlers.linalg import integer_product, product
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Array, Tensor, refuse, webnn_type
+from webnn_py.onnx.tensor import Array, Tensor, of_array, refuse, webnn_type
 
 EXACT_PRODUCTS = (1 << 24) // (255 * 255)
 """So many products of 8-bit integers less their zero points have a sum exact in float32."""
@@ -153,6 +153,49 @@ def matmul_n_bits(
         wide = g.slice(wide, [0, 0], [N, K])
     made = product(g, a, g.transpose(wide))
     return made if bias is None else g.add(made, bias)
+
+
+_POSITIVE_FP4 = (0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+# fmt: off
+_OF_FOUR_BITS = {
+    0: (*_POSITIVE_FP4, *(-number for number in _POSITIVE_FP4)),
+    1: (
+        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+        0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+        0.7229568362236023, 1.0,
+    ),
+}
+# fmt: on
+"""What codes stand for, as bitsandbytes has them: FP4, and the normal distribution's NF4."""
+
+
+@handles("MatMulBnb4", domain="com.microsoft")
+def matmul_bnb4(
+    g: Emitter,
+    a: Tensor,
+    b: Tensor,
+    absmax: Tensor,
+    *,
+    K: int,  # noqa: N803 - ONNX Runtime's name
+    N: int,  # noqa: N803
+    block_size: int,
+    quant_type: int,
+    training_mode: int = 0,
+    transB: int = 1,  # noqa: N803
+) -> Any:
+    """A product with weights of codes of 4 bits, [N, K], which become floats at import.
+
+    Source: ONNX Runtime, "com.microsoft.MatMulBnb4".
+    """
+    if not transB or quant_type not in _OF_FOUR_BITS:
+        refuse(f"transB = {transB} and quant_type = {quant_type}")
+    table = np.asarray(_OF_FOUR_BITS[quant_type], np.float32)
+    packed, scales = b.known("its weights").reshape(-1), absmax.known("absmax").reshape(-1)
+    codes = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[: K * N]
+    wide = table[codes] * np.repeat(scales, block_size)[: K * N]
+    weights = of_array(wide.astype(scales.dtype).reshape(N, K), b.name)
+    return product(g, a, g.transpose(weights))
 
 
 def _bytes(packed: Array, bits: int) -> Array:
