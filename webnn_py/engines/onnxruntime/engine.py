@@ -26,6 +26,7 @@ from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.onnxruntime.blocks import in_blocks
 from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact, swishes
+from webnn_py.engines.onnxruntime.few_bits import products_of_few_bits
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
 from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
 from webnn_py.ir import Array, Graph, Node
@@ -95,7 +96,7 @@ class LoadedModel:
             external=True,
             instead=INSTEAD,
             given_sizes=True,
-            of_nodes={**swishes(graph), **in_blocks(graph)},
+            of_nodes={**swishes(graph), **in_blocks(graph), **products_of_few_bits(graph)},
             # Since version 19 ONNX Runtime averages windows one element at a time.
             older=any(node.op == "average_pool2d" for node in graph.nodes),
         )

@@ -15,6 +15,8 @@ from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.linalg import quantize_linear
 from webnn_py.ir import Graph, Node
 
+PACKED = frozenset(PACKED_4BIT)
+
 INEXACT = {
     # It multiplies x by scale / deviation and adds bias - mean * scale / deviation, which cancel.
     "batch_normalization": FLOATS,
@@ -31,10 +33,11 @@ INEXACT = {
 def is_exact(node: Node) -> bool:
     """Whether ONNX Runtime can be trusted with a node.
 
-    What has 4 bits has one element a byte here, and two of them there.
+    What has 4 bits has one element a byte here, and two of them there: constants alone are packed.
     """
     types = [value.data_type for value in (*node.operands, *node.outputs)]
-    return types[0] not in INEXACT.get(node.op, ()) and not set(types) & set(PACKED_4BIT)
+    has_4_bits = not PACKED.isdisjoint(types) and node.op != "dequantize_linear"
+    return types[0] not in INEXACT.get(node.op, ()) and not has_4_bits
 
 
 def _sigmoid(e: Emitter, node: Node, x: Tensor) -> Tensor:
