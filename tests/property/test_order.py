@@ -76,9 +76,8 @@ class Side:
         return region_of(self.cells[part])
 
     def take(self, chance: random.Random) -> Run:
-        """What a thread does next: threads begin in order, and then are on their own."""
-        if WIDTHS[self.kind] > 1:
-            self.tasks.rotate(chance.randrange(len(self.tasks)))
+        """What a thread does next: who gives it that may be interrupted before, for any time."""
+        self.tasks.rotate(chance.randrange(len(self.tasks)))
         return self.tasks.popleft()
 
 
@@ -302,6 +301,9 @@ class Program:
         assert twin.can_run()
         assert not self.is_doomed(twin), "it began, and can never run"
         assert not twin.begun
+        if WIDTHS[twin.side.kind] == 1:
+            signals_before = filter(twin_signals_before(twin), twin.side.model.waiting)
+            assert all(comes_after(work, twin.number) for work in signals_before)
         twin.begun = True
 
     def done(self, twin: Twin) -> None:
@@ -413,6 +415,15 @@ def twin_signals_before(twin: Twin) -> Any:
         )
 
     return comes_first
+
+
+def comes_after(work: Any, number: int) -> bool:
+    """Whether work comes after other work of that number or a higher one, as that signals."""
+    return any(
+        other.number >= number or comes_after(other, number)
+        for other in work.before
+        if isinstance(other, Twin)
+    )
 
 
 def try_schedule(seed: int) -> None:
