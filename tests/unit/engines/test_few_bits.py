@@ -74,13 +74,13 @@ KEPT = {
     "less than whole blocks": Case(depth=520, block=128),
     "small blocks": Case(block=16),
     "open": Case(batch="batch"),
+    "float16": Case(floats="float16"),
 }
 OTHERS = {
     "read by a node": Case(also="a node"),
     "read by the user": Case(also="the user"),
     "too small blocks": Case(block=8),
     "no power of two": Case(block=24, depth=528),
-    "float16": Case(floats="float16"),
     "not from the start": Case(start=3),
 }
 
@@ -92,8 +92,8 @@ def test_weights_stay_as_they_are(cpu: MLContext, name: str) -> None:
     made = lower_graph(graph, numbered(graph), given_sizes=True, of_nodes=lowerings).model.graph
     kinds = [node.op_type for node in made.node]
     if name in KEPT:
-        assert kinds == ["MatMulNBits"]
-        assert made.node[0].domain == DOMAIN
+        assert [kind for kind in kinds if kind != "Cast"] == ["MatMulNBits"]
+        assert {node.domain for node in made.node if node.op_type != "Cast"} == {DOMAIN}
     else:
         assert "MatMul" in kinds
         assert "DequantizeLinear" in kinds

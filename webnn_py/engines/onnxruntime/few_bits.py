@@ -45,9 +45,9 @@ class _Weights:
         odd = np.pad(zeros[..., 0], [(0, 0), (0, blocks % 2)])
         made = e.op(
             "MatMulNBits",
-            x,
+            e.cast(x, "float32"),  # as ONNX Runtime computes float16
             e.weight(pack_4bit(codes).reshape(columns, blocks, block // 2)),
-            e.weight(self.scales.reshape(-1)),
+            e.weight(self.scales.reshape(-1).astype(np.float32, copy=False)),
             e.weight(pack_4bit(odd)),
             K=next(node.operands).shape[-1],
             N=columns,
@@ -55,7 +55,7 @@ class _Weights:
             block_size=block,
         )
         e.nodes[-1].domain = DOMAIN
-        return made
+        return e.cast(made, x.data_type)
 
 
 def products_of_few_bits(graph: Graph) -> Mapping[Node, Lowering]:
@@ -71,8 +71,8 @@ def products_of_few_bits(graph: Graph) -> Mapping[Node, Lowering]:
 
 def _weights_of(graph: Graph, node: Node) -> _Weights | None:
     """Of a product, [rows of weights, blocks, block] become [rows · blocks · block, or fewer]ᵀ."""
-    x, value = node.operands
-    if x.data_type != "float32" or len(value.shape) != 2:
+    _, value = node.operands
+    if len(value.shape) != 2:
         return None
     nodes = []
     for op in ("transpose", "slice", "reshape", "dequantize_linear"):
