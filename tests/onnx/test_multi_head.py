@@ -201,3 +201,31 @@ def test_an_encoder_is_attention_of_one_kernel(cpu: MLContext) -> None:
         made, _ = alone("Attention", given, 1, {"num_heads": 4, **attributes}, known=[1, 2])
         nodes = legalized(recipe_of(load(made, cpu)), Features()).nodes
         assert [node.op for node in nodes].count(ATTENTION) == 1
+
+
+def buckets_of_t5(apart: Any, both_ways: bool, count: int, most: int) -> Any:
+    """As T5 has them: near ones each for itself, farther ones by the logarithm."""
+    found = np.zeros_like(apart)
+    if both_ways:
+        count //= 2
+        found += (apart > 0) * count
+        far = abs(apart)
+    else:
+        far = -np.minimum(apart, 0)
+    near = count // 2
+    with np.errstate(divide="ignore"):
+        part = np.log(far.astype(np.float32) / near) / np.log(most / near) * (count - near)
+    beyond = np.minimum(near + np.where(far < near, 0, part).astype(np.int64), count - 1)
+    return found + np.where(far < near, far, beyond)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_biases_by_distance(cpu: MLContext, both_ways: bool) -> None:
+    """ONNX Runtime has no kernel for them on CPUs; its table lies in memory by heads."""
+    table, lengths = floats(16, 3), [np.asarray(n, np.int64) for n in (40, 50)]
+    attributes = {"max_distance": 30, "is_bidirectional": int(both_ways)}
+    made, _ = alone("RelativePositionBias", [table, *lengths], 1, attributes, [1, 2])
+    found = MLExecution(cpu).compute(load(made, cpu), {"x0": table})["y0"]
+    apart = np.arange(50)[None] - np.arange(40)[:, None]
+    wanted = table.reshape(3, 16)[:, buckets_of_t5(apart, both_ways, 16, 30)]
+    np.testing.assert_array_equal(found, wanted[None])

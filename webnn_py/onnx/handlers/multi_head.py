@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
@@ -261,6 +263,45 @@ def own_attention(
         scale=scale,
         unidirectional=unidirectional,
     )
+
+
+def _buckets(count: int, most: int, both_ways: bool) -> Any:
+    """By distance from -most to most, which row of T5's table a key so far behind a query has."""
+    distance = np.arange(-most, most + 1)
+    rows, first = (count // 2, np.where(distance > 0, count // 2, 0)) if both_ways else (count, 0)
+    far = np.abs(distance) if both_ways else np.maximum(-distance, 0)
+    near = rows // 2
+    part = np.log(np.maximum(far, 1) / near) / np.log(most / near)
+    beyond = np.minimum(near + (part * (rows - near)).astype(np.int64), rows - 1)
+    return (first + np.where(far < near, far, beyond)).astype(np.int32)
+
+
+@handles("RelativePositionBias", domain=OWN)
+def relative_position_bias(
+    g: Emitter,
+    bias_table: Tensor,
+    query_length: Tensor,
+    key_length: Tensor,
+    *,
+    max_distance: int,
+    is_bidirectional: int = 0,
+) -> Any:
+    """What T5 adds to the scores, [1, heads, queries, keys]; farther is as the farthest.
+
+    The table is [buckets, heads] by its shape, and lies in memory as [heads, buckets].
+    """
+    (rows,), (columns,) = query_length.dimensions("lengths"), key_length.dimensions("lengths")
+    count, of = bias_table.shape
+    if max_distance <= count // 2:
+        raise BrokenModelError(f"max_distance is {max_distance}, of {count} buckets")
+    buckets = g.array(_buckets(count, max_distance, bool(is_bidirectional)))
+    by_distance = g.gather(g.reshape(bias_table, [of, count]), buckets, axis=1)
+    apart = g.sub(places(g, columns, 1, 2), places(g, rows, 0, 2))
+    index = g.add(
+        g.clamp(apart, min_value=-max_distance, max_value=max_distance), int32(g, max_distance)
+    )
+    made = g.gather(by_distance, index, axis=1)
+    return g.reshape(made, [1, *made.shape])
 
 
 @handles("QAttention", domain=OWN)
