@@ -10,7 +10,7 @@ import pytest
 from tests.compiler.compiled import legalized
 from tests.internals import recipe_of
 from tests.onnx.own_operators import alone, by_onnx_runtime
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.onnx import load
@@ -139,6 +139,17 @@ def test_groups_of_queries(cpu: MLContext, name: str) -> None:
     assert_valid_alike(found["y0"], wanted["y0"], 1, [min(end, new) for end in ends], half)
     for name in ("y1", "y2"):
         assert_valid_alike(found[name], wanted[name], 2, ends, half)
+
+
+def test_scores_of_float16_do_not_overflow(cpu: MLContext) -> None:
+    """Queries and keys whose products are out of its range, and scores within."""
+    made, feeds = group_query(5, 0, [5, 5], 5, kind=np.float16)
+    feeds |= {name: feeds[name] * np.float16(120) for name in ("x0", "x1")}
+    wanted = by_onnx_runtime(made, feeds)["y0"]
+    feeds = {name: feeds[name] for name in ("x0", "x1", "x2")}
+    for context in (cpu, ml.create_context_sync(engine="reference")):
+        found = MLExecution(context).compute(load(made, context), feeds)["y0"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
 REFUSED: dict[str, dict[str, Any]] = {

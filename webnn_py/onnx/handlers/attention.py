@@ -169,9 +169,10 @@ def attended(
     batch, count, length, each = queries.shape
     shared, width = keys.shape[1], values.shape[3]
     group = divided(count, shared, "its number of heads")
-    rows = g.moved(queries, [batch, shared, group * length, each])
+    # Queries are scaled, as products of float16 may overflow; besides, they are fewer than scores.
+    rows = g.mul(queries, float(scale) if scale else each**-0.5)
+    rows = g.moved(rows, [batch, shared, group * length, each])
     scores = g.matmul(rows, g.transpose(keys, permutation=[0, 1, 3, 2]))
-    scores = g.mul(scores, float(scale) if scale else each**-0.5)
     if softcap:
         scores = g.mul(g.tanh(g.div(scores, float(softcap))), float(softcap))
     if bias is not None:
