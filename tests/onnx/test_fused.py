@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLExecution, NotSupportedError
+from tests.onnx.own_operators import alone, by_onnx_runtime
+from webnn_py import MLContext, MLExecution, NotSupportedError, ml
 from webnn_py.onnx import load
 
 RNG = np.random.default_rng(0)
@@ -66,6 +67,18 @@ def test_operators_of_onnx_runtime(cpu: MLContext, name: str) -> None:
     found = MLExecution(cpu).compute(load(made, cpu), {"x": x})
     for output, one in zip(made.graph.output, wanted, strict=True):
         np.testing.assert_allclose(found[output.name], one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_squares_of_float16_do_not_overflow(engine: str) -> None:
+    x, skip, gamma = (floats(*shape).astype(np.float16) for shape in (X, X, [8]))
+    feeds = {"x0": x * 400, "x1": skip * 400}
+    given = [feeds["x0"], feeds["x1"], gamma]
+    made, _ = alone("SkipSimplifiedLayerNormalization", given, 1, {}, known=[2])
+    wanted = by_onnx_runtime(made, feeds)["y0"]
+    with ml.create_context_sync(engine=engine) as context:
+        found = MLExecution(context).compute(load(made, context), feeds)["y0"]
+    np.testing.assert_allclose(found, wanted, rtol=5e-3, atol=5e-3)
 
 
 def test_products_with_an_activation(cpu: MLContext) -> None:

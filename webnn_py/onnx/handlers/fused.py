@@ -95,10 +95,11 @@ def skip_layer_normalization(
 
 
 def _by_square(g: Emitter, x: Any, scale: Tensor, axis: int, epsilon: float) -> list[Any]:
-    axes = list(range(x.axis(axis), x.rank))
-    square = g.reduce_mean(g.mul(x, x), axes=axes, keep_dimensions=True)
+    """In float32, as squares of float16 overflow from 256 on."""
+    axes, wide = list(range(x.axis(axis), x.rank)), g.to(x, "float32")
+    square = g.reduce_mean(g.mul(wide, wide), axes=axes, keep_dimensions=True)
     factor = g.reciprocal(g.sqrt(g.add(square, float(epsilon))))
-    return [g.mul(g.mul(x, factor), scale), factor]
+    return [g.mul(g.to(g.mul(wide, factor), x.data_type), scale), factor]
 
 
 @handles("SimplifiedLayerNormalization")
