@@ -67,14 +67,17 @@ def test_tokens_are_those_of_onnx_runtime(own: MLContext, prompts: list[list[int
     np.testing.assert_allclose(logits, scores, rtol=1e-3, atol=1e-3)
 
 
-def test_a_cache_may_have_room_for_all_steps(own: MLContext) -> None:
-    """Its keys stay where they are, and the tokens, too."""
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_cache_may_have_room_for_all_steps(own: MLContext, is_open: bool) -> None:
+    """Its keys stay where they are, and the tokens, too; one graph of open length does it."""
     model, prompts = decoder(), [[3, 1, 4, 1, 5], [9, 2, 6]]
     wanted, _ = generated(lambda given: by_onnx_runtime(model, given), prompts)
 
+    all_steps = load(model, own, {"past": 12, "total": (1, 12)}) if is_open else None
+
     def step(given: dict[str, Any]) -> Mapping[str, Any]:
         new = given["input_ids"].shape[1]
-        graph = load(model, own, {"past": 12, "sequence": new, "total": (1, 12)})
+        graph = all_steps or load(model, own, {"past": 12, "sequence": new, "total": (1, 12)})
         made = asyncio.run(MLAwaitedExecution(own).compute(graph, given))
         assert made["present_key_0"].shape[2] == 12
         return made

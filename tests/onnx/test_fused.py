@@ -39,6 +39,7 @@ CASES: dict[str, tuple[str, list[Any], int, dict[str, Any]]] = {
     "skip": ("SkipLayerNormalization", [floats(*X), floats(8), floats(8)], 1, {"epsilon": 1e-5}),
     "skip and its sum": ("SkipLayerNormalization", [floats(*X), floats(8), "", floats(8)], 4, {}),
     "simplified skip": ("SkipSimplifiedLayerNormalization", [floats(*X), floats(8)], 4, {}),
+    "triangle": ("Trilu", [], 1, {"upper": 0}),
     "quantized product": ("DynamicQuantizeMatMul", [bytes_of(8, 5), ONE, ZERO, floats(5)], 1, {}),
     "quantized by columns": ("DynamicQuantizeMatMul", [bytes_of(8, 5), np.abs(floats(5))], 1, {}),
 }
@@ -79,6 +80,13 @@ def test_squares_of_float16_do_not_overflow(engine: str) -> None:
     with ml.create_context_sync(engine=engine) as context:
         found = MLExecution(context).compute(load(made, context), feeds)["y0"]
     np.testing.assert_allclose(found, wanted, rtol=5e-3, atol=5e-3)
+
+
+def test_samples_of_a_grid(cpu: MLContext) -> None:
+    given = [floats(1, 2, 4, 5), RNG.uniform(-1, 1, [1, 3, 3, 2]).astype(np.float32)]
+    made, feeds = alone("GridSample", given, 1, {"padding_mode": "border"})
+    found = MLExecution(cpu).compute(load(made, cpu), feeds)["y0"]
+    np.testing.assert_allclose(found, by_onnx_runtime(made, feeds)["y0"], rtol=1e-4, atol=1e-5)
 
 
 def test_products_with_an_activation(cpu: MLContext) -> None:

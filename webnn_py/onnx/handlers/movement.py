@@ -284,6 +284,7 @@ def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 
 
 @handles("Trilu")
+@handles("Trilu", domain="com.microsoft")
 def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
     """The upper or lower triangle, else 0."""
     diagonal = 0 if k is None else k.dimensions("k")[0]

@@ -145,6 +145,7 @@ def grid_sample(
 
 
 @handles("GridSample")
+@handles("GridSample", domain="com.microsoft")
 def grid_sample_16(
     g: Emitter,
     x: Tensor,
