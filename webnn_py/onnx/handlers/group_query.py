@@ -239,28 +239,23 @@ def group_query_attention(
     if (key is None) != (value is None):
         raise BrokenModelError("key and value must be given together")
     batch, new = query.shape[:2]
+    count = num_heads + kv_num_heads
     if key is None or value is None:
-        packed = heads(g, query, num_heads + 2 * kv_num_heads)
-        q = part(g, packed, 1, 0, num_heads)
-        k = part(g, packed, 1, num_heads, kv_num_heads)
-        v = part(g, packed, 1, num_heads + kv_num_heads, kv_num_heads)
+        packed = heads(g, query, count + kv_num_heads)
+        both, v = part(g, packed, 1, 0, count), part(g, packed, 1, count, kv_num_heads)
     else:
         if not same(key.shape[1], new):
             refuse(f"{key.shape[1]} keys for {new} queries")
-        q, k, v = (
-            heads(g, query, num_heads),
-            heads(g, key, kv_num_heads),
-            heads(g, value, kv_num_heads),
-        )
+        both = g.concat([heads(g, query, num_heads), heads(g, key, kv_num_heads)], 1)
+        v = heads(g, value, kv_num_heads)
     cache = _cache(g, past_key, new, batch, seqlens_k, total_sequence_length)
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise BrokenModelError("do_rotary needs cos_cache and sin_cache")
         positions = _positions(g, cache, position_ids)
-        q, k = (
-            rotated(g, one, cos_cache, sin_cache, positions, interleaved=bool(rotary_interleaved))
-            for one in (q, k)
-        )
+        interleaved = bool(rotary_interleaved)
+        both = rotated(g, both, cos_cache, sin_cache, positions, interleaved=interleaved)
+    q, k = part(g, both, 1, 0, num_heads), part(g, both, 1, num_heads, kv_num_heads)
     keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
     if head_sink is None and smooth_softmax:
         head_sink = g.constant(np.zeros(num_heads), query)
