@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.internals import executable_of, recipe_of
+from tests.internals import engine_of, executable_of, recipe_of
 from webnn_py import (
     MLContext,
     MLExecution,
@@ -225,3 +225,22 @@ def test_sigmoids_are_its_own_where_x_times_their_error_does_no_harm(
     np.testing.assert_array_less(np.abs(found["z"] - given * wanted), 2e-7 * np.abs(given))
     if reader != "x * sigmoid(x)":
         np.testing.assert_allclose(found["z"], given * wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("data_type", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("axes", "keep"), [([1], False), ([0, 2], True), ([2, 0, 1], False), ([], False)]
+)
+def test_sums_of_integers_keep_all_bits(
+    context: MLContext, data_type: Any, axes: list[int], keep: bool
+) -> None:
+    """And are within the engine's part of a graph; what is out of range wraps around."""
+    builder = MLGraphBuilder(context)
+    x = builder.input("x", data_type, [3, 4, 5])
+    graph = builder.build_sync({"y": builder.reduce_sum(x, axes=axes, keep_dimensions=keep)})
+    assert all(map(engine_of(context).supports, recipe_of(graph).nodes))
+    limits = np.iinfo(data_type)
+    given = np.random.default_rng(0).integers(limits.min, limits.max, [3, 4, 5], data_type)
+    found = MLExecution(context).compute(graph, {"x": given})["y"]
+    wanted = given.sum(tuple(axes), data_type, keepdims=keep)
+    np.testing.assert_array_equal(found, wanted, strict=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from webnn_py.core.dtypes import FLOATS, PACKED_4BIT
 from webnn_py.engines.onnx_lowering import Emitter, Lowering, Tensor
 from webnn_py.engines.onnx_lowering.linalg import quantize_linear
+from webnn_py.engines.onnx_lowering.reduction import reduced
 from webnn_py.ir import Graph, Node
 
 PACKED = frozenset(PACKED_4BIT)
@@ -21,9 +22,7 @@ INEXACT = {
     # It multiplies x by scale / deviation and adds bias - mean * scale / deviation, which cancel.
     "batch_normalization": FLOATS,
     # Large numbers lose bits, and sums out of range saturate.
-    **dict.fromkeys(
-        ("reduce_l1", "reduce_product", "reduce_sum", "reduce_sum_square"), ("int32", "int64")
-    ),
+    **dict.fromkeys(("reduce_l1", "reduce_product", "reduce_sum_square"), ("int32", "int64")),
     # Of two numbers whose upper halves differ it may take the wrong one.
     **dict.fromkeys(("reduce_max", "reduce_min"), ("int64",)),
 }
@@ -78,8 +77,22 @@ def _quantize_linear(
     return quantize_linear(e, node, e.cast(x, "float32"), e.cast(scale, "float32"), zero)
 
 
+def _reduce_sum(e: Emitter, node: Node, x: Tensor) -> Tensor:
+    """ONNX Runtime's loses bits of large integers, and saturates; its running sums do not."""
+    if x.data_type not in ("int32", "int64"):
+        return reduced(e, node, "ReduceSum", x)
+    axes = node.attrs["axes"]
+    for axis in axes:
+        whole = e.op("CumSum", x, e.constant(axis), reverse=1)
+        x = e.op("Slice", whole, e.constant([0]), e.constant([1]), e.constant([axis]))
+    if node.attrs["keep_dimensions"] or not axes:
+        return x if axes else e.op("Identity", x)
+    return e.op("Squeeze", x, e.constant(sorted(axes)))
+
+
 INSTEAD: dict[str, Lowering] = {
     "quantize_linear": _quantize_linear,
+    "reduce_sum": _reduce_sum,
     "sigmoid": _sigmoid,
     "sign": _sign,
 }
