@@ -193,6 +193,25 @@ def test_sizes_that_do_not_fit(cpu: MLContext) -> None:
         load(made, cpu)
 
 
+MISTAKEN: dict[str, tuple[str, list[Any]]] = {
+    "past_key has rank 3, expected 4": (
+        "MultiHeadAttention",
+        [Q, K, V, None, None, None, CACHE[0][0], CACHE[1][0]],
+    ),
+    "query has rank 2, expected 3": ("MultiHeadAttention", [Q[0], K, V]),
+    "it lacks its input 'weights'": ("Attention", [Q, None, floats(48)]),
+    "past has rank 4, expected 5": ("Attention", [*of_input()[0][:3], None, CACHE[0]]),
+}
+
+
+@pytest.mark.parametrize("why", MISTAKEN)
+def test_what_no_model_has_is_told(cpu: MLContext, why: str) -> None:
+    kind, given = MISTAKEN[why]
+    made, _ = alone(kind, given, 1, {"num_heads": HEADS})
+    with pytest.raises(DataError, match=f"{kind}.*: {why}"):
+        load(made, cpu)
+
+
 def test_an_encoder_is_attention_of_one_kernel(cpu: MLContext) -> None:
     """On graphics hardware: the lowering is one that its compiler recognizes."""
     x, mask = floats(2, 32, 64), np.ones([2, 32], np.int32)

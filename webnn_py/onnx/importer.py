@@ -301,6 +301,7 @@ class Importer:
             unknown = sorted(set(attributes) - handler.attributes)
             if unknown:
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
+            handler.check(inputs)
             self.emitter.outputs = [bool(name) for name in node.output]
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from webnn_py.onnx.tensor import BrokenModelError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,11 +20,23 @@ class Handler:
         function: Takes the emitter, the node's inputs, and its attributes as keyword arguments.
         since: The first version of the operator's definition that it imports.
         attributes: The attributes that it knows.
+        needed: The inputs that it needs, by their places.
     """
 
     function: Callable[..., Any]
     since: int
     attributes: frozenset[str]
+    needed: Mapping[int, str]
+
+    def check(self, inputs: Sequence[Any]) -> None:
+        """None of the inputs that it needs is left out.
+
+        Raises:
+            BrokenModelError: One is.
+        """
+        for place, name in self.needed.items():
+            if place < len(inputs) and inputs[place] is None:
+                raise BrokenModelError(f"it lacks its input {name!r}")
 
 
 HANDLERS: dict[tuple[str, str], list[Handler]] = {}
@@ -35,9 +49,11 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
     def register(function: F) -> F:
         kinds = inspect.signature(function).parameters.values()
         attributes = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
+        _, *inputs = (p for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD)
+        needed = {place: p.name for place, p in enumerate(inputs) if p.annotation == "Tensor"}
         for operator in operators:
             row = HANDLERS.setdefault((domain, operator), [])
-            row.append(Handler(function, since, attributes))
+            row.append(Handler(function, since, attributes, needed))
             row.sort(key=lambda handler: handler.since)
         return function
 

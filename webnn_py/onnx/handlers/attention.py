@@ -28,6 +28,17 @@ def divided(whole: Any, parts: int, what: str) -> Any:
     return whole // parts
 
 
+def check_rank(rank: int, **given: Tensor | None) -> None:
+    """Inputs, by their names, have a rank, where they are given.
+
+    Raises:
+        BrokenModelError: One has another.
+    """
+    for name, x in given.items():
+        if x is not None and x.rank != rank:
+            raise BrokenModelError(f"{name} has rank {x.rank}, expected {rank}")
+
+
 def heads(g: Emitter, x: Tensor, count: int) -> Any:
     """[batch, length, hidden] to [batch, heads, length, each]."""
     batch, length, hidden = x.shape

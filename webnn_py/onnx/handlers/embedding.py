@@ -12,7 +12,7 @@ import numpy as np
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import pack_4bit
 from webnn_py.onnx.emitter import FOUR_BITS, Emitter
-from webnn_py.onnx.handlers.attention import part
+from webnn_py.onnx.handlers.attention import check_rank, part
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
 
@@ -58,6 +58,7 @@ def embed_layer_normalization(
     mask_index_type: int = 1,
 ) -> Any:
     """Layer normalization of the rows of words, their positions and segments."""
+    check_rank(2, input_ids=input_ids)
     rows = [g.gather(word_embedding, input_ids)]
     if position_ids is None:
         rows.append(part(g, position_embedding, 0, 0, input_ids.shape[1]))
@@ -98,6 +99,7 @@ def quantized_embed_layer_normalization(
         apart = g.sub(g.to(x, scale.data_type), g.to(zero, scale.data_type))
         return g.mul(apart, scale)
 
+    check_rank(2, input_ids=input_ids)
     places = part(g, position_embedding, 0, 0, input_ids.shape[1])
     rows = [
         floats(g.gather(word_embedding, input_ids), word_scale, word_zero),

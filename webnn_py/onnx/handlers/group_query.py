@@ -15,6 +15,7 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
     causal,
+    check_rank,
     divided,
     heads,
     int32,
@@ -52,6 +53,7 @@ def own_rotary_embedding(
         refuse("batches of several lengths in one (is_packed_batching = 1)")
     if x.rank not in (3, 4):
         raise BrokenModelError(f"its input has rank {x.rank}, expected 3 or 4")
+    check_rank(2, cos_cache=cos_cache, sin_cache=sin_cache)
     parts = x
     if x.rank == 3:
         each = 2 * cos_cache.shape[-1]
@@ -238,6 +240,8 @@ def group_query_attention(
         raise BrokenModelError("past_key and past_value must be given together")
     if (key is None) != (value is None):
         raise BrokenModelError("key and value must be given together")
+    check_rank(3, query=query, key=key, value=value)
+    check_rank(4, past_key=past_key, past_value=past_value)
     batch, new = query.shape[:2]
     count = num_heads + kv_num_heads
     if key is None or value is None:

@@ -14,6 +14,7 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
     causal,
+    check_rank,
     divided,
     heads,
     int32,
@@ -122,6 +123,8 @@ def _of_heads(
     if key is None or value is None:
         refuse("queries, keys and values side by side in three dimensions")
     parts, start = [], 0
+    check_rank(3, query=query)
+    check_rank(4 if key.rank == 4 else 3, key=key, value=value)
     for one in (query, key, value):
         if one.rank == 4:  # of a cache, as they are
             parts.append(one)
@@ -156,6 +159,7 @@ def multi_head_attention(
     """Attention of projected operands, whose biases it adds."""
     if past_sequence_length is not None or cache_indirection is not None:
         refuse("caches that are written in place (past_sequence_length, cache_indirection)")
+    check_rank(4, past_key=past_key, past_value=past_value)
     q, k, v = _of_heads(g, query, key, value, bias, num_heads)
     keys, values = _behind(g, past_key, k), _behind(g, past_value, v)
     made = _attended(
@@ -201,6 +205,8 @@ def _projected(
         refuse("do_rotary, which has no places to rotate by")
     if past_present_share_buffer:
         refuse("caches that are written in place (past_present_share_buffer)")
+    check_rank(3, projection=whole)
+    check_rank(5, past=past)
     parts, start = [], 0
     for size in _sizes(whole.shape[2], qkv_hidden_sizes):
         parts.append(heads(g, part(g, whole, 2, start, size), num_heads))
