@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.onnx.own_operators import CACHE, EACH, SHARED, by_onnx_runtime, decoder
-from webnn_py import MLAwaitedExecution, MLContext, MLGraph
+from webnn_py import MLAwaitedExecution, MLContext, MLExecution, MLGraph
 from webnn_py.onnx import load
 
 STEPS = 5
@@ -84,3 +84,16 @@ def test_a_cache_may_have_room_for_all_steps(own: MLContext, is_open: bool) -> N
 
     found, _ = generated(step, prompts, room=12)
     assert found == wanted
+
+
+def test_sizes_may_be_fixed_but_for_the_whole(cpu: MLContext) -> None:
+    """Then nothing says that all keys fit into the cache, and there is room behind it."""
+    rng, model = np.random.default_rng(0), decoder()
+    given = {"input_ids": np.asarray([[3], [4]]), "attention_mask": np.ones([2, 5], np.int64)}
+    for layer in range(2):
+        for name in CACHE:
+            given[f"{name}_{layer}"] = rng.normal(size=[2, SHARED, 4, EACH]).astype(np.float32)
+    graph = load(model, cpu, {"past": 4, "sequence": 1})
+    found = MLExecution(cpu).compute(graph, given)
+    for name, wanted in by_onnx_runtime(model, given).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-3, atol=1e-3)

@@ -100,17 +100,15 @@ def _number(tensor: Tensor) -> Any:
 def _room(past: Any, new: Any, total: Any) -> Any:
     """How many keys there is room for after this step.
 
-    That is the cache's own size where all fit into it, as where a buffer of the greatest length is
-    given. Else they come behind it, as where the total is a size of its own, of which nothing is
-    known.
+    That is the cache's own size where all fit into it, whatever the open sizes are, as where a
+    buffer of the greatest length is given. Else there is room behind it, which holds them, too.
     """
     if total is None or same(total, past + new):
         return past + new
-    if span(total - past)[1] <= 0:
+    low, high = span(total - past)
+    if high <= 0:
         return past
-    if not any(map(is_dimension, (past, new))):
-        if is_dimension(total):
-            return past
+    if low > span(new)[1]:
         raise BrokenModelError(
             f"total_sequence_length is {total}, of {past} keys before and {new} new ones"
         )
