@@ -183,6 +183,41 @@ def products() -> Iterator[Case]:
     )
 
 
+def _by_packed(
+    g: MLGraphBuilder, a: MLOperand, codes: MLOperand, scale: MLOperand, zero: MLOperand
+) -> MLOperand:
+    """By weights [columns, blocks, block], or [rows, columns]."""
+    weights = g.dequantize_linear(codes, scale, zero)
+    if codes.rank == 3:
+        columns, *deep = codes.shape
+        weights = g.transpose(g.reshape(weights, [columns, deep[0] * deep[1]]))
+    return g.matmul(a, weights)
+
+
+def by_packed_weights() -> Iterator[Case]:
+    """Rows by weights of 8 bits, which products of few rows unpack as they read them."""
+    for data_type, rows, codes, blocks, made in (
+        ("int8", (1, 1, 96), (36, 3, 32), (36, 3, 1), "float32"),
+        ("uint8", (5, 96), (36, 3, 32), (36, 3, 1), "float32"),
+        ("uint8", (2, 96), (36, 3, 32), (36, 3, 1), "float16"),
+        ("int8", (9, 96), (36, 3, 32), (36, 3, 1), "float32"),
+        ("int8", (1, 90), (90, 36), (1, 36), "float32"),
+        ("uint8", (3, 96), (96, 33), (48, 1), "float32"),
+        ("int8", (2, 96), (96, 36), (1, 1), "float16"),
+    ):
+        yield Case(
+            f"matmul by packed {data_type} {rows} {codes} {blocks} {made}",
+            _by_packed,
+            {
+                "a": numbers("a", rows, made),
+                "codes": numbers("codes", codes, data_type),
+                "scale": numbers("scale", blocks, made) + np.ones(1, made),
+                "zero": numbers("zero", blocks, data_type),
+            },
+            ("gpu", "gpu, plain", "gpu, small", "gpu, in parts", *TUNED, "cpu"),
+        )
+
+
 def _convolution(
     name: str,
     data: tuple[int, int, int, int],
@@ -388,4 +423,10 @@ def rows_of_products() -> Iterator[Case]:
     )
 
 
-CASES = [*products(), *convolutions(), *computed_pixels(), *rows_of_products()]
+CASES = [
+    *products(),
+    *by_packed_weights(),
+    *convolutions(),
+    *computed_pixels(),
+    *rows_of_products(),
+]

@@ -19,6 +19,7 @@ from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_fe
 from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.compiler.rows import Rows, is_step, is_writable, rows_of
+from webnn_py.engines.webgpu.compiler.unpacking import unpacked_weights, unpacks
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -186,9 +187,11 @@ class Fusion:
 
     def _is_computed_by(self, value: Value, reader: Node) -> bool:
         """Whether a reader computes its input as it loads it, each element a few times."""
-        if self._features.kind == "cpu" or self._uses[value] > 1:
+        if self._uses[value] > 1 or storage_of(value.data_type, self._features).per_word > 1:
             return False
-        if storage_of(value.data_type, self._features).per_word > 1:
+        if unpacks(reader, value):
+            return unpacked_weights(value, self._producers, self.is_stored) is not None
+        if self._features.kind == "cpu":
             return False
         if pools_few(reader):
             return self._inline[value].cost <= MOST_POOLED

@@ -18,14 +18,12 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
+from webnn_py.engines.webgpu.compiler.unpacking import FEW_ROWS
 
-__all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
+__all__ = ["FEW_ROWS", "GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
 
 MOST_ROWS = 16
 """Rows of a product whose invocations share k: each keeps all of them in registers."""
-
-FEW_ROWS = 8
-"""Up to so many rows a product is bound by reading B, and the invocations share k."""
 
 SHALLOW = 64
 """Up to so large a k, dividing it between invocations does not pay."""

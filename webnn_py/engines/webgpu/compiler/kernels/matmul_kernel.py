@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.compiler.kernels.operand_view import (
     reshaped,
     resolve,
 )
+from webnn_py.engines.webgpu.compiler.unpacking import unpacked_weights, unpacks_fours
 from webnn_py.ir import Node, Value
 
 
@@ -62,8 +63,13 @@ class Operand:
         self._compute = compute
         self._strided = resolve(builder, value)
         self._row_step: int | None = None
+        self._unpacked: Node | None = None  # it is these weights, unpacked as they are loaded
         if self._strided is None:
-            loader(builder, name, value)
+            weights = unpacked_weights(value, builder.producers, builder.is_stored)
+            if weights is not None:
+                self._strided = resolve(builder, value, weights.output)
+            self._unpacked = weights if self._strided is not None else None
+            loader(builder, name, value if self._unpacked is None else self._unpacked.output)
 
     def merge_rows(self) -> bool:
         """Take the rows of all batches for those of one, if they lie one after the other."""
@@ -102,7 +108,7 @@ class Operand:
     def load(self, batch: Index, row: Index, column: Index) -> str:
         """One element."""
         place = self.index(batch, row, column)
-        if self._strided is None:
+        if self._strided is None or self._unpacked is not None:
             loaded = f"{self._name}({place})"
             return loaded if self._compute == "f32" else f"{self._compute}({loaded})"
         stored = self._strided.stored
@@ -152,6 +158,15 @@ class Operand:
     ) -> LoadHook | None:
         """Loads of so many elements that lie from a place of a stored value on."""
         builder = self._builder
+        if self._unpacked is not None:
+            name = f"{self._name}_fours"
+            if width != 4 or not unpacks_fours(builder, name, self._unpacked):
+                return None
+            halves = self._compute == "f16"
+            return lambda *at: (
+                f"vec4<f16>({name}({place(*at)}))" if halves else f"{name}({place(*at)})"
+            )
+
         at = builder.vector(stored) if width == 4 else builder.eights(stored)
         if at is None:
             return None

@@ -32,8 +32,16 @@ class Strided:
         return is_row_major(Affine(value.shape, self.strides))
 
 
-def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
-    """The strided memory of a value; None where it is computed or no single stride fits."""
+def resolve(builder: KernelBuilder, value: Value, source: Value | None = None) -> Strided | None:
+    """The strided memory of a value; None where it is computed or no single stride fits.
+
+    Args:
+        builder: Of the kernel.
+        value: The value.
+        source: What is computed, and counts as if it were stored.
+    """
+    if value is source:
+        return Strided(value, shapes.strides(value.shape))
     if builder.scalar(value) is not None:
         return None
     if not builder.computes(value):
@@ -43,7 +51,7 @@ def resolve(builder: KernelBuilder, value: Value) -> Strided | None:
     if node.op not in VIEWS:
         return None
     operand = next(node.operands)
-    inner = resolve(builder, operand)
+    inner = resolve(builder, operand, source)
     if inner is None or not inner.is_row_major(operand):
         return None
     if node.op == "reshape":

@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
 
 
-def _block(body: Body, blocks: Value, whole: Value, index: Index) -> str:
+def block_element(body: Body, blocks: Value, whole: Value, index: Index) -> str:
     """The element of `blocks` for an element of the whole tensor."""
     times = [size // count for size, count in zip(whole.shape, blocks.shape, strict=True)]
     return body.load(blocks, repeated_map(blocks.shape, [1] * whole.rank, times).at(index))
@@ -21,16 +21,18 @@ def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     """(input - zero_point) * scale."""
     operand, scale, zero_point = node.operands
     compute = body.builder.storage(operand).compute
-    element, zero = body.load(operand, index), _block(body, zero_point, operand, index)
-    return f"wn_difference_{compute}({element}, {zero}) * {_block(body, scale, operand, index)}"
+    element, zero = body.load(operand, index), block_element(body, zero_point, operand, index)
+    return (
+        f"wn_difference_{compute}({element}, {zero}) * {block_element(body, scale, operand, index)}"
+    )
 
 
 @lowering("quantize_linear", fuses=True)
 def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
     """round(input / scale) + zero_point, held in the data type's range."""
     operand, scale, zero_point = node.operands
-    element, factor = body.load(operand, index), _block(body, scale, operand, index)
-    zero = _block(body, zero_point, operand, index)
+    element, factor = body.load(operand, index), block_element(body, scale, operand, index)
+    zero = block_element(body, zero_point, operand, index)
     rounded = body.let(f"round(wn_quotient({element}, {factor}))", "q")
     compute = body.builder.storage(zero_point).compute
     info = DTYPES[zero_point.data_type]
