@@ -86,6 +86,26 @@ def test_a_cache_may_have_room_for_all_steps(own: MLContext, is_open: bool) -> N
     assert found == wanted
 
 
+def test_a_mask_as_long_as_the_cache_fixes_all_sizes(own: MLContext) -> None:
+    """One graph of prompts, and one of all steps, which nothing is compiled for anew."""
+    model, prompts, room = decoder(), [[3, 1, 4, 1, 5], [9, 2, 6]], 12
+    wanted, scores = generated(lambda given: by_onnx_runtime(model, given), prompts)
+    graphs: dict[int, MLGraph] = {}
+
+    def step(given: dict[str, Any]) -> Mapping[str, Any]:
+        new, mask = given["input_ids"].shape[1], given["attention_mask"]
+        if new not in graphs:
+            sizes = {"batch": 2, "sequence": new, "past": room, "total": room}
+            graphs[new] = load(model, own, sizes)
+        given["attention_mask"] = np.pad(mask, [(0, 0), (0, room - mask.shape[1])])
+        return asyncio.run(MLAwaitedExecution(own).compute(graphs[new], given))
+
+    found, logits = generated(step, prompts, room)
+    assert found == wanted
+    np.testing.assert_allclose(logits, scores, rtol=1e-3, atol=1e-3)
+    assert len(graphs) == 2
+
+
 def test_sizes_may_be_fixed_but_for_the_whole(cpu: MLContext) -> None:
     """Then nothing says that all keys fit into the cache, and there is room behind it."""
     rng, model = np.random.default_rng(0), decoder()
