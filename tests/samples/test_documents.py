@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.onnx.own_operators import decoder
 from webnn_py import MLContext, MLGraphBuilder, onnx
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,22 @@ def test_guide_on_the_cpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     listing = (ROOT / "docs/guide.md").read_text().split("```\ngraph(")[1].split("```")[0]
     assert f"graph({listing}" in printed
     assert "matmul [head]: " in printed
+
+
+def test_guide_of_a_decoder(folder: Path) -> None:
+    model = decoder()
+    names = {name: f"{name}_sequence_length" for name in ("past", "total")}
+    names |= {"batch": "batch_size", "sequence": "sequence_length"}
+    for value in model.graph.input:
+        for size in value.type.tensor_type.shape.dim:
+            size.dim_param = names.get(size.dim_param, size.dim_param)
+    (folder / "decoder.onnx").write_bytes(model.SerializeToString())
+    made: dict[str, Any] = {}
+    (loaded,) = guide("decoder")
+    run(loaded, made)
+    for graph, new in ((made["prompt"], 64), (made["step"], 1)):
+        assert graph.inputs["input_ids"].shape == (1, new)
+        assert graph.outputs["present_key_0"].shape[2] == 2048
 
 
 def test_guide_on_the_gpu(gpu: object, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
