@@ -9,7 +9,7 @@ from collections.abc import Callable
 from webnn_py.ordering.dependence import deadlock, overtaking
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.hazards import Hazards
-from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.operation import Held, Operation, signalling_before, with_blockers
 from webnn_py.ordering.precedence import GRAPH, enter, forget_timelines, leave
 
 
@@ -75,21 +75,11 @@ class Holding:
 
         The timeline that resumed it may not have come to that work yet.
         """
-        number, signals = held.operation.number, held.operation.signals
-        pending = [
-            self.works[work]
-            for timeline, value in signals
-            for work in timeline.signallers(-1, value - 1)
-            if work in self.works and work.number < number
-        ]
-        seen = set(pending)
-        while pending:
-            other = pending.pop()
-            pending += other.blockers - seen
-            seen |= other.blockers
+        before = (self.works.get(work) for work in signalling_before(held.operation))
+        for other in with_blockers(filter(None, before)):
             if other.waiting:
                 self.look_again(other)
-        if not (self.ready and self.ready[0][0] < number):
+        if not (self.ready and self.ready[0][0] < held.operation.number):
             return False
         self.release(held)
         return True

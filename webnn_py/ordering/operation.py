@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -186,14 +186,29 @@ class Held:
     @property
     def parked(self) -> bool:
         """Whether it waits for a timeline, or behind what does."""
-        seen, pending = {self}, [self]
-        while pending:
-            held = pending.pop()
-            if held.must_wait():
-                return True
-            pending += held.blockers - seen
-            seen |= held.blockers
-        return False
+        return any(held.must_wait() for held in with_blockers([self]))
+
+
+def with_blockers(works: Iterable[Held]) -> Iterator[Held]:
+    """Held work, and all that must be done before it, each once."""
+    pending = list(dict.fromkeys(works))
+    seen = set(pending)
+    while pending:
+        held = pending.pop()
+        yield held
+        pending += held.blockers - seen
+        seen |= held.blockers
+
+
+def signalling_before(operation: Operation) -> Iterator[Operation]:
+    """Work that is to signal less than an operation on one of its timelines, by its number before.
+
+    Numbers tell of work of the same context alone.
+    """
+    for timeline, value in operation.signals:
+        for work in timeline.signallers(-1, value - 1):
+            if work.number < operation.number:
+                yield work
 
 
 def complete(operation: Operation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.operation import Held, Operation, signalling_before
 from webnn_py.ordering.timeline_state import TimelineState
 
 
@@ -48,12 +48,10 @@ class Signals:
         return any(operation.number <= last for operation in self.early)
 
     def _is_early(self, operation: Operation, kept: Mapping[TimelineState, int]) -> bool:
-        signals = operation.signals
-        return any(kept.get(timeline, value) < value for timeline, value in signals) or any(
-            work.number < operation.number and (work in self.early or self._will_run(work))
-            for timeline, value in signals
-            for work in timeline.signallers(-1, value - 1)
-        )
+        if any(kept.get(timeline, value) < value for timeline, value in operation.signals):
+            return True
+        before = signalling_before(operation)
+        return any(work in self.early or self._will_run(work) for work in before)
 
     def _will_run(self, work: Operation) -> bool:
         held = self._held.get(work)
