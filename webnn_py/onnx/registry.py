@@ -39,6 +39,9 @@ class Handler:
                 raise BrokenModelError(f"it lacks its input {name!r}")
 
 
+OWN = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
 HANDLERS: dict[tuple[str, str], list[Handler]] = {}
 """By domain and operator, the oldest first."""
 

@@ -62,6 +62,11 @@ def part(g: Emitter, x: Tensor, axis: int, start: int, size: Any) -> Any:
     return g.slice(x, starts, sizes)
 
 
+def behind(g: Emitter, past: Tensor | None, new: Tensor) -> Any:
+    """Keys or values with those of a cache before them."""
+    return new if past is None or same(past.shape[2], 0) else g.concat([past, new], 2)
+
+
 def int32(g: Emitter, value: Any) -> Any:
     """A scalar that is a size or place, which may be open."""
     if is_dimension(value):

@@ -13,10 +13,8 @@ from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import pack_4bit
 from webnn_py.onnx.emitter import FOUR_BITS, Emitter
 from webnn_py.onnx.handlers.attention import check_rank, part
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
-
-OWN = "com.microsoft"
 
 
 def _normalized(

@@ -13,10 +13,8 @@ from webnn_py.onnx.handlers.activation import gelu
 from webnn_py.onnx.handlers.convolution import conv
 from webnn_py.onnx.handlers.linalg import gemm, product
 from webnn_py.onnx.handlers.quantization import dynamic_quantize_linear, matmul_integer
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
-
-OWN = "com.microsoft"
 
 
 def _sum(g: Emitter, *parts: Any) -> Any:

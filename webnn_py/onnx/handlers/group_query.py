@@ -14,6 +14,7 @@ from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
+    behind,
     causal,
     check_rank,
     divided,
@@ -25,10 +26,8 @@ from webnn_py.onnx.handlers.attention import (
     rotated,
     same,
 )
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
-
-OWN = "com.microsoft"
 
 
 @handles("RotaryEmbedding", domain=OWN)
@@ -140,9 +139,7 @@ def _cache(
 
 def _stored(g: Emitter, cache: _Cache, past: Tensor | None, new: Tensor) -> Any:
     """New keys or values in their places of the cache: [batch, heads, length, each]."""
-    if past is None or same(cache.past, 0):
-        return new
-    both = g.concat([past, new], 2)
+    both = behind(g, past, new)
     if cache.follows:
         return both
     batch, count, rows, each = both.shape

@@ -14,7 +14,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     BrokenModelError,
     Tensor,
@@ -284,7 +284,7 @@ def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 
 
 @handles("Trilu")
-@handles("Trilu", domain="com.microsoft")
+@handles("Trilu", domain=OWN)
 def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
     """The upper or lower triangle, else 0."""
     diagonal = 0 if k is None else k.dimensions("k")[0]

@@ -13,6 +13,7 @@ import numpy as np
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
     attended,
+    behind,
     causal,
     check_rank,
     divided,
@@ -25,10 +26,8 @@ from webnn_py.onnx.handlers.attention import (
 )
 from webnn_py.onnx.handlers.fused import matmul_integer_to_float
 from webnn_py.onnx.handlers.linalg import product
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
-
-OWN = "com.microsoft"
 
 
 def _padding(g: Emitter, mask: Tensor, batch: Any, length: Any, like: Tensor, filler: float) -> Any:
@@ -90,11 +89,6 @@ def _attended(
         first = None if same(before, 0) else g.reshape(int32(g, before), [1, 1])
         keep = causal(g, rows, length, first)
     return merged(g, attended(g, queries, keys, values, scale=scale, bias=bias, keep=keep))
-
-
-def _behind(g: Emitter, past: Tensor | None, new: Tensor) -> Any:
-    """Keys or values with those of a cache before them."""
-    return new if past is None or same(past.shape[2], 0) else g.concat([past, new], 2)
 
 
 def _packed(g: Emitter, x: Tensor, count: int) -> list[Any]:
@@ -161,7 +155,7 @@ def multi_head_attention(
         refuse("caches that are written in place (past_sequence_length, cache_indirection)")
     check_rank(4, past_key=past_key, past_value=past_value)
     q, k, v = _of_heads(g, query, key, value, bias, num_heads)
-    keys, values = _behind(g, past_key, k), _behind(g, past_value, v)
+    keys, values = behind(g, past_key, k), behind(g, past_value, v)
     made = _attended(
         g,
         q,
@@ -214,7 +208,7 @@ def _projected(
     q, *rest = parts
     if past is not None and not same(past.shape[3], 0):
         rest = [
-            _behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
+            behind(g, g.reshape(part(g, past, 0, i, 1), list(past.shape[1:])), one)
             for i, one in enumerate(rest)
         ]
     made = _attended(

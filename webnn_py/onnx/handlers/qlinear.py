@@ -11,10 +11,8 @@ from typing import Any
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers import linalg, movement, pooling
 from webnn_py.onnx.handlers.quantization import dequantize_linear, quantize_linear
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, refuse
-
-OWN = "com.microsoft"
 
 handles("QuantizeLinear", domain=OWN)(quantize_linear)
 handles("DequantizeLinear", domain=OWN)(dequantize_linear)

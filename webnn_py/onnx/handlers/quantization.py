@@ -13,7 +13,7 @@ from webnn_py.onnx.emitter import FOUR_BITS, Emitter
 from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
 from webnn_py.onnx.handlers.linalg import integer_product, product
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Array, Tensor, of_array, refuse, webnn_type
 
 EXACT_PRODUCTS = (1 << 24) // (255 * 255)
@@ -108,7 +108,7 @@ def _from_four_bits(
     return g.dequantize_linear(g.packed(contents, kind, x.name), scales, g.packed(zeros, kind))
 
 
-@handles("MatMulNBits", domain="com.microsoft")
+@handles("MatMulNBits", domain=OWN)
 def matmul_n_bits(
     g: Emitter,
     a: Tensor,
@@ -170,7 +170,7 @@ _OF_FOUR_BITS = {
 """What codes stand for, as bitsandbytes has them: FP4, and the normal distribution's NF4."""
 
 
-@handles("MatMulBnb4", domain="com.microsoft")
+@handles("MatMulBnb4", domain=OWN)
 def matmul_bnb4(
     g: Emitter,
     a: Tensor,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
 HOLDING = 100.0
@@ -240,7 +240,7 @@ def _without_gates(
     )
 
 
-@handles("DynamicQuantizeLSTM", domain="com.microsoft")
+@handles("DynamicQuantizeLSTM", domain=OWN)
 def dynamic_quantize_lstm(
     g: Emitter,
     x: Tensor,

@@ -10,7 +10,7 @@ from typing import Any
 
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.registry import handles
+from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -145,7 +145,7 @@ def grid_sample(
 
 
 @handles("GridSample")
-@handles("GridSample", domain="com.microsoft")
+@handles("GridSample", domain=OWN)
 def grid_sample_16(
     g: Emitter,
     x: Tensor,
