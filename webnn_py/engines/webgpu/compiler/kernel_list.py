@@ -13,12 +13,12 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
-from webnn_py.engines.webgpu.compiler.kernels.matmul import FEW_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.compiler.sums import rows_behind
+from webnn_py.engines.webgpu.compiler.unpacking import FEW_ROWS
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 

@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.unpacking import FEW_ROWS
 
-__all__ = ["FEW_ROWS", "GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
+__all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
 
 MOST_ROWS = 16
 """Rows of a product whose invocations share k: each keeps all of them in registers."""
