@@ -21,6 +21,7 @@ from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Array
 
 MANY = 100
+SOFTWARE = Features(kind="cpu")
 
 
 def kernels_of(context: MLContext, what: Build) -> Sequence[Kernel]:
@@ -103,7 +104,7 @@ def layers(layout: str = "nchw", **options: Any) -> Build:
 
 def test_layers_of_all_sizes_take_one_pipeline() -> None:
     """On a software adapter; graphics hardware has tiles for sizes."""
-    made = share(compiled.kernels(layers(), Features(kind="cpu")))
+    made = share(compiled.kernels(layers(), SOFTWARE), SOFTWARE)
     kernels = [kernel for kernel in made if kernel.name == "conv2d"]
     assert len(kernels) == len(SIZES)
     assert len({kernel.code for kernel in kernels}) == 1
@@ -129,7 +130,7 @@ def test_loops_of_few_rounds_know_their_end() -> None:
             for size in (2, 3)
         }
 
-    made = share(compiled.kernels(pools, Features(kind="cpu")))
+    made = share(compiled.kernels(pools, SOFTWARE), SOFTWARE)
     heads = re.findall(r"for \(.*?\)", "".join(kernel.code for kernel in made))
     assert len(heads) == 4
     assert not any("number" in head for head in heads)

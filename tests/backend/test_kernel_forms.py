@@ -71,7 +71,7 @@ class Forms:
         compiled = executable_of(graph).compiled
         features = compiled.features
         made = self.records[setting].trace(lambda: list(kernels_of(compiled.graph, features)))
-        assert [kernel.code for kernel in share([*fuse_abreast(made, features)])] == [
+        assert [kernel.code for kernel in share([*fuse_abreast(made, features)], features)] == [
             kernel.code for kernel in compiled.kernels
         ]
         for kernel in made:

@@ -59,7 +59,7 @@ def test_open_operators_compute_what_fixed_ones_do(
     context: MLContext = request.getfixturevalue(engine)
     made = calls_of(name)[0]
     graph = built_from(context, made.record())
-    for sizes in (made.larger,) if engine == "gpu" else (made.sizes, made.larger):
+    for sizes in (made.sizes, made.larger):
         recipe = made.record(sizes)
         fixed, inputs = built_from(context, recipe), made.inputs(recipe)
         got, wanted = awaited(graph, inputs), awaited(fixed, inputs)

@@ -136,7 +136,7 @@ def test_dispatches_that_differ_in_sizes_alone_are_one_code() -> None:
         return build
 
     sizes = (128, 96), (192, 128), (224, 160)
-    found = share([kernel for size in sizes for kernel in fused(products(*size))])
+    found = share([kernel for size in sizes for kernel in fused(products(*size))], Features())
     assert [len(kernel.roots) for kernel in found] == [3, 3, 3]
     assert len({kernel.code for kernel in found}) == 1
     assert len({kernel.numbers for kernel in found}) == 3

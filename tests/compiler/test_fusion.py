@@ -197,7 +197,7 @@ def chain(step: Step, length: int) -> Graph:
 
 
 def compiled(graph: Graph) -> int:
-    return len(share(list(kernels_of(legalize(graph, Features()), Features()))))
+    return len(share(list(kernels_of(legalize(graph, Features()), Features())), Features()))
 
 
 class _Calls:

@@ -58,6 +58,7 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
     for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
+    for_each = RecentlyUsed(lambda engine: engine.for_sizes(), Room())
 
     def prepare(sizes: Sizes) -> Prepared:
         numbers = dict(sizes)
@@ -70,7 +71,12 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
         if made is not None:
             return Prepared(*made)
         derivations = Derivations(shared)
-        made = session.compile(fix(optimized, numbers), derivations, opened)
+        made = session.compile(
+            fix(optimized, numbers),
+            derivations,
+            opened,
+            lambda engine, graph: for_each.get(engine)(graph),
+        )
         return Prepared(*made, derivations)
 
     return prepare

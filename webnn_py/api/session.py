@@ -25,7 +25,7 @@ from webnn_py.core.recently_used import Room
 from webnn_py.core.sizes import typical_sizes
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import Engine, Executable
-from webnn_py.engines.executor import Listing, compile_on, compile_open
+from webnn_py.engines.executor import CompileBy, Listing, by_compile, compile_on, compile_open
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
@@ -215,6 +215,7 @@ class Session:
         recipe: Graph,
         derive: Derive = derive_anew,
         opened: Callable[[Engine], Compiled | None] = lambda engine: None,
+        compile_by: CompileBy = by_compile,
     ) -> Compiled:
         """A recipe for this context's engine, and where that does not run all, the reference.
 
@@ -222,6 +223,7 @@ class Session:
             recipe: Without open dimensions.
             derive: Gives what passes compute from constants.
             opened: Gives what an engine compiled for all sizes, at these.
+            compile_by: What compiles for an engine, if not its `compile`.
 
         Returns:
             What is listed, the graph after the engine's passes, and what runs it.
@@ -231,7 +233,10 @@ class Session:
         """
         with self.queue.loss():
             listing, executable = self.engine.pick(
-                recipe, lambda engine: opened(engine) or self._compile_on(engine, recipe, derive)
+                recipe,
+                lambda engine: (
+                    opened(engine) or self._compile_on(engine, recipe, derive, compile_by)
+                ),
             )
         report(executable.describe, executable.code)
         return listing, executable
@@ -264,8 +269,11 @@ class Session:
             return None
         return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
 
-    def _compile_on(self, engine: Engine, recipe: Graph, derive: Derive) -> Compiled:
-        return compile_on(_optimize(engine, recipe, derive, self._share), self._with_help(engine))
+    def _compile_on(
+        self, engine: Engine, recipe: Graph, derive: Derive, compile_by: CompileBy
+    ) -> Compiled:
+        optimized = _optimize(engine, recipe, derive, self._share)
+        return compile_on(optimized, self._with_help(engine), compile_by)
 
     def _with_help(self, engine: Engine) -> Sequence[Engine]:
         """An engine, and behind it what runs the rest: on a CPU, the reference."""

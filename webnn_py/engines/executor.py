@@ -30,6 +30,7 @@ from webnn_py.memory.plan import last_uses
 S = TypeVar("S")
 T = TypeVar("T")
 Compile = Callable[[Graph, Mapping[str, int]], "tuple[Listing, Executable]"]
+CompileBy = Callable[[Engine, Graph], Executable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,20 @@ class Listing:
         return "\n".join(filter(None, (format_graph(self.graph, names), self.remark)))
 
 
-def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Executable]:
+def by_compile(engine: Engine, graph: Graph) -> Executable:
+    """As `Engine.compile` does."""
+    return engine.compile(graph)
+
+
+def compile_on(
+    graph: Graph, engines: Sequence[Engine], compile_by: CompileBy = by_compile
+) -> tuple[Listing, Executable]:
     """Compile a graph, each part for the first engine that runs it.
+
+    Args:
+        graph: What to compile.
+        engines: Those that may run it; the last one runs what no other one does.
+        compile_by: What compiles for an engine, if not its `compile`.
 
     Returns:
         The listing that shows which engine runs what, and what runs it all.
@@ -63,7 +76,8 @@ def compile_on(graph: Graph, engines: Sequence[Engine]) -> tuple[Listing, Execut
         OperationError: An engine failed.
     """
     found = segments(graph, _parts(graph, engines))
-    return _joined(graph, engines, [_compiled(segment, engines[-1]) for segment in found])
+    compiled = [_compiled(segment, engines[-1], compile_by) for segment in found]
+    return _joined(graph, engines, compiled)
 
 
 def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Compile | None:
@@ -140,18 +154,20 @@ def _joined(
     return listing, PlainMemoryExecutable(alone, engine.name, graph.nodes)
 
 
-def _compiled(segment: Segment[Engine], last: Engine) -> tuple[Segment[Engine], Executable]:
+def _compiled(
+    segment: Segment[Engine], last: Engine, compile_by: CompileBy = by_compile
+) -> tuple[Segment[Engine], Executable]:
     """A segment and what runs it; by the last engine, where its own cannot."""
     engine = segment.engine
     try:
-        made = engine.compile(segment.graph)
+        made = compile_by(engine, segment.graph)
     except MLError:
         raise
     except CannotCompile as error:
         if engine is last:
             raise OperationError(f"engine {engine.name!r}: {error}") from error
         LOG.warning("engine %s cannot compile, %s runs it: %s", engine.name, last.name, error)
-        return _compiled(replace(segment, engine=last), last)
+        return _compiled(replace(segment, engine=last), last, compile_by)
     except Exception as error:  # whatever an engine raises
         raise OperationError(f"engine {engine.name!r} cannot compile: {said(error)}") from error
     if isinstance(engine, HostEngine) and not isinstance(made, HostExecutable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
@@ -12,6 +13,9 @@ from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
+
+if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ def compile_graph(
     features: Features,
     tell: Callable[[Kernel], None] = lambda kernel: None,
     cached: bool = False,
+    generic: ShapeGenericKernels | None = None,
 ) -> Compiled:
     """Compile a graph for devices with these features.
 
@@ -109,12 +114,20 @@ def compile_graph(
         features: What the devices have.
         tell: Told of each kernel as it is written, alike ones once; most stay as they are.
         cached: Take kernels from disk that were written before, and keep those that are written.
+        generic: The kernels of the same graph for other sizes, if there are any.
 
     Raises:
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    kernels = _known_kernels(legal, features, tell) if cached else _write(legal, features, tell)
+    kernels: Sequence[Kernel]
+    if generic is not None and not generic.is_first(lambda: _written(legal, features)):
+        kernels = generic.share(_written(legal, features), features)
+    elif cached:
+        kernels = _known_kernels(legal, features, tell)
+    else:
+        kernels = _write(legal, features, tell)
+    _check_bindings(kernels, features)
     read = {part.value for kernel in kernels for part in kernel.reads}
     constants = [value for value in legal.constants if value in read]
     outputs = {value for _, value in legal.outputs}
@@ -140,10 +153,18 @@ def _known_kernels(
 
 
 def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> Sequence[Kernel]:
-    """The kernels of a graph."""
+    """The kernels of a graph, alike ones with the same code."""
+    from webnn_py.engines.webgpu.compiler.sharing import share
+
+    return share(_written(graph, features, tell), features)
+
+
+def _written(
+    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
+) -> list[Kernel]:
+    """The kernels of a graph, each with all its numbers in its code."""
     from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
-    from webnn_py.engines.webgpu.compiler.sharing import share
 
     written: list[Kernel] = []
     codes: set[str] = set()
@@ -152,9 +173,7 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
         if kernel.code not in codes:
             codes.add(kernel.code)
             tell(kernel)
-    kernels = share(written)
-    _check_bindings(kernels, features)
-    return kernels
+    return written
 
 
 def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:

@@ -32,6 +32,11 @@ def at_most(rounds: int) -> str:
     return f"/* at most {rounds} rounds */"
 
 
+def without_said(code: str) -> str:
+    """Code whose loops do not say how many rounds they make: what is left tells no sizes."""
+    return _SAID.sub("", code)
+
+
 def rounds_of(code: str) -> int:
     """The most rounds that an invocation of WGSL's `main` makes, those of its functions included.
 

@@ -11,9 +11,10 @@ import functools
 import itertools
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.program.storage import Features
 
 MOST_NUMBERS = 64
 
@@ -34,6 +35,18 @@ _NUMBER = re.compile(_LITERAL.format(""))
 _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
 """Divisors stay what they are where it counts: compilers make products of them."""
 
+_ANY_NUMBER = re.compile(_NUMBER.pattern + r"|\d(?<!\w\d)\d*l[iu]\b|\bi32\(-?\d+\)")
+"""Those and integers of other types."""
+
+_KINDS = {
+    "u": "{}",
+    "f": "bitcast<f32>({})",
+    ")": "bitcast<i32>({})",
+    "li": "i64(bitcast<i32>({}))",
+    "lu": "u64({})",
+}
+"""By what literals end with, how such a number is read from a word."""
+
 _HEAD = re.compile(r"for \([^)]*\)")
 
 _BRANCH = re.compile(
@@ -43,19 +56,27 @@ _BRANCH = re.compile(
 
 _FUNCTION = re.compile(r"^fn (\w+\()(?:[^\n]*\}$|[^{]*\{\n.*?^\})", re.MULTILINE | re.DOTALL)
 
+_FIRST = "var<private> wn_first: u32;\n"
+_SET_FIRST = "  wn_first = wn_groups.x >> 31u;\n"
+"""0, which drivers do not know.
+
+Where a loop ends by what lies at a known place of a uniform buffer, lavapipe compiles the kernel
+for what lies there, anew for each dispatch; that takes 1 to 40 ms.
+"""
+
 Span = tuple[int, int]
-Column = tuple[str, ...]
+Groups = Sequence[int | None]
 
 
-def share(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """The kernels, alike ones with the same code."""
+def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
+    """The kernels, alike ones with the same code, for devices with these features."""
     spans = {code: _spans(code) for code in {kernel.code for kernel in kernels}}
     groups: dict[str, list[int]] = {}
     for place, kernel in enumerate(kernels):
         groups.setdefault(form_of(kernel.code), []).append(place)
     shared = list(kernels)
     for places in groups.values():
-        made = _shared([kernels[place] for place in places], spans)
+        made = _shared([kernels[place] for place in places], spans, features)
         for place, kernel in zip(places, made, strict=True):
             shared[place] = kernel
     return shared
@@ -64,8 +85,7 @@ def share(kernels: Sequence[Kernel]) -> list[Kernel]:
 @functools.lru_cache(MOST_FORMS)
 def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
-    spans = _spans(code)
-    return _replaced(code, spans, ["#"] * len(spans))
+    return without_numbers(code, _spans(code))
 
 
 @functools.lru_cache(MOST_FORMS)
@@ -79,15 +99,31 @@ def _spans(code: str) -> list[Span]:
     parts = [(_FACTOR, 0, main), (_FACTOR, main, len(code))]
     if loop >= 0:
         parts[1:] = [(_NUMBER, main, loop), (_FACTOR, loop, len(code))]
-    kept = {
-        match.start()
+    parts += [(_NUMBER, *span) for span in _divided_once(code, main)]
+    found = {match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)}
+    return sorted(found - _short_loops(code))
+
+
+def all_spans(code: str) -> list[Span]:
+    """Where all numbers stand that could be read: also divisors, and integers of all types."""
+    kept = _short_loops(code)
+    spans = [match.span() for match in _ANY_NUMBER.finditer(code) if _fits_word(match[0])]
+    return [span for span in spans if span not in kept]
+
+
+def without_numbers(code: str, spans: Sequence[Span]) -> str:
+    """Code with the kinds of numbers in their place."""
+    return replaced(code, spans, ["#" + _kind(number) for number in numbers_at(code, spans)])
+
+
+def _short_loops(code: str) -> set[Span]:
+    """Where numbers of short loops stand, which compilers write out."""
+    return {
+        match.span()
         for head in _HEAD.finditer(code)
         for match in _NUMBER.finditer(code, *head.span())
         if int(match[0][:-1]) <= SHORT
     }
-    parts += [(_NUMBER, *span) for span in _divided_once(code, main)]
-    found = {match.span() for pattern, *part in parts for match in pattern.finditer(code, *part)}
-    return sorted(span for span in found if span[0] not in kept)
 
 
 def _divided_once(code: str, main: int) -> Iterator[Span]:
@@ -105,7 +141,7 @@ def _divided_once(code: str, main: int) -> Iterator[Span]:
             yield function.span()
 
 
-def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+def replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     """The code with texts in the place of numbers."""
     parts = []
     done = 0
@@ -115,53 +151,96 @@ def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     return "".join([*parts, code[done:]])
 
 
-def _shared(kernels: list[Kernel], spans: dict[str, list[Span]]) -> list[Kernel]:
+def numbers_at(code: str, spans: Iterable[Span]) -> list[str]:
+    """The numbers that stand there."""
+    return [code[begin:end] for begin, end in spans]
+
+
+def _shared(
+    kernels: list[Kernel], spans: dict[str, list[Span]], features: Features
+) -> list[Kernel]:
     """Kernels of one form with the same code, if they do not read too many numbers."""
-    numbers = {
-        code: [code[begin:end] for begin, end in spans[code]]
-        for code in {kernel.code for kernel in kernels}
-    }
+    numbers = {code: numbers_at(code, spans[code]) for code in {kernel.code for kernel in kernels}}
     if len(numbers) == 1:
         return kernels
     columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
-    differing = list(dict.fromkeys(column for column in columns if len(set(column)) > 1))
+    differing = dict.fromkeys(column for column in columns if len(set(column)) > 1)
     if not 0 < len(differing) <= MOST_NUMBERS:
         return kernels
-    first = kernels[0]
-    code = _reading(first, spans[first.code], columns, differing)
-    rows = zip(*differing, strict=True)
-    return [
-        dataclasses.replace(kernel, code=code, numbers=tuple(map(_word, row)))
-        for kernel, row in zip(kernels, rows, strict=True)
-    ]
+    places = {column: place for place, column in enumerate(differing)}
+    groups = [places.get(column) for column in columns]
+    first = kernels[0].code
+    code = reading(kernels[0], spans[first], groups, features)
+    return [with_numbers(kernel, code, numbers[kernel.code], groups) for kernel in kernels]
 
 
-def _reading(kernel: Kernel, spans: list[Span], columns: list[Column], read: list[Column]) -> str:
-    """The code of a kernel that reads some of its numbers."""
-    words = {column: f"numbers[{n // 4}u].{'xyzw'[n % 4]}" for n, column in enumerate(read)}
-    names = {column: f"number{n}" for n, column in enumerate(read)}
+def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Features) -> str:
+    """The code of a kernel that reads some of its numbers.
+
+    Args:
+        kernel: With all its numbers in its code.
+        spans: Where those are.
+        groups: For each of them which one is read in its place, None for those that stay.
+        features: What the devices have.
+    """
+    hidden = features.kind == "cpu"
     main = kernel.code.index("fn main(")
     texts, named = [], {}
-    for (begin, _), column in zip(spans, columns, strict=True):
-        if column not in words:
-            texts.append(column[0])
+    for (begin, end), group in zip(spans, groups, strict=True):
+        text = kernel.code[begin:end]
+        if group is None:
+            texts.append(text)
             continue
-        value = words[column] if column[0].endswith("u") else f"bitcast<f32>({words[column]})"
+        place = f"wn_first + {group // 4}u" if hidden else f"{group // 4}u"
+        value = _KINDS[_kind(text)].format(f"numbers[{place}].{'xyzw'[group % 4]}")
         if begin > main:  # read before its loops: not every driver takes that out of them
-            named[names[column]] = value
-            value = names[column]
+            named[f"number{group}"] = value
+            value = f"number{group}"
         texts.append(value)
-    code = _replaced(kernel.code, spans, texts)
+    code = replaced(kernel.code, spans, texts)
     head = code.index("@group(")  # behind directives
-    body = code.index("{\n", code.index("fn main(")) + 2
-    place, size = len(kernel.reads) + len(kernel.writes), -(-len(read) // 4)
-    binding = f"@group(0) @binding({place}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
+    begin = code.index("fn main(") + len("fn main(")
+    body = code.index("{\n", begin) + 2
+    last, size = len(kernel.reads) + len(kernel.writes), -(-len({*groups} - {None}) // 4)
+    binding = f"@group(0) @binding({last}) var<uniform> numbers: array<vec4<u32>, {size}>;\n"
     lets = "".join(f"  let {name} = {value};\n" for name, value in named.items())
-    return code[:head] + binding + code[head:body] + lets + code[body:]
+    given = ""
+    if hidden:
+        binding, lets = f"{binding}{_FIRST}", f"{_SET_FIRST}{lets}"
+        given = "@builtin(num_workgroups) wn_groups: vec3<u32>, "
+    return code[:head] + binding + code[head:begin] + given + code[begin:body] + lets + code[body:]
+
+
+def with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Groups) -> Kernel:
+    """A kernel with code that reads its numbers.
+
+    Args:
+        kernel: Without.
+        code: As `reading` writes it.
+        numbers: All those of the kernel's own code.
+        groups: As `reading` takes them.
+    """
+    read = dict(zip(groups, numbers, strict=True))  # those of a group are the same
+    words = tuple(_word(read[group]) for group in range(len(read.keys() - {None})))
+    return dataclasses.replace(kernel, code=code, numbers=words)
+
+
+def _kind(number: str) -> str:
+    """What tells the type of a literal."""
+    return number[-2:] if number[-2] == "l" else number[-1]
+
+
+def _integer(number: str) -> int:
+    return int(number.removeprefix("i32(").rstrip("liu)"))
+
+
+def _fits_word(number: str) -> bool:
+    """Whether a word tells a number; of what is longer, those do that are as one of 32 bits."""
+    return _kind(number) not in ("li", "lu") or _integer(number) < 2**31
 
 
 def _word(number: str) -> int:
     """The bits of a literal."""
-    if number.endswith("u"):
-        return int(number[:-1])
-    return int.from_bytes(struct.pack("<f", float(number[:-1])), "little")
+    if _kind(number) == "f":
+        return int.from_bytes(struct.pack("<f", float(number[:-1])), "little")
+    return _integer(number) & 0xFFFFFFFF

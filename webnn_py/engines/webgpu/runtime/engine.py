@@ -34,6 +34,7 @@ from webnn_py.passes import PIPELINE, TILES, widen_halves
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
+    from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
 
 LONG_CODE = 12_000
 """Characters of a kernel that takes drivers long, and seldom shares its code with another."""
@@ -114,10 +115,21 @@ class WebGPUEngine(DeviceEngine):
 
     def compile(self, graph: Graph) -> WebGPUExecutable:
         """Generate kernels, make pipelines and buffers, upload constants."""
+        return self._compile(graph, None)
+
+    def for_sizes(self) -> Callable[[Graph], WebGPUExecutable]:
+        """Kernels for further sizes share their code."""
+        from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
+
+        generic = ShapeGenericKernels()
+        return lambda graph: self._compile(graph, generic)
+
+    def _compile(self, graph: Graph, generic: ShapeGenericKernels | None) -> WebGPUExecutable:
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
-        compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), cached=True)
+        features = self.gpu.features
+        compiled = compile_graph(graph, features, _Beginner(self.gpu), True, generic)
         return WebGPUExecutable(self.gpu, compiled, self._queue.recorder, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:

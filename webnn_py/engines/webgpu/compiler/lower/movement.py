@@ -112,7 +112,8 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
         elif attrs["mode"] == "edge":
             at = at.clamp(low, low + size - 1) - low
         else:
-            reflected = f"{size - 1} - abs({size - 1} - abs(i32({at}) - {low}))"
+            last = f"i32({size - 1})"
+            reflected = f"{last} - abs({last} - abs(i32({at}) - i32({low})))"
             at = symbol(body.let(f"u32({reflected})", "c"))
         places.append(at.below(size) * own)
     where = total(places)

@@ -1,0 +1,178 @@
+"""Graphs with open dimensions compile little for sizes that they have not met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.graphs import awaited, normal
+from webnn_py import MLContext, MLGraph, MLGraphBuilder
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+
+Made = Callable[[], int]
+HARDWARE, SOFTWARE = Features(), Features(kind="cpu")
+WIDTH = 8
+WEIGHTS = normal(WIDTH, WIDTH)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """How many pipelines were made since it was asked last."""
+    names: list[str] = []
+    make = PipelineCache._make
+
+    def counted(self: PipelineCache, name: str, key: Any) -> Any:
+        names.append(name)
+        return make(self, name, key)
+
+    def since() -> int:
+        count = len(names)
+        names.clear()
+        return count
+
+    monkeypatch.setattr(PipelineCache, "_make", counted)
+    return since
+
+
+def attending(context: MLContext, batch: Any, length: Any) -> MLGraph:
+    """Attention, and what else depends on sizes: means, divisors, places counted from the end."""
+    b = MLGraphBuilder(context, dimensions={"length": (3, None)})
+    x = b.input("x", "float32", [batch, length, WIDTH])
+    last = b.gather(x, b.constant(np.array([-1, 0], np.int32)), axis=1)
+    scores = b.matmul(b.matmul(x, b.constant(WEIGHTS)), b.transpose(x, permutation=[0, 2, 1]))
+    y = b.matmul(b.softmax(scores, 2), x)
+    outputs = {
+        "y": y,
+        "last": last,
+        "mean": b.reduce_mean(y, axes=[1]),
+        "turned": b.transpose(b.reshape(y, [x.shape[1], x.shape[0] * WIDTH])),
+        "reflected": b.pad(x, [0, 2, 0], [0, 1, 0], mode="reflection"),
+        "sums": b.cumulative_sum(x, axis=1),
+    }
+    return b.build_sync(outputs)
+
+
+@pytest.mark.parametrize("device", ["gpu", "plain", "one_by_one"])
+def test_sizes_of_one_kind_are_compiled_for_twice(
+    request: pytest.FixtureRequest, made: Made, device: str
+) -> None:
+    context: MLContext = request.getfixturevalue(device)
+    graph = attending(context, "batch", "length")
+    compiled = []
+    for length in (67, 69, 71, 73, 75, 77):
+        x = normal(3, length, WIDTH, seed=length)
+        found = awaited(graph, {"x": x})
+        compiled.append(made())
+        wanted = awaited(attending(context, 3, length), {"x": x})
+        made()
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+    assert compiled[0] > 5
+    assert sum(compiled[2:]) <= 6 < 4 * compiled[0], compiled
+
+
+def test_a_cache_that_grows_is_compiled_for_a_few_times(gpu: MLContext, made: Made) -> None:
+    """Lengths are of four kinds, by what is left of fours, and of some more by their tiles."""
+    b = MLGraphBuilder(gpu)
+    x, past = b.input("x", "float32", [1, WIDTH]), b.input("past", "float32", ["past", WIDTH])
+    kept = b.concat([past, x], 0)
+    weights = b.softmax(b.matmul(x, b.transpose(kept)), 1)
+    graph = b.build_sync({"y": b.matmul(weights, kept), "kept": kept})
+    cache, compiled = normal(65, WIDTH), []
+    for step in range(24):
+        token = normal(1, WIDTH, seed=step)
+        found = awaited(graph, {"x": token, "past": cache})
+        cache = np.concatenate([cache, token])
+        np.testing.assert_array_equal(found["kept"], cache)
+        scores = np.exp(token @ cache.T - (token @ cache.T).max())
+        np.testing.assert_allclose(found["y"], scores / scores.sum() @ cache, rtol=1e-4, atol=1e-5)
+        compiled.append(made())
+    assert sum(compiled[12:]) < 8 < 3 * len(compiled[12:]), compiled
+
+
+@pytest.mark.parametrize("first", ["7", "65"])
+def test_sizes_may_come_in_any_order(gpu: MLContext, first: str) -> None:
+    graph = attending(gpu, "batch", "length")
+    rng = np.random.default_rng(int(first))
+    drawn = rng.integers([1, 3], [5, 80], (8, 2)).tolist()
+    for batch, length in [(1, int(first)), *drawn]:
+        x = normal(batch, length, WIDTH, seed=length)
+        found = awaited(graph, {"x": x})
+        wanted = awaited(attending(gpu, batch, length), {"x": x})
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def kernel(body: str, **code: Any) -> Kernel:
+    """A kernel with some code."""
+    head = "@group(0) @binding(0) var<storage, read_write> out0: array<u32>;\n"
+    main = "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) g: vec3<u32>) {\n"
+    return Kernel("made", f"{head}{main}{body}}}\n", (), (), (1, 1, 1), **code)
+
+
+def shared(bodies: Sequence[str], features: Features = HARDWARE) -> list[Kernel]:
+    """Kernels for one set of sizes after the other, without the first one's."""
+    generic = ShapeGenericKernels()
+    assert generic.is_first(lambda: [kernel(bodies[0])])
+    assert not generic.is_first(list)
+    return [generic.share([kernel(body)], features)[0] for body in bodies[1:]]
+
+
+@pytest.mark.parametrize(
+    ("literals", "read", "words"),
+    [
+        (("5u", "6u", "7u"), "numbers[0u].x", (6, 7)),
+        (("i32(5)", "i32(-6)", "i32(7)"), "bitcast<i32>(numbers[0u].x)", (2**32 - 6, 7)),
+        (("0.5f", "1.0f", "2.0f"), "bitcast<f32>(numbers[0u].x)", (0x3F800000, 0x40000000)),
+        (("5li", "6li", "7li"), "i64(bitcast<i32>(numbers[0u].x))", (6, 7)),
+        (("5lu", "6lu", "7lu"), "u64(numbers[0u].x)", (6, 7)),
+    ],
+)
+def test_numbers_of_all_types_are_read(
+    literals: Sequence[str], read: str, words: Sequence[int]
+) -> None:
+    found = shared([f"  let a = {one};\n  let b = 3u / {one};\n" for one in literals])
+    assert [one.numbers for one in found] == [(word,) for word in words]
+    assert len({one.code for one in found}) == 1
+    assert f"let number0 = {read};" in found[0].code
+    assert "let a = number0;" in found[0].code
+    assert "let b = 3u / number0;" in found[0].code
+
+
+def test_what_does_not_fit_a_word_stays() -> None:
+    found = shared([f"  let a = {2**31}li;\n  let b = {n}u;\n" for n in (20, 21, 22)])
+    assert [one.numbers for one in found] == [(21,), (22,)]
+    found = shared([f"  let a = {2**31 + n}li;\n" for n in (20, 21, 22)])
+    assert len({one.code for one in found}) == 2
+
+
+def test_ends_of_short_loops_stay() -> None:
+    loops = [f"  for (var r = 0u; r < {n}u; r += 1u) {{ }}\n" for n in (4, 5, 6, 90, 91, 92)]
+    found = shared(loops)
+    assert [one.numbers for one in found] == [(), (), (), (91,), (92,)]
+
+
+def test_numbers_that_were_equal_are_parted_when_they_differ() -> None:
+    found = shared([f"  let a = {a}u;\n  let b = {b}u;\n" for a, b in ((9, 9), (7, 7), (5, 6))])
+    assert [one.numbers for one in found] == [(7,), (5, 6)]
+    assert "let b = number0;" in found[0].code
+    assert "let b = number1;" in found[1].code
+
+
+def test_numbers_of_other_types_are_other_forms() -> None:
+    found = shared([f"  let a = {one};\n" for one in ("5u", "i32(5)", "5.0f")])
+    assert [one.numbers for one in found] == [(), ()]
+
+
+def test_software_adapters_do_not_know_where_numbers_lie() -> None:
+    """As lavapipe would compile loops for what lies there."""
+    loops = [f"  for (var r = 0u; r < {n}u; r += 1u) {{ }}\n" for n in (90, 91)]
+    (found,) = shared(loops, SOFTWARE)
+    assert "let number0 = numbers[wn_first + 0u].x;" in found.code
+    assert "fn main(@builtin(num_workgroups) wn_groups: vec3<u32>, @builtin(glob" in found.code
