@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from webnn_py import MLGraph, MLGraphBuilder, MLOperand, ml
+from webnn_py import MLGraphBuilder, MLOperand, ml
 from webnn_py.onnx import to_onnx
 
 LIGHT = (
@@ -87,42 +87,76 @@ def half(given: onnx.ModelProto) -> onnx.ModelProto:
     return given
 
 
-def encoder(layers: int = 12, width: int = 384, heads: int = 12, length: int = 128) -> Any:
-    """A transformer's encoder over embedded tokens."""
+def encoder(
+    layers: int = 12, width: int = 384, heads: int = 12, length: int | str = 128
+) -> onnx.ModelProto:
+    """A transformer's encoder over embedded tokens; `length` may be the name of an open size."""
     with ml.create_context_sync(engine="reference") as context:
-        return to_onnx(encoder_graph(MLGraphBuilder(context), layers, width, heads, length))
+        b = MLGraphBuilder(context)
+        layer = _Transformer(b, width, heads)
+        h = b.input("x", "float32", [1, length, width])
+        for _ in range(layers):
+            h = layer(h, layer.split(h), layer.split(h))
+        return to_onnx(b.build_sync({"y": h}))
 
 
-def encoder_graph(b: MLGraphBuilder, layers: int, width: int, heads: int, length: int) -> MLGraph:
-    """As `encoder`, built."""
-    rng = np.random.default_rng(0)
+def decoder(layers: int = 12, width: int = 384, heads: int = 12) -> onnx.ModelProto:
+    """A step of a transformer's decoder: one embedded token, behind "past" others.
 
-    def weight(*shape: int) -> MLOperand:
-        return b.constant(rng.normal(0, 1 / math.sqrt(shape[0]), shape).astype(np.float32))
+    Their keys and values are inputs; with the token's own they are outputs.
+    """
+    with ml.create_context_sync(engine="reference") as context:
+        b = MLGraphBuilder(context)
+        layer = _Transformer(b, width, heads)
+        h = b.input("x", "float32", [1, 1, width])
+        outputs = {}
+        for number in range(layers):
+            caches = []
+            for name in ("key", "value"):
+                past_shape = (1, heads, "past", width // heads)
+                past = b.input(f"past_{name}_{number}", "float32", past_shape)
+                caches.append(b.concat([past, layer.split(h)], 2))
+                outputs[f"present_{name}_{number}"] = caches[-1]
+            h = layer(h, *caches)
+        return to_onnx(b.build_sync({"y": h, **outputs}))
 
-    def dense(x: MLOperand, inner: int, outer: int) -> MLOperand:
-        return b.add(b.matmul(x, weight(inner, outer)), weight(outer))
 
-    def split(x: MLOperand) -> MLOperand:
-        parts = b.reshape(x, [1, length, heads, width // heads])
-        return b.transpose(parts, permutation=[0, 2, 1, 3])
+class _Transformer:
+    """Layers with random weights."""
 
-    def attention(x: MLOperand) -> MLOperand:
-        query, key, value = (split(dense(x, width, width)) for _ in range(3))
-        scores = b.matmul(query, b.transpose(key, permutation=[0, 1, 3, 2]))
-        scale = b.constant(1 / math.sqrt(width // heads), "float32")
-        mixed = b.matmul(b.softmax(b.mul(scores, scale), 3), value)
-        merged = b.reshape(b.transpose(mixed, permutation=[0, 2, 1, 3]), [1, length, width])
-        return dense(merged, width, width)
+    def __init__(self, b: MLGraphBuilder, width: int, heads: int) -> None:
+        self._b, self._width, self._heads = b, width, heads
+        self._rng = np.random.default_rng(0)
 
-    x = b.input("x", "float32", [1, length, width])
-    h = x
-    for _ in range(layers):
-        h = b.layer_normalization(b.add(h, attention(h)), axes=[2])
-        h = b.layer_normalization(
-            b.add(h, dense(b.gelu(dense(h, width, 4 * width)), 4 * width, width)), axes=[2]
-        )
-    return b.build_sync({"y": h})
+    def __call__(self, x: MLOperand, keys: MLOperand, values: MLOperand) -> MLOperand:
+        """One layer."""
+        b, width = self._b, self._width
+        h = self._normalized(b.add(x, self._attention(x, keys, values)))
+        return self._normalized(b.add(h, self._dense(b.gelu(self._dense(h, 4 * width)), width)))
+
+    def split(self, x: MLOperand) -> MLOperand:
+        """A product of `x`, by heads."""
+        b, heads = self._b, self._heads
+        shape = [*x.shape[:2], heads, self._width // heads]
+        return b.transpose(b.reshape(self._dense(x, self._width), shape), permutation=[0, 2, 1, 3])
+
+    def _attention(self, x: MLOperand, keys: MLOperand, values: MLOperand) -> MLOperand:
+        b, width = self._b, self._width
+        scores = b.matmul(self.split(x), b.transpose(keys, permutation=[0, 1, 3, 2]))
+        scale = b.constant(1 / math.sqrt(width // self._heads), "float32")
+        mixed = b.matmul(b.softmax(b.mul(scores, scale), 3), values)
+        return self._dense(b.reshape(b.transpose(mixed, permutation=[0, 2, 1, 3]), x.shape), width)
+
+    def _normalized(self, x: MLOperand) -> MLOperand:
+        return self._b.layer_normalization(x, axes=[2])
+
+    def _dense(self, x: MLOperand, outer: int) -> MLOperand:
+        inner = x.shape[-1]
+        weights = self._rng.normal(0, 1 / math.sqrt(inner), (inner, outer))
+        bias = self._rng.normal(0, 1 / math.sqrt(outer), outer)
+        b = self._b
+        product = b.matmul(x, b.constant(weights.astype(np.float32)))
+        return b.add(product, b.constant(bias.astype(np.float32)))
 
 
 def inputs_of(given: onnx.ModelProto) -> dict[str, Array]:
