@@ -73,7 +73,6 @@ def test_sizes_of_one_kind_are_compiled_for_twice(
         made()
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
-    assert compiled[0] > 5
     assert sum(compiled[2:]) <= 6 < 4 * compiled[0], compiled
 
 

@@ -115,7 +115,7 @@ class Fusion:
         """Which of its operands a node needs stored, and what its outputs take then."""
         for value in node.operands:
             if value not in self._stored and self._must_store(value, node):
-                self._stored.add(value)
+                self._store_for(value, node)
         inline = self._inlined(node)
         while self._bindings(inline) > self._most_bindings and self._store(node, self._bindings):
             inline = self._inlined(node)
@@ -127,6 +127,22 @@ class Fusion:
             self._inline[output] = inline
             if output in self._outputs or self._takes_no_kernel(node):
                 self._stored.add(output)
+
+    def _store_for(self, value: Value, reader: Node) -> None:
+        """Store a value, or what it is a view of, if a product reads unpacked weights by it."""
+        weights = None
+        if reader.op == "matmul":
+            weights = unpacked_weights(value, self._producers, self.is_stored)
+        if weights is None:
+            self._stored.add(value)
+            return
+        self._stored.add(weights.output)  # in the order of the codes: words are read once
+        views = []
+        while value is not weights.output:
+            views.append(self._producers[value])
+            value = next(views[-1].operands)
+        for node in reversed(views):
+            self._inline[node.output] = self._inlined(node)
 
     def _takes_no_kernel(self, node: Node) -> bool:
         """Whether a node's result can be stored by the kernels of its operands."""
