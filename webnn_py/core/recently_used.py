@@ -25,7 +25,7 @@ class Room:
         most_bytes: Bytes of memory, None for no limit; what all that is kept shares does not count.
     """
 
-    most: int = 16
+    most: int = 64
     most_bytes: int | None = 1 << 30
 
 
@@ -39,7 +39,7 @@ class RecentlyUsed(Generic[T]):
     Args:
         make: Makes it.
         room: How much is kept; what is being made does not count.
-        held: The memory that goes with it.
+        held: The memory that goes with it, asked once.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class RecentlyUsed(Generic[T]):
         self._held = held
         self._made: dict[Hashable, Completion[T]] = {}  # the one used last is the last one
         self._latest: tuple[Hashable, T] | None = None
+        self._memory = _Memory()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T:
@@ -86,32 +87,57 @@ class RecentlyUsed(Generic[T]):
 
     def _fill(self, key: Hashable, made: Completion[T]) -> None:
         try:
-            made.set_result(self._make(key))
+            result = self._make(key)
+            made.set_result(result)
         except BaseException as error:
             with self._lock:
                 del self._made[key]
             made.set_exception(error)
             raise
         with self._lock:
+            self._memory.add(key, self._held(result))
             self._make_room()
 
     def _make_room(self) -> None:
         """Drop what was used first until the rest fits."""
-        room = self._room
-        there = {key: made.wait() for key, made in self._made.items() if made.done}
-        held = [self._held(made) for made in there.values()]
-        kept = min(len(held), room.most)
-        if room.most_bytes is not None:
-            while kept > 1 and _own_bytes(held[-kept:]) > room.most_bytes:
-                kept -= 1
-        for key in list(there)[: len(held) - kept]:
+        room, memory = self._room, self._memory
+        there = [key for key in self._made if key in memory]
+        for place, key in enumerate(there):
+            kept = len(there) - place
+            is_small = room.most_bytes is None or memory.own_bytes() <= room.most_bytes
+            if kept <= room.most and (is_small or kept == 1):
+                break
             del self._made[key]
+            memory.drop(key)
         if self._latest is not None and self._latest[0] not in self._made:
             self._latest = None
 
 
-def _own_bytes(held: list[Held]) -> int:
-    """The bytes of what not all of them have."""
-    users = Counter(piece for pieces in held for piece in pieces)
-    sizes = {piece: size for pieces in held for piece, size in pieces.items()}
-    return sum(size for piece, size in sizes.items() if users[piece] < len(held))
+class _Memory:
+    """The memory of several things, and which pieces all of them have."""
+
+    def __init__(self) -> None:
+        self._held: dict[Hashable, Held] = {}
+        self._users: Counter[Hashable] = Counter()
+        self._sizes: dict[Hashable, int] = {}
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._held
+
+    def add(self, key: Hashable, held: Held) -> None:
+        """Count one more."""
+        self._held[key] = held
+        self._users.update(held.keys())
+        self._sizes.update(held)
+
+    def drop(self, key: Hashable) -> None:
+        """Count one less."""
+        for piece in self._held.pop(key):
+            self._users[piece] -= 1
+            if not self._users[piece]:
+                del self._users[piece], self._sizes[piece]
+
+    def own_bytes(self) -> int:
+        """The bytes of what not all of them have."""
+        everyone = len(self._held)
+        return sum(self._sizes[piece] for piece, users in self._users.items() if users < everyone)

@@ -32,7 +32,7 @@ PRIMITIVES = "CPU_RUNTIME_CACHE_CAPACITY"
 MOST_PRIMITIVES = 5000
 """As many as OpenVINO keeps by itself: 1 GB, of a single product of ever new sizes."""
 MOST_KEPT = 32
-"""So many for each node: twice the sets of sizes that other engines' graphs stay compiled for."""
+"""So many for each node: half the sets of sizes that other engines' graphs stay compiled for."""
 
 
 @calls_libraries("__init__")
