@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.errors import naming
+from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.sizes import check_sizes, evaluated
-from webnn_py.ir import Descriptor, Graph, Shape, Value
+from webnn_py.ir import Graph, Node, Shape, Value, make_graph, titled
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY
-from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.operand import MLOperand
 
 
@@ -54,8 +55,10 @@ def replay(
 def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph recorded for these sizes; itself where none of its dimensions is open.
 
+    What was inferred for all sizes is not inferred anew.
+
     Args:
-        recipe: What to replay, as it was recorded.
+        recipe: As it was recorded.
         sizes: A number for each of its open sizes, by name.
 
     Raises:
@@ -65,13 +68,26 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     numbers = check_sizes(recipe.open_sizes, sizes)
     if not recipe.open_sizes:
         return recipe
-    shapes = {value.name: evaluated(value.shape, numbers) for value in recipe.inputs}
-    builder = GraphBuilder()
-    inputs = {
-        v.name: builder.add_input(v.name, Descriptor(v.data_type, shapes[v.name]))
-        for v in recipe.inputs
+    values: dict[Value, Value] = {
+        v: Value(v.data_type, evaluated(v.shape, numbers), v.name) for v in recipe.inputs
     }
-    return builder.recorded(replay(recipe, builder, inputs, numbers))
+    for value in values.values():
+        check_dimensions(value.shape, value.data_type)
+    nodes = []
+    for node in checkpoints(recipe.nodes):
+        outputs = [Value(v.data_type, evaluated(v.shape, numbers)) for v in node.outputs]
+        for value in outputs:
+            with naming(titled(node.op, node.label)):
+                check_dimensions(value.shape, value.data_type)
+        values.update(zip(node.outputs, outputs, strict=True))
+        inputs = tuple(None if v is None else values.get(v, v) for v in node.inputs)
+        given = {name: evaluated(node.given[name], numbers) for name in REGISTRY[node.op].sizes}
+        inferred = {name: evaluated(option, numbers) for name, option in node.inferred.items()}
+        nodes.append(
+            Node(node.op, inputs, {**node.given, **given}, tuple(outputs), node.label, inferred)
+        )
+    ends = [(name, values.get(value, value)) for name, value in recipe.outputs]
+    return make_graph(map(values.__getitem__, recipe.inputs), recipe.constants, nodes, ends)
 
 
 def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
