@@ -16,11 +16,12 @@ from webnn_py.core.errors import DataError, InvalidStateError, MLError
 from webnn_py.core.recently_used import Held, RecentlyUsed, Room
 from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Engine, Executable
+from webnn_py.engines.device import DeviceEngine
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
-from webnn_py.passes import Derivations, DerivedConstants
+from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
 
 Sizes = tuple[tuple[str, int], ...]
 """Open sizes by name, in alphabetical order."""
@@ -57,8 +58,9 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     """What compiles a graph for sizes; what does not depend on them is done once."""
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
+    if isinstance(session.engine, DeviceEngine):
+        return _prepare_on_device(session, session.engine, optimized, shared)
     for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
-    for_each = RecentlyUsed(lambda engine: engine.for_sizes(), Room())
 
     def prepare(sizes: Sizes) -> Prepared:
         numbers = dict(sizes)
@@ -71,12 +73,24 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
         if made is not None:
             return Prepared(*made)
         derivations = Derivations(shared)
-        made = session.compile(
-            fix(optimized, numbers),
-            derivations,
-            opened,
-            lambda engine, graph: for_each.get(engine)(graph),
-        )
+        made = session.compile(fix(optimized, numbers), derivations, opened)
+        return Prepared(*made, derivations)
+
+    return prepare
+
+
+def _prepare_on_device(
+    session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
+) -> Callable[[Sizes], Prepared]:
+    """The same on a device, where each set of sizes has its own kernels."""
+    compile = engine.for_sizes()
+    of_all = Derivations(shared)
+    passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
+
+    def prepare(sizes: Sizes) -> Prepared:
+        derivations = Derivations(shared)
+        fixed = passes.at(dict(sizes), lambda graph: session.optimize(graph, derivations))
+        made = session.compile_as(fixed, lambda _, graph: compile(graph))
         return Prepared(*made, derivations)
 
     return prepare

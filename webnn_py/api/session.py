@@ -215,7 +215,6 @@ class Session:
         recipe: Graph,
         derive: Derive = derive_anew,
         opened: Callable[[Engine], Compiled | None] = lambda engine: None,
-        compile_by: CompileBy = by_compile,
     ) -> Compiled:
         """A recipe for this context's engine, and where that does not run all, the reference.
 
@@ -223,7 +222,6 @@ class Session:
             recipe: Without open dimensions.
             derive: Gives what passes compute from constants.
             opened: Gives what an engine compiled for all sizes, at these.
-            compile_by: What compiles for an engine, if not its `compile`.
 
         Returns:
             What is listed, the graph after the engine's passes, and what runs it.
@@ -233,18 +231,25 @@ class Session:
         """
         with self.queue.loss():
             listing, executable = self.engine.pick(
-                recipe,
-                lambda engine: (
-                    opened(engine) or self._compile_on(engine, recipe, derive, compile_by)
-                ),
+                recipe, lambda engine: opened(engine) or self._compile_on(engine, recipe, derive)
             )
         report(executable.describe, executable.code)
         return listing, executable
 
-    def compile_as(self, optimized: Graph) -> Compiled:
-        """As `compile`, of what this context's engine's passes have made of a recipe."""
+    def optimize(self, recipe: Graph, derive: Derive = derive_anew) -> Graph:
+        """A recipe after the passes of this context's engine; arguments as of `compile`."""
+        return _optimize(self.engine, recipe, derive, self._share)
+
+    def compile_as(self, optimized: Graph, compile_by: CompileBy = by_compile) -> Compiled:
+        """As `compile`, of what this context's engine's passes have made of a recipe.
+
+        Args:
+            optimized: That.
+            compile_by: What compiles for an engine, if not its `compile`.
+        """
         return self.compile(
-            optimized, opened=lambda engine: compile_on(optimized, self._with_help(engine))
+            optimized,
+            opened=lambda engine: compile_on(optimized, self._with_help(engine), compile_by),
         )
 
     def compile_open(self, optimized: Graph, engine: Engine) -> CompileForSizes | None:
@@ -269,11 +274,8 @@ class Session:
             return None
         return None if compile is None else lambda sizes: compile(fix(opened, sizes), sizes)
 
-    def _compile_on(
-        self, engine: Engine, recipe: Graph, derive: Derive, compile_by: CompileBy
-    ) -> Compiled:
-        optimized = _optimize(engine, recipe, derive, self._share)
-        return compile_on(optimized, self._with_help(engine), compile_by)
+    def _compile_on(self, engine: Engine, recipe: Graph, derive: Derive) -> Compiled:
+        return compile_on(_optimize(engine, recipe, derive, self._share), self._with_help(engine))
 
     def _with_help(self, engine: Engine) -> Sequence[Engine]:
         """An engine, and behind it what runs the rest: on a CPU, the reference."""

@@ -421,10 +421,6 @@ class Engine(ABC):
         """
         return None
 
-    def for_sizes(self) -> Callable[[Graph], Executable]:
-        """What compiles a graph as `compile`, recorded for one set of sizes after the other."""
-        return self.compile
-
     @abstractmethod
     def compile(self, graph: Graph) -> Executable:
         """Make a graph ready to run. Called from several threads at once, for several graphs.

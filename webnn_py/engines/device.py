@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from webnn_py.engines.base import Engine, Executable, Queue
 from webnn_py.engines.initialization import BoundInputs, Constants
-from webnn_py.ir import Descriptor
+from webnn_py.ir import Descriptor, Graph
 
 GivenInputs = Mapping[str, tuple[Descriptor, Any]]
 """By name, what an input is and what it is given as: see the inputs of `record`."""
@@ -107,6 +107,10 @@ class Commands(ABC):
 
 class DeviceEngine(Engine):
     """An engine that records graphs into a device's commands."""
+
+    def for_sizes(self) -> Callable[[Graph], Executable]:
+        """What compiles a graph as `compile`, recorded for one set of sizes after the other."""
+        return self.compile
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:

@@ -9,6 +9,7 @@ from webnn_py.passes.derived import (
     SharedResults,
     derive_anew,
 )
+from webnn_py.passes.open_passes import OpenPasses
 from webnn_py.passes.pipeline import (
     BLOCKS,
     PIPELINE,
@@ -31,6 +32,7 @@ __all__ = [
     "Derivations",
     "Derive",
     "DerivedConstants",
+    "OpenPasses",
     "Pass",
     "SharedResults",
     "Target",

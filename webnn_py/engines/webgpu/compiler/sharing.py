@@ -35,19 +35,17 @@ _NUMBER = re.compile(_LITERAL.format(""))
 _FACTOR = re.compile(_LITERAL.format(r"(?<![/%] \d)"))
 """Divisors stay what they are where it counts: compilers make products of them."""
 
-_ANY_NUMBER = re.compile(_NUMBER.pattern + r"|\d(?<!\w\d)\d*l[iu]\b|\bi32\(-?\d+\)")
-"""Those and integers of other types."""
-
 _KINDS = {
     "u": "{}",
     "f": "bitcast<f32>({})",
-    ")": "bitcast<i32>({})",
+    "i": "bitcast<i32>({})",
     "li": "i64(bitcast<i32>({}))",
     "lu": "u64({})",
 }
 """By what literals end with, how such a number is read from a word."""
 
-_HEAD = re.compile(r"for \([^)]*\)")
+HEAD = re.compile(r"for \([^)]*\)")
+"""Of a loop."""
 
 _BRANCH = re.compile(
     r"^  (?:if|\} else if) \(wn_group\.x < .*$|^  \} else \{(?=\n.*\bwn_group\b)", re.MULTILINE
@@ -85,7 +83,8 @@ def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
 @functools.lru_cache(MOST_FORMS)
 def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
-    return without_numbers(code, _spans(code))
+    spans = _spans(code)
+    return replaced(code, spans, [f"#{number[-1]}" for number in numbers_at(code, spans)])
 
 
 @functools.lru_cache(MOST_FORMS)
@@ -104,23 +103,11 @@ def _spans(code: str) -> list[Span]:
     return sorted(found - _short_loops(code))
 
 
-def all_spans(code: str) -> list[Span]:
-    """Where all numbers stand that could be read: also divisors, and integers of all types."""
-    kept = _short_loops(code)
-    spans = [match.span() for match in _ANY_NUMBER.finditer(code) if _fits_word(match[0])]
-    return [span for span in spans if span not in kept]
-
-
-def without_numbers(code: str, spans: Sequence[Span]) -> str:
-    """Code with the kinds of numbers in their place."""
-    return replaced(code, spans, ["#" + _kind(number) for number in numbers_at(code, spans)])
-
-
 def _short_loops(code: str) -> set[Span]:
     """Where numbers of short loops stand, which compilers write out."""
     return {
         match.span()
-        for head in _HEAD.finditer(code)
+        for head in HEAD.finditer(code)
         for match in _NUMBER.finditer(code, *head.span())
         if int(match[0][:-1]) <= SHORT
     }
@@ -221,26 +208,18 @@ def with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Grou
         groups: As `reading` takes them.
     """
     read = dict(zip(groups, numbers, strict=True))  # those of a group are the same
-    words = tuple(_word(read[group]) for group in range(len(read.keys() - {None})))
+    words = tuple(word_of(read[group]) for group in range(len(read.keys() - {None})))
     return dataclasses.replace(kernel, code=code, numbers=words)
 
 
 def _kind(number: str) -> str:
     """What tells the type of a literal."""
-    return number[-2:] if number[-2] == "l" else number[-1]
+    return number.lstrip("0123456789.e+-")
 
 
-def _integer(number: str) -> int:
-    return int(number.removeprefix("i32(").rstrip("liu)"))
-
-
-def _fits_word(number: str) -> bool:
-    """Whether a word tells a number; of what is longer, those do that are as one of 32 bits."""
-    return _kind(number) not in ("li", "lu") or _integer(number) < 2**31
-
-
-def _word(number: str) -> int:
-    """The bits of a literal."""
-    if _kind(number) == "f":
-        return int.from_bytes(struct.pack("<f", float(number[:-1])), "little")
-    return _integer(number) & 0xFFFFFFFF
+def word_of(number: str) -> int:
+    """The bits of a literal, whatever it ends with."""
+    digits = number.rstrip("fliu")
+    if digits.isdecimal():
+        return int(digits)
+    return int.from_bytes(struct.pack("<f", float(digits)), "little")

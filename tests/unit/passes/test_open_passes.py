@@ -1,0 +1,115 @@
+"""What passes make of an open graph holds for further sizes where it is what they make of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.graphs import normal
+from tests.internals import recipe_of
+from webnn_py import MLContext, MLGraphBuilder, MLOperand
+from webnn_py.ir import Graph
+from webnn_py.ops.replay import fix
+from webnn_py.passes import OpenPasses
+
+Run = Callable[[Graph], Graph]
+
+
+@pytest.fixture
+def graph(cpu: MLContext) -> Graph:
+    b = MLGraphBuilder(cpu)
+    x = b.input("x", "float32", ["batch", 4])
+    return recipe_of(b.build_sync({"y": b.relu(b.matmul(x, b.constant(normal(4, 4))))}))
+
+
+class Passes:
+    """Notes for which graphs it is run."""
+
+    def __init__(self, run: Run = lambda graph: graph) -> None:
+        self.open: list[bool] = []
+        self._run = run
+
+    def __call__(self, graph: Graph) -> Graph:
+        self.open.append(bool(graph.open_sizes))
+        return self._run(graph)
+
+
+def at(passes: OpenPasses, batch: int, run: Run) -> str:
+    return str(passes.at({"batch": batch}, run))
+
+
+def test_they_run_for_two_sets_of_sizes(graph: Graph) -> None:
+    run = Passes()
+    passes = OpenPasses(graph, run)
+    for batch in (3, 3, 5, 7, 1, 3):
+        assert at(passes, batch, run) == str(fix(graph, {"batch": batch}))
+    assert run.open == [False, False, False, True]
+
+
+def without_relu(graph: Graph) -> Graph:
+    """What a pass may do that knows more of numbers than of open dimensions."""
+    if graph.open_sizes:
+        return graph
+    *others, relu = graph.nodes
+    return graph.replace(nodes=others, outputs=[("y", *relu.operands)])
+
+
+def refused(graph: Graph) -> Graph:
+    if graph.open_sizes:
+        raise ValueError("not known")
+    return graph
+
+
+@pytest.mark.parametrize("one", [without_relu, refused])
+def test_they_run_for_all_where_they_make_something_else_of_the_open_graph(
+    graph: Graph, one: Run
+) -> None:
+    run = Passes(one)
+    passes = OpenPasses(graph, run)
+    for batch in (3, 5, 7, 9):
+        assert at(passes, batch, run) == str(one(fix(graph, {"batch": batch})))
+    assert run.open == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize(("same", "runs"), [(True, 3), (False, 5)])
+def test_contents_are_compared(graph: Graph, same: bool, runs: int) -> None:
+    """Passes make small constants anew each time."""
+    made = iter(range(9))
+
+    def run(given: Graph) -> Graph:
+        number = 0 if same else next(made)
+        arrays = {value: np.full(value.shape, number, np.float32) for value in given.constants}
+        return given.replace(constants=arrays)
+
+    noted = Passes(run)
+    passes = OpenPasses(graph, noted)
+    for batch in (3, 5, 7, 9):
+        at(passes, batch, noted)
+    assert len(noted.open) == runs
+
+
+def test_a_graph_on_a_device_is_optimized_for_two_sets_of_sizes(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from webnn_py.api.session import Session
+
+    runs: list[bool] = []
+    optimize = Session.optimize
+
+    def noted(self: Session, recipe: Graph, *rest: object) -> Graph:
+        runs.append(bool(recipe.open_sizes))
+        return optimize(self, recipe, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "optimize", noted)
+    b = MLGraphBuilder(gpu)
+    x = b.input("x", "float32", ["length", 8])
+
+    def normalized(h: MLOperand) -> MLOperand:
+        return b.layer_normalization(b.gelu(b.matmul(h, b.constant(normal(8, 8)))), axes=[1])
+
+    graph = b.build_sync({"y": normalized(normalized(x))})
+    for length in (3, 5, 7, 8):
+        graph.prepare_sync({"length": length})
+    assert runs == [False, False, True]
