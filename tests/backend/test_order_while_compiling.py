@@ -198,7 +198,8 @@ def test_what_does_not_compile_fails_what_it_was_to_write(
 
     graph, y, timeline = build(context, growing), tensor(context, ONES), Timeline()
     compute = MLAwaitedExecution(context).compute
-    monkeypatch.setattr(Session, "compile_open", fail)
+    for name in ("compile_open", "compile_as"):  # on a CPU, and on a device
+        monkeypatch.setattr(Session, name, fail)
 
     async def main() -> None:
         with pytest.raises(OperationError, match=r"^boom$"):
