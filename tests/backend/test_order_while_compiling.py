@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from webnn_py import (
 from webnn_py.api.session import Session
 
 ONES = np.ones(4, np.float32)
+AT_SIZES = ("compile_open", "compile_as")
+"""What compiles an open graph when it runs: on a CPU, and on a device."""
 
 
 @pytest.fixture(params=["cpu", "several", "gpu"])
@@ -42,13 +45,16 @@ def context(request: pytest.FixtureRequest) -> MLContext:
 def compiling(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Graphs are compiled once this is set."""
     go = threading.Event()
-    compile_now = Session.compile_open
 
-    def compile_later(self: Session, *given: Any) -> Any:
-        assert go.wait(LONG)
-        return compile_now(self, *given)
+    def later(compile_now: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_later(*given: Any) -> Any:
+            assert go.wait(LONG)
+            return compile_now(*given)
 
-    monkeypatch.setattr(Session, "compile_open", compile_later)
+        return compile_later
+
+    for name in AT_SIZES:
+        monkeypatch.setattr(Session, name, later(getattr(Session, name)))
     return go
 
 
@@ -198,7 +204,7 @@ def test_what_does_not_compile_fails_what_it_was_to_write(
 
     graph, y, timeline = build(context, growing), tensor(context, ONES), Timeline()
     compute = MLAwaitedExecution(context).compute
-    for name in ("compile_open", "compile_as"):  # on a CPU, and on a device
+    for name in AT_SIZES:
         monkeypatch.setattr(Session, name, fail)
 
     async def main() -> None:
