@@ -24,6 +24,9 @@ _DECLARED = re.compile(r"^(?:fn|struct|const) (\w+)", re.MULTILINE)
 _PRELUDE = "wn_"
 """What the names of functions begin with that are the same in all kernels."""
 
+MOST_RENAMED = 64
+"""Pieces of code kept with their names changed: layers of one kind have the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Code:
@@ -212,8 +215,12 @@ def _place(kernel: Kernel, code: Code, begin: int, invocations: int) -> list[str
 
 
 def _renamed(code: str, names: dict[str, str]) -> str:
-    if not names:
-        return code
+    return _with_names(code, tuple(names.items())) if names else code
+
+
+@functools.lru_cache(MOST_RENAMED)
+def _with_names(code: str, pairs: tuple[tuple[str, str], ...]) -> str:
+    names = dict(pairs)
     return re.sub(rf"(?<![\w.])(?:{'|'.join(names)})\b", lambda found: names[found[0]], code)
 
 

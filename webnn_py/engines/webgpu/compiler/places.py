@@ -57,7 +57,7 @@ class Places:
 
     def buffer_of(self, value: Value) -> Value:
         """The value in whose buffer a stored one lies."""
-        return self._place(value)[0]
+        return self._place(value)[0] if value in self._parents else value
 
     def view(self, value: Value) -> Affine:
         """Where the elements of a stored value lie in its buffer."""
