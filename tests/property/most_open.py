@@ -33,10 +33,12 @@ class MostOpen:
 
     Attributes:
         call: As drawn, on inputs but for operands that must be constants.
+        more: By how much sizes may be larger than drawn.
         places: The dimensions that are open.
     """
 
     call: Call
+    more: int = 1
     places: set[Place] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class MostOpen:
 
     def _dimension(self, size: int) -> Any:
         times, unit = self._factors(size)
-        return times * named(f"n{unit}", unit, unit + 1)
+        return times * named(f"n{unit}", unit, unit + self.more)
 
     def _option(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -144,7 +146,7 @@ class MostOpen:
         }
 
 
-def most_open_calls(name: str, count: int) -> Iterator[MostOpen]:
+def most_open_calls(name: str, count: int, more: int = 1) -> Iterator[MostOpen]:
     """Of so many drawn calls of an operator those that open what none before did."""
     drawn: list[Call] = []
 
@@ -162,7 +164,9 @@ def most_open_calls(name: str, count: int) -> Iterator[MostOpen]:
 
     draw()
     known: set[tuple[str, int]] = set()
-    for made in sorted(map(MostOpen, drawn), key=lambda made: -len(made.places)):
+    for made in sorted(
+        (MostOpen(call, more) for call in drawn), key=lambda made: -len(made.places)
+    ):
         if not made.places <= known and made.largest <= MAX_ELEMENTS:
             known |= made.places
             yield made

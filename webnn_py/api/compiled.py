@@ -82,15 +82,22 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
 def _prepare_on_device(
     session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
 ) -> Callable[[Sizes], Prepared]:
-    """The same on a device, where each set of sizes has its own kernels."""
-    compile = engine.for_sizes()
+    """The same on a device, for the first sizes by themselves."""
+    compile_for_sizes = engine.for_sizes()
     of_all = Derivations(shared)
     passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
 
     def prepare(sizes: Sizes) -> Prepared:
-        derivations = Derivations(shared)
-        fixed = passes.at(dict(sizes), lambda graph: session.optimize(graph, derivations))
-        made = session.compile_as(fixed, lambda _, graph: compile(graph))
+        derivations, numbers = Derivations(shared), dict(sizes)
+        fixed = passes.at(numbers, lambda graph: session.optimize(graph, derivations))
+        opened = passes.opened
+
+        def compile(_: Engine, graph: Graph) -> Executable:
+            if opened is None or graph is not fixed:
+                return engine.compile(graph)
+            return compile_for_sizes(opened, numbers, graph)
+
+        made = session.compile_as(fixed, compile)
         return Prepared(*made, derivations)
 
     return prepare

@@ -20,10 +20,14 @@ from webnn_py.core import dtypes
 from webnn_py.core.dimensions import MLDimension, is_dimension
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import said, shown, type_name
+from webnn_py.core.tracing import Traced
 
 MAX_UNSIGNED = 2**32 - 1
 MAX_ITEMS = 2**16
 """Members of a list at most: no list of the specification may be longer, and some never end."""
+
+OPEN = (MLDimension, Traced)
+"""Sizes that follow when a graph runs, and those that a compilation calculates with."""
 
 MLNumber = int | float
 """A number for a tensor of any data type: integers keep all 64 bits."""
@@ -59,18 +63,18 @@ def signed(value: object, what: str) -> int:
 
 def size(value: object, what: str) -> int:
     """One unsigned long, or an open dimension; an operator says whether that may be negative."""
-    return cast(int, value) if isinstance(value, MLDimension) else unsigned(value, what)
+    return cast(int, value) if isinstance(value, OPEN) else unsigned(value, what)
 
 
 def signed_size(value: object, what: str) -> int:
     """One long, or an open dimension."""
-    return cast(int, value) if is_dimension(value) else signed(value, what)
+    return cast(int, value) if isinstance(value, OPEN) else signed(value, what)
 
 
 def size_list(value: object, what: str) -> tuple[int, ...]:
     """A sequence of unsigned longs and open dimensions."""
     return tuple(
-        cast(int, item) if isinstance(item, MLDimension) else unsigned(item, what)
+        cast(int, item) if isinstance(item, OPEN) else unsigned(item, what)
         for item in items(value, what)
     )
 

@@ -10,6 +10,9 @@ from webnn_py.engines.base import Engine, Executable, Queue
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph
 
+CompileForSizes = Callable[[Graph, Mapping[str, int], Graph], Executable]
+"""Given a graph with open dimensions, their sizes by name, and the graph recorded for these."""
+
 GivenInputs = Mapping[str, tuple[Descriptor, Any]]
 """By name, what an input is and what it is given as: see the inputs of `record`."""
 
@@ -108,9 +111,9 @@ class Commands(ABC):
 class DeviceEngine(Engine):
     """An engine that records graphs into a device's commands."""
 
-    def for_sizes(self) -> Callable[[Graph], Executable]:
-        """What compiles a graph as `compile`, recorded for one set of sizes after the other."""
-        return self.compile
+    def for_sizes(self) -> CompileForSizes:
+        """What compiles one graph for one set of sizes after the other."""
+        return lambda opened, sizes, fixed: self.compile(fixed)
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:

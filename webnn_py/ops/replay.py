@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import naming
@@ -68,17 +69,24 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
     numbers = check_sizes(recipe.open_sizes, sizes)
     if not recipe.open_sizes:
         return recipe
+    fixed = at_sizes(recipe, numbers)
+    for value in fixed.inputs:
+        check_dimensions(value.shape, value.data_type)
+    for node in fixed.nodes:
+        for value in node.outputs:
+            with naming(titled(node.op, node.label)):
+                check_dimensions(value.shape, value.data_type)
+    return fixed
+
+
+def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
+    """The graph recorded for these sizes, whatever calculates as numbers do, unchecked."""
     values: dict[Value, Value] = {
         v: Value(v.data_type, evaluated(v.shape, numbers), v.name) for v in recipe.inputs
     }
-    for value in values.values():
-        check_dimensions(value.shape, value.data_type)
     nodes = []
     for node in checkpoints(recipe.nodes):
         outputs = [Value(v.data_type, evaluated(v.shape, numbers)) for v in node.outputs]
-        for value in outputs:
-            with naming(titled(node.op, node.label)):
-                check_dimensions(value.shape, value.data_type)
         values.update(zip(node.outputs, outputs, strict=True))
         inputs = tuple(None if v is None else values.get(v, v) for v in node.inputs)
         given = {name: evaluated(node.given[name], numbers) for name in REGISTRY[node.op].sizes}

@@ -24,13 +24,16 @@ class OpenPasses:
     Args:
         graph: With open dimensions.
         run: Runs the passes on it.
+
+    Attributes:
+        opened: The graph after the passes, for all sizes; None where that is not known.
     """
 
     def __init__(self, graph: Graph, run: Run) -> None:
         self._graph = graph
         self._run = run
         self._first: tuple[Sizes, Graph] | None = None
-        self._opened: Graph | None = None
+        self.opened: Graph | None = None
         self._decided = False
 
     def at(self, sizes: Sizes, run: Run) -> Graph:
@@ -40,8 +43,8 @@ class OpenPasses:
             sizes: By name.
             run: Runs the passes on the graph recorded for them.
         """
-        if self._opened is not None:
-            return fix(self._opened, sizes)
+        if self.opened is not None:
+            return fix(self.opened, sizes)
         made = run(fix(self._graph, sizes))
         first = self._first
         if first is None:
@@ -59,7 +62,7 @@ class OpenPasses:
             LOG.info("passes run for each set of sizes: %s", said(error))
             return
         if same:
-            self._opened = opened
+            self.opened = opened
 
 
 def _is_same(one: Graph, other: Graph) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
@@ -13,9 +12,6 @@ from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
-
-if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,6 @@ def compile_graph(
     features: Features,
     tell: Callable[[Kernel], None] = lambda kernel: None,
     cached: bool = False,
-    generic: ShapeGenericKernels | None = None,
 ) -> Compiled:
     """Compile a graph for devices with these features.
 
@@ -114,30 +109,32 @@ def compile_graph(
         features: What the devices have.
         tell: Told of each kernel as it is written, alike ones once; most stay as they are.
         cached: Take kernels from disk that were written before, and keep those that are written.
-        generic: The kernels of the same graph for other sizes, if there are any.
 
     Raises:
         NotSupportedError: A kernel would need more than the devices have.
     """
     legal = legalize(graph, features)
-    kernels: Sequence[Kernel]
-    if generic is not None and not generic.is_first(lambda: _written(legal, features)):
-        kernels = generic.share(_written(legal, features), features)
-    elif cached:
-        kernels = _known_kernels(legal, features, tell)
-    else:
-        kernels = _write(legal, features, tell)
+    kernels = (_known_kernels if cached else _write)(legal, features, tell)
+    return planned(legal, features, kernels)
+
+
+def planned(graph: Graph, features: Features, kernels: Sequence[Kernel]) -> Compiled:
+    """A graph and its kernels, with a plan of their buffers.
+
+    Raises:
+        NotSupportedError: A kernel would need more than the devices have.
+    """
     _check_bindings(kernels, features)
     read = {part.value for kernel in kernels for part in kernel.reads}
-    constants = [value for value in legal.constants if value in read]
-    outputs = {value for _, value in legal.outputs}
+    constants = [value for value in graph.constants if value in read]
+    outputs = {value for _, value in graph.outputs}
     own = {part.value for kernel in kernels for part in kernel.writes} - outputs
     steps = [
         ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
         for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
-    return Compiled(legal, features, kernels, constants, plan_buffers(steps, sizes))
+    return Compiled(graph, features, kernels, constants, plan_buffers(steps, sizes))
 
 
 def _known_kernels(
@@ -156,10 +153,10 @@ def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> 
     """The kernels of a graph, alike ones with the same code."""
     from webnn_py.engines.webgpu.compiler.sharing import share
 
-    return share(_written(graph, features, tell), features)
+    return share(written(graph, features, tell), features)
 
 
-def _written(
+def written(
     graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
 ) -> list[Kernel]:
     """The kernels of a graph, each with all its numbers in its code."""

@@ -13,6 +13,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import is_traced
+
 LIMIT = 1 << 32
 
 
@@ -98,7 +100,7 @@ class Index:
         return _single(_Atom(f"clamp({self}, {low}u, {high}u)", low, high, "()"))
 
     def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
+        if not isinstance(other, Index):
             return Index(self.terms, self.offset + other, self.low + other, self.high + other)
         if not other.terms:
             return self + other.offset
@@ -145,7 +147,7 @@ class Index:
         if multiple.terms or multiple.offset:
             made = multiple + rest // divisor
             return Index(made.terms, made.offset, max(made.low, low), min(made.high, high))
-        factors = {math.gcd(divisor, factor) for _, factor in self.terms} - {1}
+        factors = {_gcd(divisor, factor) for _, factor in self.terms} - {1}
         for common in sorted(factors, reverse=True):
             multiple, rest = self._split(common)
             if rest.high < common:  # it decides nothing
@@ -320,6 +322,11 @@ def _rejoined(
             made = (whole * factor).terms
             return _sum((*rest, *made), offset + whole.offset * factor, low, high)
     return None
+
+
+def _gcd(one: int, other: int) -> int:
+    """The greatest divisor of both; 1 where it follows from sizes that are traced."""
+    return 1 if is_traced(one) or is_traced(other) else math.gcd(one, other)
 
 
 def _product(names: list[str], factor: int) -> str:

@@ -12,19 +12,24 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 
+from webnn_py.core.tracing import highest
+
 MOST_ROUNDS = 65_000
 """Rounds that one invocation may make in all its loops together."""
 
 LONG = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the rounds."""
 
+_COUNT = r"(?:\d+|«\d+»)"
 # Patterns that begin with a few letters are found fast.
 _HEAD = re.compile(r"fn (?<!\wfn )(\w+)\(")
 _LOOP = r"[{}fw](?:(?<=[{}])|(?<!\w.)(?:(?<=f)or|(?<=w)hile) \((?P<head>.*?)\) \{)"
-_SAID = re.compile(r"/\* at most (\d+) rounds \*/")
-_UPWARDS = re.compile(r"var (\w+) = (\w+)(?: \+ \d+u)?; \1 < (\d+)u; (?:\1\+\+|\1 \+= (\d+)u)")
-_HALVING = re.compile(r"var (\w+) = (\d+)u; \1 > 0u; \1 = \1 >> 1u")
-_DOUBLING = re.compile(r"var (\w+) = 1u; \1 < (\d+)u; \1 = \1 << 1u")
+_SAID = re.compile(rf"/\* at most ({_COUNT}) rounds \*/")
+_UPWARDS = re.compile(
+    rf"var (\w+) = (\w+)(?: \+ {_COUNT}u)?; \1 < ({_COUNT})u; (?:\1\+\+|\1 \+= (\d+)u)"
+)
+_HALVING = re.compile(rf"var (\w+) = ({_COUNT})u; \1 > 0u; \1 = \1 >> 1u")
+_DOUBLING = re.compile(rf"var (\w+) = 1u; \1 < ({_COUNT})u; \1 = \1 << 1u")
 
 
 def at_most(rounds: int) -> str:
@@ -96,13 +101,13 @@ def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> in
 def _count(head: str) -> int:
     """Rounds of one loop by its head."""
     if found := _SAID.search(head):
-        return int(found.group(1))
+        return highest(found.group(1))
     if found := _UPWARDS.fullmatch(head):
         first = found.group(2).removesuffix("u")
         start = int(first) if first.isdecimal() else 0
-        return max(0, -(-(int(found.group(3)) - start) // int(found.group(4) or 1)))
+        return max(0, -(-(highest(found.group(3)) - start) // int(found.group(4) or 1)))
     if found := _HALVING.fullmatch(head):
-        return int(found.group(2)).bit_length()
+        return highest(found.group(2)).bit_length()
     if found := _DOUBLING.fullmatch(head):
-        return max(0, int(found.group(2)) - 1).bit_length()
+        return max(0, highest(found.group(2)) - 1).bit_length()
     raise ValueError(f"a loop does not say how often it goes round: {head}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from webnn_py.core.tracing import Traced, is_traced
 from webnn_py.ir import Descriptor
 
 PAIR = "vec2<u32>"
@@ -127,6 +128,8 @@ class Storage:
 
 def literal(value: float | int, compute: str) -> str:
     """A WGSL literal; infinities and NaN, which WGSL has no literal for, through their bits."""
+    if is_traced(value):
+        return _traced_literal(value, compute)
     match compute:
         case "f32":
             return _float_literal(float(value))
@@ -142,6 +145,18 @@ def literal(value: float | int, compute: str) -> str:
             bits = int(value) & 0xFFFFFFFFFFFFFFFF
             return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
     raise AssertionError(compute)
+
+
+def _traced_literal(value: Traced, compute: str) -> str:
+    """The literal of what is a whole number for all sizes, where one can be read."""
+    match compute:
+        case "f32" if isinstance(value.number, int):
+            return f"{value}.0f"
+        case "i32":
+            return f"i32({value})"
+        case "u32":
+            return f"{value}u"
+    return literal(value.exactly(), compute)
 
 
 def _float_literal(value: float) -> str:
@@ -188,6 +203,8 @@ def buffer_bytes(tensor: Descriptor) -> int:
 def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
     """Offset and length in bytes of the bindings that a buffer of `size` bytes needs."""
     step = limit // PART_ALIGNMENT * PART_ALIGNMENT
+    if size <= step:
+        return [(0, size)]
     return [(start, min(step, size - start)) for start in range(0, size, step)]
 
 

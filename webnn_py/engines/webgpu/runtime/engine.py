@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
-from webnn_py.engines.device import Commands, DeviceEngine
+from webnn_py.engines.device import Commands, CompileForSizes, DeviceEngine
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
@@ -33,8 +33,8 @@ from webnn_py.ordering.operation import Run
 from webnn_py.passes import PIPELINE, TILES, widen_halves
 
 if TYPE_CHECKING:
+    from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
-    from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
 
 LONG_CODE = 12_000
 """Characters of a kernel that takes drivers long, and seldom shares its code with another."""
@@ -115,21 +115,20 @@ class WebGPUEngine(DeviceEngine):
 
     def compile(self, graph: Graph) -> WebGPUExecutable:
         """Generate kernels, make pipelines and buffers, upload constants."""
-        return self._compile(graph, None)
-
-    def for_sizes(self) -> Callable[[Graph], WebGPUExecutable]:
-        """Kernels for further sizes share their code."""
-        from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
-
-        generic = ShapeGenericKernels()
-        return lambda graph: self._compile(graph, generic)
-
-    def _compile(self, graph: Graph, generic: ShapeGenericKernels | None) -> WebGPUExecutable:
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
-        features = self.gpu.features
-        compiled = compile_graph(graph, features, _Beginner(self.gpu), True, generic)
+        return self._loaded(compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True))
+
+    def for_sizes(self) -> CompileForSizes:
+        """What is compiled for some sizes serves all that compiling would do the same for."""
+        from webnn_py.engines.webgpu.compiler.compiled_alike import ForSizes
+
+        self._worker(self.gpu.staging.begin)
+        known = ForSizes(self.gpu.features)
+        return lambda opened, sizes, fixed: self._loaded(known.at(opened, sizes, fixed))
+
+    def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         return WebGPUExecutable(self.gpu, compiled, self._queue.recorder, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from webnn_py.core.tracing import with_sampled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
@@ -109,8 +110,14 @@ EIGHTS_COSTS = (
 """The same where both operands are loaded eight halves at a time."""
 
 
+def _sampled(problem: GemmProblem) -> GemmProblem:
+    """The problem for the sizes that are traced: what is chosen for these is right for others."""
+    return with_sampled(problem, "m", "n", "k", "batch")
+
+
 def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     """The tile that takes least; None where none fits the limits."""
+    problem = _sampled(problem)
     fitting = _fitting(problem, limits)
     return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
 
@@ -123,6 +130,7 @@ def best_split(problem: GemmProblem, limits: Limits, adding: float = ADDING) -> 
         limits: The device's limits.
         adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
     """
+    k, problem = problem.k, _sampled(problem)
     fitting = _fitting(problem, limits)
     whole = min((_time(problem, cost) for cost in fitting), default=0.0)
     elements = problem.batch * problem.m * problem.n
@@ -136,7 +144,9 @@ def best_split(problem: GemmProblem, limits: Limits, adding: float = ADDING) -> 
         if problem.k % (parts * cost.tile.depth) == 0
     }
     best = min(times, key=lambda split: times[split], default=None)
-    return best if best is not None and times[best] < GAIN * whole else None
+    if best is None or times[best] >= GAIN * whole:
+        return None
+    return best if k % (best.parts * best.tile.depth) == 0 else None  # for other sizes, too
 
 
 def agree(problems: Sequence[GemmProblem], limits: Limits) -> bool:
@@ -146,7 +156,7 @@ def agree(problems: Sequence[GemmProblem], limits: Limits) -> bool:
         problems: The products.
         limits: With `beside`.
     """
-    own = replace(limits, beside=False)
+    problems, own = [_sampled(problem) for problem in problems], replace(limits, beside=False)
     return _together(problems, limits) < _together(problems, own)
 
 

@@ -5,6 +5,7 @@ It writes one element of the bound array: a word, which holds several of a packe
 
 from __future__ import annotations
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
@@ -52,7 +53,7 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
             index = place * storage.per_word + lane
             lines.append(f"  let e{lane} = value({index.min(root.size - 1)});")
             parts.append(f"e{lane}")
-        own = root.size % storage.per_word if first + words == storage.words(root.size) else 0
+        own = int(root.size % storage.per_word) if first + words == storage.words(root.size) else 0
         lines += _packed(storage, parts, words - 1, own)
     name = node.op if node is not None else builder.producers[root].op
     ends = ["}"] if each == 1 else ["  }", "}"]
@@ -63,7 +64,7 @@ def _words_each(builder: KernelBuilder, words: int) -> int:
     """How many words an invocation writes: several where none of them takes long by itself."""
     if builder.features.kind != "cpu" or any("for (" in code for code in builder.functions):
         return 1
-    return min(MOST_EACH, 1 << max(0, (words // FEWEST).bit_length() - 1))
+    return min(MOST_EACH, 1 << max(0, sampled(words // FEWEST).bit_length() - 1))
 
 
 def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:

@@ -58,7 +58,7 @@ def split(node: Node, output: int) -> Affine:
     axis = node.attrs["axis"]
     shape = node.outputs[output].shape
     splits = node.attrs["splits"]
-    start = output * shape[axis] if isinstance(splits, int) else sum(splits[:output])
+    start = sum(splits[:output]) if isinstance(splits, tuple) else output * shape[axis]
     starts = [start if d == axis else 0 for d in range(operand.rank)]
     return slice_map(operand.shape, starts, shape, [1] * operand.rank)
 

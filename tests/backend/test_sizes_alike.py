@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,9 @@ import pytest
 
 from tests.graphs import awaited, normal
 from webnn_py import MLContext, MLGraph, MLGraphBuilder
-from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.shape_generic import ShapeGenericKernels
-from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 
 Made = Callable[[], int]
-HARDWARE, SOFTWARE = Features(), Features(kind="cpu")
 WIDTH = 8
 WEIGHTS = normal(WIDTH, WIDTH)
 
@@ -106,73 +102,3 @@ def test_sizes_may_come_in_any_order(gpu: MLContext, first: str) -> None:
         wanted = awaited(attending(gpu, batch, length), {"x": x})
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def kernel(body: str, **code: Any) -> Kernel:
-    """A kernel with some code."""
-    head = "@group(0) @binding(0) var<storage, read_write> out0: array<u32>;\n"
-    main = "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) g: vec3<u32>) {\n"
-    return Kernel("made", f"{head}{main}{body}}}\n", (), (), (1, 1, 1), **code)
-
-
-def shared(bodies: Sequence[str], features: Features = HARDWARE) -> list[Kernel]:
-    """Kernels for one set of sizes after the other, without the first one's."""
-    generic = ShapeGenericKernels()
-    assert generic.is_first(lambda: [kernel(bodies[0])])
-    assert not generic.is_first(list)
-    return [generic.share([kernel(body)], features)[0] for body in bodies[1:]]
-
-
-@pytest.mark.parametrize(
-    ("literal", "read", "words"),
-    [
-        ("{}u", "numbers[0u].x", (6, 7)),
-        ("i32({})", "bitcast<i32>(numbers[0u].x)", (6, 7)),
-        ("i32(-{})", "bitcast<i32>(numbers[0u].x)", (6, 7)),
-        ("{}.5f", "bitcast<f32>(numbers[0u].x)", (0x40D00000, 0x40F00000)),
-        ("{}li", "i64(bitcast<i32>(numbers[0u].x))", (6, 7)),
-        ("{}lu", "u64(numbers[0u].x)", (6, 7)),
-    ],
-)
-def test_numbers_of_all_types_are_read(literal: str, read: str, words: Sequence[int]) -> None:
-    literals = [literal.format(number) for number in (5, 6, 7)]
-    found = shared([f"  let a = {one};\n  let b = 3u / {one};\n" for one in literals])
-    assert [one.numbers for one in found] == [(word,) for word in words]
-    assert len({one.code for one in found}) == 1
-    assert f"let number0 = {read};" in found[0].code
-    made = literal.format("number0") if "(" in literal else "number0"
-    assert f"let a = {made};" in found[0].code
-    assert f"let b = 3u / {made};" in found[0].code
-
-
-def test_what_does_not_fit_a_word_stays() -> None:
-    found = shared([f"  let a = {2**31}li;\n  let b = {n}u;\n" for n in (20, 21, 22)])
-    assert [one.numbers for one in found] == [(21,), (22,)]
-    found = shared([f"  let a = {2**31 + n}li;\n" for n in (20, 21, 22)])
-    assert len({one.code for one in found}) == 2
-
-
-def test_ends_of_short_loops_stay() -> None:
-    loops = [f"  for (var r = 0u; r < {n}u; r += 1u) {{ }}\n" for n in (4, 5, 6, 90, 91, 92)]
-    found = shared(loops)
-    assert [one.numbers for one in found] == [(), (), (), (91,), (92,)]
-
-
-def test_numbers_that_were_equal_are_parted_when_they_differ() -> None:
-    found = shared([f"  let a = {a}u;\n  let b = {b}u;\n" for a, b in ((9, 9), (7, 7), (5, 6))])
-    assert [one.numbers for one in found] == [(7,), (5, 6)]
-    assert "let b = number0;" in found[0].code
-    assert "let b = number1;" in found[1].code
-
-
-def test_numbers_of_other_types_are_other_forms() -> None:
-    found = shared([f"  let a = {one};\n" for one in ("5u", "i32(5)", "5.0f")])
-    assert [one.numbers for one in found] == [(), ()]
-
-
-def test_software_adapters_do_not_know_where_numbers_lie() -> None:
-    """As lavapipe would compile loops for what lies there."""
-    loops = [f"  for (var r = 0u; r < {n}u; r += 1u) {{ }}\n" for n in (90, 91)]
-    (found,) = shared(loops, SOFTWARE)
-    assert "let number0 = numbers[wn_first + 0u].x;" in found.code
-    assert "fn main(@builtin(num_workgroups) wn_groups: vec3<u32>, @builtin(glob" in found.code

@@ -1,0 +1,198 @@
+"""Traced numbers are as numbers are, and what is asked of them says for which sizes."""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webnn_py.core.tracing import (
+    MARK,
+    Trace,
+    calculated,
+    highest,
+    is_traced,
+    marks_in,
+    sampled,
+    with_sampled,
+)
+
+Sizes = Mapping[str, int]
+NAMES = ["a", "b"]
+CALCULATIONS: list[Callable[[Any, Any], Any]] = [
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.floordiv,
+    operator.mod,
+    operator.truediv,
+    lambda one, other: divmod(one, other)[1],
+    lambda one, other: max(one, other, 3),
+    lambda one, other: one if one < other else -other,
+    lambda one, other: abs(one - other),
+    lambda one, other: math.ceil(one / 2) if one >= other else math.floor(other / 3),
+    lambda one, other: one**2 if one != 7 else other,
+    lambda one, other: 5 if one else other,
+    lambda one, other: sum(range(int(one % 4))) + other,
+]
+
+Tree = Any
+"""A number, a name, or a calculation and two trees."""
+
+
+def trees() -> st.SearchStrategy[Tree]:
+    leaves = st.integers(-3, 9) | st.sampled_from(NAMES)
+    return st.recursive(
+        leaves, lambda inner: st.tuples(st.sampled_from(CALCULATIONS), inner, inner), max_leaves=8
+    )
+
+
+def value_of(tree: Tree, sizes: Mapping[str, Any]) -> Any:
+    if isinstance(tree, tuple):
+        function, *operands = tree
+        return function(*(value_of(operand, sizes) for operand in operands))
+    return sizes[tree] if isinstance(tree, str) else tree
+
+
+def drawn_sizes() -> st.SearchStrategy[Sizes]:
+    return st.fixed_dictionaries({name: st.integers(1, 40) for name in NAMES})
+
+
+@given(tree=trees(), first=drawn_sizes(), others=st.lists(drawn_sizes(), min_size=6, max_size=6))
+def test_what_is_calculated_for_other_sizes_is_what_they_give(
+    tree: Tree, first: Sizes, others: list[Sizes]
+) -> None:
+    with Trace(first) as trace:
+        try:
+            made = value_of(tree, trace.sizes)
+        except ZeroDivisionError:
+            with pytest.raises(ZeroDivisionError):
+                value_of(tree, first)
+            return
+    numbers_at = trace.calculate(marks_in((made,)))
+    numbers = numbers_at(first)
+    assert numbers is not None
+    assert calculated(made, numbers) == value_of(tree, first)
+    for sizes in others:
+        numbers = numbers_at(sizes)
+        if numbers is not None:
+            assert calculated(made, numbers) == value_of(tree, sizes)
+
+
+def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:
+    """For which sizes up to 20 it holds what was asked of the first."""
+    with Trace({"n": first}) as trace:
+        ask(trace.sizes["n"])
+    numbers_at = trace.calculate([])
+    return [n for n in range(1, 21) if numbers_at({"n": n}) is not None]
+
+
+@pytest.mark.parametrize(
+    ("ask", "held"),
+    [
+        (lambda n: n + 1, range(1, 21)),
+        (lambda n: n < 9, range(1, 9)),
+        (lambda n: n > 9, range(1, 10)),
+        (lambda n: n == 6, [6]),
+        (lambda n: n == 7, [n for n in range(1, 21) if n != 7]),
+        (lambda n: n % 4 == 0, [n for n in range(1, 21) if n % 4]),
+        (lambda n: bool(n % 3), range(3, 21, 3)),
+        (lambda n: [*range(n)], [6]),
+        (lambda n: int(n // 4), range(4, 8)),
+        (float, [6]),
+        (lambda n: f"{n:>3}", [6]),
+        (lambda n: f"{n}", range(1, 21)),
+        (lambda n: 100 // (n - 9) < 0, range(1, 9)),
+        (sampled, range(5, 9)),
+        (lambda n: sampled(n // 8), range(1, 16)),
+        (lambda n: highest(str(n)), range(1, 9)),
+        (lambda n: highest("17"), range(1, 21)),
+        (lambda n: n < np.float64(8.5), range(1, 9)),
+        (lambda n: n * math.inf > 0, range(1, 21)),
+        (lambda n: {n: 1}[n], range(1, 21)),
+        (lambda n: (n, 3) == (n, 4), range(1, 21)),
+    ],
+)
+def test_what_is_asked_is_a_condition(ask: Callable[[Any], object], held: Iterable[int]) -> None:
+    assert conditions(ask) == [*held]
+
+
+def test_estimates_are_of_the_sizes_that_are_traced() -> None:
+    with Trace({"n": 6}) as trace:
+        assert sampled(trace.sizes["n"]) == 6
+        assert sampled(7) == 7
+        assert highest(str(trace.sizes["n"])) == 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    m: Any
+    n: Any
+
+
+def test_fields_are_sampled() -> None:
+    plain = Problem(3, 4)
+    assert with_sampled(plain, "m", "n") is plain
+    with Trace({"n": 6}) as trace:
+        n = trace.sizes["n"]
+        assert with_sampled(Problem(3, n), "m", "n") == Problem(3, 6)
+        assert with_sampled(Problem(n, n), "n").m is n
+
+
+def test_a_number_is_of_one_mark_however_often_it_is_calculated() -> None:
+    with Trace({"n": 6}) as trace:
+        n = trace.sizes["n"]
+        assert n * 2 + 1 is n * 2 + 1
+        assert n + 0 is n
+        assert 0 + n is n
+        assert n * 1 is n
+        assert 1 * n is n
+        assert (n * 0, 0 * n) == (0, 0)
+        assert not is_traced(n * 0)
+        assert MARK.fullmatch(f"{n}")
+        assert str(n) != str(n + 1)
+    with Trace({"n": 6}) as other:
+        assert str(other.sizes["n"]) != str(n)
+
+
+def test_nothing_is_asked_behind_a_trace() -> None:
+    with Trace({"n": 6}) as trace:
+        n = trace.sizes["n"]
+    with pytest.raises(AssertionError, match="behind its trace"):
+        bool(n)
+
+
+def test_traces_are_of_their_threads() -> None:
+    found: list[int] = []
+
+    def trace(size: int) -> None:
+        with Trace({"n": size}) as made:
+            barrier.wait()
+            found.append(highest(str(made.sizes["n"])))
+
+    barrier = threading.Barrier(2)
+    threads = [threading.Thread(target=trace, args=[size]) for size in (3, 30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [4, 32]
+
+
+def test_other_types_are_refused_as_by_numbers() -> None:
+    with Trace({"n": 6}) as trace:
+        n = trace.sizes["n"]
+        for calculation in (operator.add, operator.floordiv, operator.lt):
+            with pytest.raises(TypeError):
+                calculation(n, "3")
+            with pytest.raises(TypeError):
+                calculation("3", n)
+        assert n != "3"

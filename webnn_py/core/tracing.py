@@ -1,0 +1,303 @@
+"""Numbers that follow from sizes: compiling calculates with them, and serves other sizes, too.
+
+A traced number remembers how it was calculated from the sizes of one run. What is decided by it, a
+comparison, a divisor that leaves no rest, becomes a condition. For sizes that meet all conditions,
+compiling would do the same again, but for its numbers; those are calculated in their place.
+
+In code a traced number stands as a mark, which is replaced by what an invocation reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard, TypeVar
+
+MARK = re.compile("«([0-9]+)»")
+"""Stands in code for a traced number, by that of its calculation."""
+
+_FUNCTIONS = ("ceil", "floor", "inf", "nan")
+"""Of `math`, in calculations."""
+
+_MARKS = itertools.count()
+_active = threading.local()
+
+T = TypeVar("T")
+Numbers = Mapping[int, Any]
+"""The traced numbers for some sizes, by mark."""
+
+
+class Trace:
+    """Calculations from sizes, and the conditions under which they are all that there are.
+
+    Args:
+        sizes: By name.
+
+    Attributes:
+        sizes: The same, traced.
+    """
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self._names = tuple(sizes)
+        self._lines: list[tuple[int, str]] = []
+        self._made: dict[str, Traced] = {}
+        self._by_mark: dict[int, Traced] = {}
+        self._asked: set[str] = set()
+        self._closed = False
+        self.sizes = {name: self.make(f"sizes[{name!r}]", number) for name, number in sizes.items()}
+
+    def __enter__(self) -> Trace:
+        """The trace that marks in code are of, on this thread."""
+        _active.trace = self
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _active.trace = None
+        self._closed = True
+
+    def make(self, calculation: str, number: Any) -> Traced:
+        """The number that a calculation gives; the same object each time."""
+        made = self._made.get(calculation)
+        if made is None:
+            made = self._made[calculation] = Traced(self, next(_MARKS), number)
+            self._by_mark[made.mark] = made
+            self._lines.append((made.mark, f"n{made.mark} = {calculation}"))
+        return made
+
+    def ask(self, condition: str) -> None:
+        """Other sizes have to meet a condition, which these do."""
+        if condition not in self._asked:
+            assert not self._closed, "a traced number is asked for behind its trace"
+            self._asked.add(condition)
+            self._lines.append((-1, f"if not ({condition}): return None"))
+
+    def at(self, mark: str) -> Traced:
+        """The number of a mark."""
+        return self._by_mark[int(mark)]
+
+    def calculate(self, marks: Iterable[int]) -> Callable[[Mapping[str, int]], Numbers | None]:
+        """What calculates numbers for other sizes; None for those that do not meet all conditions.
+
+        Args:
+            marks: Of the numbers.
+        """
+        wanted = dict.fromkeys(marks)
+        needed, lines = {f"n{mark}" for mark in wanted}, []
+        for mark, line in reversed(self._lines):
+            if mark < 0 or f"n{mark}" in needed:
+                lines.append(f"    {line}")
+                needed.update(re.findall(r"\bn\d+\b", line))
+        made = ", ".join(f"{mark}: n{mark}" for mark in wanted)
+        source = ["def numbers(sizes):", *reversed(lines), f"    return {{{made}}}"]
+        scope: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS}
+        exec("\n".join(source), scope)  # of numbers and operators alone
+        return _without_division_by_0(scope["numbers"])
+
+
+def _without_division_by_0(
+    numbers: Callable[[Mapping[str, int]], Numbers | None],
+) -> Callable[[Mapping[str, int]], Numbers | None]:
+    def calculated(sizes: Mapping[str, int]) -> Numbers | None:
+        try:
+            return numbers(sizes)
+        except ZeroDivisionError:  # which compiling for these sizes does not come to
+            return None
+
+    return calculated
+
+
+def _text(number: Any) -> str:
+    if isinstance(number, Traced):
+        return f"n{number.mark}"
+    return repr(int(number) if isinstance(number, int) else float(number))  # NumPy's, too
+
+
+def is_traced(number: object) -> TypeGuard[Traced]:
+    """Whether a number follows from sizes that are traced."""
+    return isinstance(number, Traced)
+
+
+def sampled(number: T) -> T:
+    """The number for the sizes that were traced: for estimates, which need not hold for others.
+
+    They hold for sizes that are near.
+    """
+    return number.sampled() if is_traced(number) else number
+
+
+def with_sampled(made: T, *names: str) -> T:
+    """An instance of a dataclass with these fields as `sampled` gives them."""
+    fields = {name: getattr(made, name) for name in names}
+    if not any(map(is_traced, fields.values())):
+        return made
+    return replace(made, **{name: sampled(value) for name, value in fields.items()})  # type: ignore[type-var]
+
+
+def highest(text: str) -> int:
+    """The highest number that one in code may be: itself, or the next power of two."""
+    found = MARK.fullmatch(text)
+    return int(text) if found is None else _active.trace.at(found[1]).highest()
+
+
+def _calculation(sign: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    def forwards(self: Traced, other: Any) -> Any:
+        if not isinstance(other, (Traced, int, float)):
+            return NotImplemented
+        return self.trace.make(
+            f"{_text(self)} {sign} {_text(other)}", function(self.number, _number(other))
+        )
+
+    def backwards(self: Traced, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return self.trace.make(f"{_text(other)} {sign} {_text(self)}", function(other, self.number))
+
+    return forwards, backwards
+
+
+def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
+    def compared(self: Traced, other: Any) -> Any:
+        if not isinstance(other, (Traced, int, float)):
+            return NotImplemented
+        if self is other:
+            return function(0, 0)
+        holds = function(self.number, _number(other))
+        self.trace.ask(f"({_text(self)} {sign} {_text(other)}) is {holds}")
+        return holds
+
+    return compared
+
+
+def _number(value: Any) -> Any:
+    return value.number if isinstance(value, Traced) else value
+
+
+class Traced:
+    """A number of a trace. Where only a number as such will do, it is a condition that it is that.
+
+    Attributes:
+        trace: Whose.
+        mark: Which one.
+        number: What it is for the sizes that are traced.
+    """
+
+    __slots__ = ("mark", "number", "trace")
+
+    def __init__(self, trace: Trace, mark: int, number: Any) -> None:
+        self.trace, self.mark, self.number = trace, mark, number
+
+    __sub__, __rsub__ = _calculation("-", operator.sub)
+    __floordiv__, __rfloordiv__ = _calculation("//", operator.floordiv)
+    __mod__, __rmod__ = _calculation("%", operator.mod)
+    __truediv__, __rtruediv__ = _calculation("/", operator.truediv)
+    _plus, _plus_behind = _calculation("+", operator.add)
+    _times, _times_behind = _calculation("*", operator.mul)
+    __lt__ = _comparison("<", operator.lt)
+    __le__ = _comparison("<=", operator.le)
+    __gt__ = _comparison(">", operator.gt)
+    __ge__ = _comparison(">=", operator.ge)
+    __eq__ = _comparison("==", operator.eq)
+    __ne__ = _comparison("!=", operator.ne)
+
+    def __hash__(self) -> int:
+        return hash((Traced, self.mark))
+
+    def __add__(self, other: Any) -> Any:
+        return self if _is_number(other, 0) else self._plus(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self if _is_number(other, 0) else self._plus_behind(other)
+
+    def __mul__(self, other: Any) -> Any:
+        if _is_number(other, 0):
+            return 0
+        return self if _is_number(other, 1) else self._times(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        if _is_number(other, 0):
+            return 0
+        return self if _is_number(other, 1) else self._times_behind(other)
+
+    def __pow__(self, exponent: int) -> Any:
+        return math.prod([self] * exponent)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __neg__(self) -> Any:
+        return self._one(operator.neg, "-n{}")
+
+    def __abs__(self) -> Any:
+        return self._one(abs, "abs(n{})")
+
+    def __ceil__(self) -> Any:
+        return self._one(math.ceil, "ceil(n{})")
+
+    def __floor__(self) -> Any:
+        return self._one(math.floor, "floor(n{})")
+
+    def _one(self, function: Callable[[Any], Any], text: str) -> Any:
+        return self.trace.make(text.format(self.mark), function(self.number))
+
+    def __bool__(self) -> bool:
+        self.trace.ask(f"bool(n{self.mark}) is {bool(self.number)}")
+        return bool(self.number)
+
+    def exactly(self) -> Any:
+        """The number, which it has to be for other sizes, too."""
+        self.trace.ask(f"n{self.mark} == {self.number!r}")
+        return self.number
+
+    def highest(self) -> int:
+        """The next power of two, which other sizes do not exceed."""
+        most: int = 1 << max(0, math.ceil(self.number) - 1).bit_length()
+        self.trace.ask(f"n{self.mark} <= {most}")
+        return most
+
+    def sampled(self) -> Any:
+        """The number, which for other sizes is between the same powers of two."""
+        most = self.highest()
+        if most > 1:
+            self.trace.ask(f"{most // 2} < n{self.mark}")
+        return self.number
+
+    __index__ = __int__ = exactly
+
+    def __float__(self) -> float:
+        return float(self.exactly())
+
+    def __format__(self, form: str) -> str:
+        return format(self.exactly(), form) if form else f"«{self.mark}»"
+
+    def __str__(self) -> str:
+        return f"«{self.mark}»"
+
+    __repr__ = __str__
+
+
+def _is_number(value: Any, number: int) -> bool:
+    return type(value) is int and value == number
+
+
+def marks_in(values: Sequence[Any]) -> Iterable[int]:
+    """The marks of traced numbers among values, lists of values, and so on."""
+    for value in values:
+        if isinstance(value, Traced):
+            yield value.mark
+        elif isinstance(value, tuple):
+            yield from marks_in(value)
+
+
+def calculated(value: Any, numbers: Numbers) -> Any:
+    """A value, or a list of values, its traced numbers being those for some sizes."""
+    if isinstance(value, Traced):
+        return numbers[value.mark]
+    return tuple(calculated(item, numbers) for item in value) if type(value) is tuple else value

@@ -1,0 +1,222 @@
+"""Graphs with open dimensions: compiled once for all sizes that compiling would do the same for.
+
+Compiling takes most of the time until a graph runs for sizes that it has not met. It is traced for
+some sizes (`tracing.py`); what it makes serves all that meet the conditions asked there. Kernels
+read the numbers that follow from sizes from a uniform buffer, as alike ones of one graph do
+(`sharing.py`), so that pipelines are made once for all of them, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from webnn_py.core.messages import LOG, said
+from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph, planned, written
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
+from webnn_py.engines.webgpu.compiler.rounds import without_said
+from webnn_py.engines.webgpu.compiler.sharing import reading, word_of
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.ir import Graph, Node, Value, make_graph
+from webnn_py.ops.replay import at_sizes
+
+MOST_NUMBERS = 512
+"""That a kernel reads; with more of them it is compiled for its sizes."""
+
+MOST_TRACES = 64
+"""Of a graph. Those that were of use last are kept."""
+
+_INT32 = re.compile(r"\bi32\((-?)(«\d+»)\)")
+_READ = re.compile(r"«(\d+)»((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
+"""A mark of a number that may be read, with what tells its type."""
+
+Sizes = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Read:
+    """A number that a kernel reads.
+
+    Attributes:
+        mark: Of the number.
+        type: What stands behind it in code.
+    """
+
+    mark: int
+    type: str
+
+    def word(self, numbers: Numbers) -> int:
+        """The bits that are read."""
+        number = numbers[self.mark]
+        if self.type in ("u", "i", "li", "lu") and isinstance(number, int):
+            return number & 0xFFFFFFFF
+        return word_of(f"{number}{self.type}")
+
+
+class CompiledAlike:
+    """A graph compiled for all sizes that meet the conditions of a trace.
+
+    Args:
+        graph: With open dimensions, after passes.
+        sizes: Those that are traced.
+        features: What the devices have.
+    """
+
+    def __init__(self, graph: Graph, sizes: Sizes, features: Features) -> None:
+        self._features = features
+        with Trace(sizes) as trace:
+            self._graph = legalize(at_sizes(graph, trace.sizes), features)
+            kernels = written(self._graph, features)
+            codes = {k.code: k for k in kernels}
+            made = {code: reading_marks(kernel, trace, features) for code, kernel in codes.items()}
+        self._kernels = [
+            (dataclasses.replace(kernel, code=code), reads)
+            for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
+        ]
+        self._marks_of = {
+            value: marks for value in self._values() if (marks := tuple(marks_in(value.shape)))
+        }
+        self._calculate = trace.calculate(self._marks())
+
+    def _values(self) -> Iterator[Value]:
+        yield from self._graph.inputs
+        for node in self._graph.nodes:
+            yield from node.outputs
+        for kernel, _ in self._kernels:
+            yield from (part.value for part in (*kernel.reads, *kernel.writes))
+
+    def _marks(self) -> Iterator[int]:
+        for marks in self._marks_of.values():
+            yield from marks
+        for node in self._graph.nodes:
+            for options in (node.given, node.inferred):
+                yield from marks_in(tuple(options.values()))
+        for kernel, reads in self._kernels:
+            yield from (read.mark for read in reads)
+            yield from marks_in((*kernel.workgroups, kernel.times))
+            for part in (*kernel.reads, *kernel.writes):
+                yield from marks_in((part.offset, part.size))
+
+    def at(self, sizes: Sizes) -> Compiled | None:
+        """The graph compiled for these sizes, if they meet all conditions."""
+        numbers = self._calculate(sizes)
+        if numbers is None:
+            return None
+        known = {
+            value: Value(value.data_type, calculated(value.shape, numbers), value.name)
+            for value in self._marks_of
+        }
+
+        def value_of(value: Value) -> Value:
+            return known.get(value, value)
+
+        def part_of(part: Part) -> Part:
+            offset, size = calculated(part.offset, numbers), calculated(part.size, numbers)
+            return Part(value_of(part.value), offset, size)
+
+        kernels = [
+            dataclasses.replace(
+                kernel,
+                reads=tuple(map(part_of, kernel.reads)),
+                writes=tuple(map(part_of, kernel.writes)),
+                workgroups=calculated(kernel.workgroups, numbers),
+                times=calculated(kernel.times, numbers),
+                numbers=tuple(read.word(numbers) for read in reads),
+                roots=tuple(map(value_of, kernel.roots)),
+            )
+            for kernel, reads in self._kernels
+        ]
+        graph = make_graph(
+            map(value_of, self._graph.inputs),
+            self._graph.constants,
+            [_node_at(node, value_of, numbers) for node in self._graph.nodes],
+            [(name, value_of(value)) for name, value in self._graph.outputs],
+        )
+        return planned(graph, self._features, kernels)
+
+
+def _node_at(node: Node, value_of: Callable[[Value], Value], numbers: Numbers) -> Node:
+    inputs = tuple(None if value is None else value_of(value) for value in node.inputs)
+    options = [
+        {name: calculated(option, numbers) for name, option in options.items()}
+        for options in (node.given, node.inferred)
+    ]
+    outputs = tuple(map(value_of, node.outputs))
+    return Node(node.op, inputs, options[0], outputs, node.label, options[1])
+
+
+def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str, Sequence[Read]]:
+    """The code of a kernel that reads its traced numbers, and which these are.
+
+    Those that no invocation reads, such as sizes of workgroups, are conditions.
+    """
+    marked = _INT32.sub(r"i32(\1\2i)", without_said(kernel.code))
+    marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
+    found = list(_READ.finditer(marked))
+    if len({mark[0] for mark in found}) > MOST_NUMBERS:
+        return MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code), ()
+    if not found:
+        return kernel.code if "«" not in kernel.code else marked, ()
+    reads = list(dict.fromkeys(Read(int(mark[1]), mark[2]) for mark in found))
+    groups = [reads.index(Read(int(mark[1]), mark[2])) for mark in found]
+    code, spans, done = "", [], 0
+    for mark in found:
+        code += marked[done : mark.start()]
+        spans.append((len(code), len(code) + 1 + len(mark[2])))
+        code, done = f"{code}0{mark[2]}", mark.end()
+    plain = dataclasses.replace(kernel, code=code + marked[done:])
+    return reading(plain, spans, groups, features), reads
+
+
+def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
+    """A mark, or its number where that cannot be read."""
+    found = _READ.match(code, mark.start())
+    number = trace.at(mark[1])
+    if found is None:
+        return str(number.exactly())
+    if found[2] in ("li", "lu") and not 0 <= number < 1 << 31:
+        return str(number.exactly())
+    return mark[0]
+
+
+class ForSizes:
+    """Compiles one graph with open dimensions for one set of sizes after the other, on any thread.
+
+    Args:
+        features: What the devices have.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self._made: list[CompiledAlike] = []
+        self._lock = threading.Lock()
+
+    def at(self, graph: Graph, sizes: Sizes, fixed: Graph) -> Compiled:
+        """The graph compiled for some sizes.
+
+        Args:
+            graph: After passes, with open dimensions.
+            sizes: By name.
+            fixed: The graph recorded for them.
+        """
+        with self._lock:
+            made = list(self._made)
+        for alike in reversed(made):
+            found = alike.at(sizes)
+            if found is not None:
+                return found
+        try:
+            alike = CompiledAlike(graph, sizes, self._features)
+            found = alike.at(sizes)
+        except Exception as error:  # something needs numbers
+            LOG.info("kernels are compiled for each set of sizes: %s", said(error))
+            found = None
+        if found is None:
+            return compile_graph(fixed, self._features)
+        with self._lock:
+            self._made = [*self._made[1 - MOST_TRACES :], alike]
+        return found
