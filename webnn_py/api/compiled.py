@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.device import DeviceEngine
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
-from webnn_py.ir import Graph
+from webnn_py.ir import Array, Graph
 from webnn_py.ops.replay import fix
 from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
 
@@ -36,19 +36,34 @@ class Prepared:
     """A graph compiled for some sizes.
 
     Attributes:
-        listing: What is printed.
         executable: What runs.
+        constants: The contents of its constants.
+        make_listing: Makes what is printed; seldom asked for, and may take long.
         derivations: What passes computed from its constants, for other sizes to have it, too.
     """
 
-    listing: Listing
     executable: Executable
+    constants: Collection[Array]
+    make_listing: Callable[[], Listing]
     derivations: Derivations | None = None
+
+    @staticmethod
+    def of(
+        listing: Listing, executable: Executable, derivations: Derivations | None = None
+    ) -> Prepared:
+        """Of a graph that is listed already."""
+        constants = listing.graph.constants.values()
+        return Prepared(executable, constants, lambda: listing, derivations)
+
+    @property
+    def listing(self) -> Listing:
+        """What is printed."""
+        return self.make_listing()
 
     def held(self) -> Held:
         """The memory that goes with it. Engines that do not say so have weights for themselves."""
         pieces = dict(self.executable.held())
-        for array in self.listing.graph.constants.values():
+        for array in self.constants:
             if id(array) not in pieces:
                 pieces[id(self.executable), id(array)] = array.nbytes
         return pieces
@@ -71,10 +86,10 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
 
         made = opened(session.engine)
         if made is not None:
-            return Prepared(*made)
+            return Prepared.of(*made)
         derivations = Derivations(shared)
         made = session.compile(fix(optimized, numbers), derivations, opened)
-        return Prepared(*made, derivations)
+        return Prepared.of(*made, derivations)
 
     return prepare
 
@@ -83,22 +98,31 @@ def _prepare_on_device(
     session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
 ) -> Callable[[Sizes], Prepared]:
     """The same on a device, for the first sizes by themselves."""
-    compile_for_sizes = engine.for_sizes()
+    for_sizes = engine.for_sizes()
     of_all = Derivations(shared)
     passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
 
     def prepare(sizes: Sizes) -> Prepared:
         derivations, numbers = Derivations(shared), dict(sizes)
+        if (opened := passes.opened) is not None:
+            known = session.load(lambda: for_sizes.known(numbers))
+            if known is not None:
+                graph, remark = opened, known.remark
+                return Prepared(
+                    known,
+                    graph.constants.values(),
+                    lambda: Listing(fix(graph, numbers), {}, remark),
+                )
         fixed = passes.at(numbers, lambda graph: session.optimize(graph, derivations))
         opened = passes.opened
 
         def compile(_: Engine, graph: Graph) -> Executable:
             if opened is None or graph is not fixed:
                 return engine.compile(graph)
-            return compile_for_sizes(opened, numbers, graph)
+            return for_sizes.compile(opened, numbers, graph)
 
         made = session.compile_as(fixed, compile)
-        return Prepared(*made, derivations)
+        return Prepared.of(*made, derivations)
 
     return prepare
 
@@ -131,7 +155,7 @@ class CompiledGraph:
         prepare = (
             _prepare_open(session, recipe)
             if self.is_open
-            else lambda _: Prepared(*(compile or session.compile)(recipe))
+            else lambda _: Prepared.of(*(compile or session.compile)(recipe))
         )
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:

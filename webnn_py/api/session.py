@@ -236,6 +236,15 @@ class Session:
         report(executable.describe, executable.code)
         return listing, executable
 
+    def load(self, make: Callable[[], T]) -> T:
+        """What the engine makes of a compiled graph; None where that is nothing.
+
+        Raises:
+            OperationError: The engine or device could not.
+        """
+        with self.queue.loss():
+            return make()
+
     def optimize(self, recipe: Graph, derive: Derive = derive_anew) -> Graph:
         """A recipe after the passes of this context's engine; arguments as of `compile`."""
         return _optimize(self.engine, recipe, derive, self._share)

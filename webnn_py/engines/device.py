@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.engines.base import Engine, Executable, Queue
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph
-
-CompileForSizes = Callable[[Graph, Mapping[str, int], Graph], Executable]
-"""Given a graph with open dimensions, their sizes by name, and the graph recorded for these."""
 
 GivenInputs = Mapping[str, tuple[Descriptor, Any]]
 """By name, what an input is and what it is given as: see the inputs of `record`."""
@@ -108,12 +105,33 @@ class Commands(ABC):
         """The commands, to be submitted."""
 
 
+class ForSizes:
+    """Compiles a graph with open dimensions for each set of sizes; called from any thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
+        """What was compiled for others, for these sizes; None where that does not serve."""
+        return None
+
+    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:
+        """As `Engine.compile`.
+
+        Args:
+            opened: The graph, which is the same one each time.
+            sizes: By name.
+            fixed: The graph recorded for them.
+        """
+        return self._engine.compile(fixed)
+
+
 class DeviceEngine(Engine):
     """An engine that records graphs into a device's commands."""
 
-    def for_sizes(self) -> CompileForSizes:
-        """What compiles one graph for one set of sizes after the other."""
-        return lambda opened, sizes, fixed: self.compile(fixed)
+    def for_sizes(self) -> ForSizes:
+        """What compiles one graph with open dimensions for one set of sizes after the other."""
+        return ForSizes(self)
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,23 +15,30 @@ from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """A graph compiled for devices with some features.
 
     Attributes:
-        graph: What the kernels compute, in operators that they can.
+        ends: Inputs, constants and outputs, as of `graph`, without nodes.
         features: What the code relies on.
         kernels: In the order in which they run.
         constants: The constants that kernels read.
         plan: Which buffer each intermediate value lies in.
+        make_graph: Makes `graph`.
     """
 
-    graph: Graph
+    ends: Graph
     features: Features
     kernels: Sequence[Kernel]
     constants: Sequence[Value]
     plan: Plan[Value]
+    make_graph: Callable[[], Graph]
+
+    @functools.cached_property
+    def graph(self) -> Graph:
+        """What the kernels compute, in operators that they can."""
+        return self.make_graph()
 
     def code(self) -> str:
         """The WGSL of every kernel, each once."""
@@ -115,26 +123,29 @@ def compile_graph(
     """
     legal = legalize(graph, features)
     kernels = (_known_kernels if cached else _write)(legal, features, tell)
-    return planned(legal, features, kernels)
+    return planned(legal, features, kernels, lambda: legal)
 
 
-def planned(graph: Graph, features: Features, kernels: Sequence[Kernel]) -> Compiled:
-    """A graph and its kernels, with a plan of their buffers.
+def planned(
+    ends: Graph, features: Features, kernels: Sequence[Kernel], make_graph: Callable[[], Graph]
+) -> Compiled:
+    """A graph and its kernels, with a plan of their buffers; arguments as of `Compiled`.
 
     Raises:
         NotSupportedError: A kernel would need more than the devices have.
     """
     _check_bindings(kernels, features)
     read = {part.value for kernel in kernels for part in kernel.reads}
-    constants = [value for value in graph.constants if value in read]
-    outputs = {value for _, value in graph.outputs}
+    constants = [value for value in ends.constants if value in read]
+    outputs = {value for _, value in ends.outputs}
     own = {part.value for kernel in kernels for part in kernel.writes} - outputs
     steps = [
         ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
         for kernel in kernels
     ]
     sizes = {value: buffer_bytes(value) for value in own}
-    return Compiled(graph, features, kernels, constants, plan_buffers(steps, sizes))
+    plan = plan_buffers(steps, sizes)
+    return Compiled(ends, features, kernels, constants, plan, make_graph)
 
 
 def _known_kernels(

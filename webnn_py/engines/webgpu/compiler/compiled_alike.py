@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from webnn_py.core.messages import LOG, said
+from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph, planned, written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
@@ -69,7 +70,7 @@ class CompiledAlike:
     def __init__(self, graph: Graph, sizes: Sizes, features: Features) -> None:
         self._features = features
         with Trace(sizes) as trace:
-            self._graph = legalize(at_sizes(graph, trace.sizes), features)
+            self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
             kernels = written(self._graph, features)
             codes = {k.code: k for k in kernels}
             made = {code: reading_marks(kernel, trace, features) for code, kernel in codes.items()}
@@ -77,9 +78,7 @@ class CompiledAlike:
             (dataclasses.replace(kernel, code=code), reads)
             for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
         ]
-        self._marks_of = {
-            value: marks for value in self._values() if (marks := tuple(marks_in(value.shape)))
-        }
+        self._open = {value for value in self._values() if any(marks_in(value.shape))}
         self._calculate = trace.calculate(self._marks())
 
     def _values(self) -> Iterator[Value]:
@@ -90,8 +89,8 @@ class CompiledAlike:
             yield from (part.value for part in (*kernel.reads, *kernel.writes))
 
     def _marks(self) -> Iterator[int]:
-        for marks in self._marks_of.values():
-            yield from marks
+        for value in self._open:
+            yield from marks_in(value.shape)
         for node in self._graph.nodes:
             for options in (node.given, node.inferred):
                 yield from marks_in(tuple(options.values()))
@@ -104,49 +103,78 @@ class CompiledAlike:
     def at(self, sizes: Sizes) -> Compiled | None:
         """The graph compiled for these sizes, if they meet all conditions."""
         numbers = self._calculate(sizes)
-        if numbers is None:
-            return None
-        known = {
-            value: Value(value.data_type, calculated(value.shape, numbers), value.name)
-            for value in self._marks_of
-        }
+        return None if numbers is None else self._with(_At(numbers, self._open))
 
-        def value_of(value: Value) -> Value:
-            return known.get(value, value)
-
-        def part_of(part: Part) -> Part:
-            offset, size = calculated(part.offset, numbers), calculated(part.size, numbers)
-            return Part(value_of(part.value), offset, size)
-
-        kernels = [
-            dataclasses.replace(
-                kernel,
-                reads=tuple(map(part_of, kernel.reads)),
-                writes=tuple(map(part_of, kernel.writes)),
-                workgroups=calculated(kernel.workgroups, numbers),
-                times=calculated(kernel.times, numbers),
-                numbers=tuple(read.word(numbers) for read in reads),
-                roots=tuple(map(value_of, kernel.roots)),
-            )
-            for kernel, reads in self._kernels
-        ]
-        graph = make_graph(
-            map(value_of, self._graph.inputs),
-            self._graph.constants,
-            [_node_at(node, value_of, numbers) for node in self._graph.nodes],
-            [(name, value_of(value)) for name, value in self._graph.outputs],
+    def _with(self, at: _At) -> Compiled:
+        graph = self._graph
+        outputs = [(name, at.value(value)) for name, value in graph.outputs]
+        ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
+        kernels = [at.kernel(kernel, reads) for kernel, reads in self._kernels]
+        return planned(
+            ends,
+            self._features,
+            kernels,
+            lambda: ends.replace(nodes=[at.node(node) for node in graph.nodes]),
         )
-        return planned(graph, self._features, kernels)
 
 
-def _node_at(node: Node, value_of: Callable[[Value], Value], numbers: Numbers) -> Node:
-    inputs = tuple(None if value is None else value_of(value) for value in node.inputs)
-    options = [
-        {name: calculated(option, numbers) for name, option in options.items()}
-        for options in (node.given, node.inferred)
-    ]
-    outputs = tuple(map(value_of, node.outputs))
-    return Node(node.op, inputs, options[0], outputs, node.label, options[1])
+def _checked(graph: Graph) -> Graph:
+    """A graph whose tensors are within limits for all sizes that the trace serves."""
+    for node in graph.nodes:
+        for value in node.outputs:
+            check_dimensions(value.shape, value.data_type)
+    return graph
+
+
+class _At:
+    """What has traced numbers, for sizes of which these are known.
+
+    Args:
+        numbers: All that there are.
+        opened: The values whose shapes have some.
+    """
+
+    def __init__(self, numbers: Numbers, opened: Set[Value]) -> None:
+        self._numbers = numbers
+        self._open = opened
+        self._values: dict[Value, Value] = {}
+
+    def value(self, value: Value) -> Value:
+        """The same one each time; itself where its shape has no traced numbers."""
+        if value not in self._open:
+            return value
+        made = self._values.get(value)
+        if made is None:
+            shape = calculated(value.shape, self._numbers)
+            made = self._values[value] = Value(value.data_type, shape, value.name)
+        return made
+
+    def kernel(self, kernel: Kernel, reads: Sequence[Read]) -> Kernel:
+        """A kernel with the numbers that it reads."""
+        numbers = self._numbers
+        return dataclasses.replace(
+            kernel,
+            reads=tuple(map(self._part, kernel.reads)),
+            writes=tuple(map(self._part, kernel.writes)),
+            workgroups=calculated(kernel.workgroups, numbers),
+            times=calculated(kernel.times, numbers),
+            numbers=tuple(read.word(numbers) for read in reads),
+            roots=tuple(map(self.value, kernel.roots)),
+        )
+
+    def _part(self, part: Part) -> Part:
+        offset, size = calculated((part.offset, part.size), self._numbers)
+        return Part(self.value(part.value), offset, size)
+
+    def node(self, node: Node) -> Node:
+        """A node with its options."""
+        inputs = tuple(None if value is None else self.value(value) for value in node.inputs)
+        given, inferred = (
+            {name: calculated(option, self._numbers) for name, option in options.items()}
+            for options in (node.given, node.inferred)
+        )
+        outputs = tuple(map(self.value, node.outputs))
+        return Node(node.op, inputs, given, outputs, node.label, inferred)
 
 
 def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str, Sequence[Read]]:
@@ -183,7 +211,7 @@ def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
     return mark[0]
 
 
-class ForSizes:
+class CompiledForSizes:
     """Compiles one graph with open dimensions for one set of sizes after the other, on any thread.
 
     Args:
@@ -195,20 +223,24 @@ class ForSizes:
         self._made: list[CompiledAlike] = []
         self._lock = threading.Lock()
 
-    def at(self, graph: Graph, sizes: Sizes, fixed: Graph) -> Compiled:
-        """The graph compiled for some sizes.
+    def known(self, sizes: Sizes) -> Compiled | None:
+        """The graph compiled for some sizes, where one for others serves these, too."""
+        with self._lock:
+            made = list(self._made)
+        for alike in reversed(made):
+            if (found := alike.at(sizes)) is not None:
+                self._keep(alike)
+                return found
+        return None
+
+    def compile(self, graph: Graph, sizes: Sizes, fixed: Graph) -> Compiled:
+        """The graph compiled for some sizes, and for those that it serves, too.
 
         Args:
             graph: After passes, with open dimensions.
             sizes: By name.
             fixed: The graph recorded for them.
         """
-        with self._lock:
-            made = list(self._made)
-        for alike in reversed(made):
-            found = alike.at(sizes)
-            if found is not None:
-                return found
         try:
             alike = CompiledAlike(graph, sizes, self._features)
             found = alike.at(sizes)
@@ -217,6 +249,11 @@ class ForSizes:
             found = None
         if found is None:
             return compile_graph(fixed, self._features)
-        with self._lock:
-            self._made = [*self._made[1 - MOST_TRACES :], alike]
+        self._keep(alike)
         return found
+
+    def _keep(self, alike: CompiledAlike) -> None:
+        """As the one that was of use last."""
+        with self._lock:
+            others = [other for other in self._made if other is not alike]
+            self._made = [*others[1 - MOST_TRACES :], alike]

@@ -195,15 +195,15 @@ class VariantBuilder:
     def _graph(self, step: GraphStep) -> None:
         compiled = self._compiled(step.recipe, self._features)
         places = self._intermediates(compiled)
-        returned = [v for _, v in compiled.graph.outputs if v in compiled.graph.constants]
+        returned = [v for _, v in compiled.ends.outputs if v in compiled.ends.constants]
         for value in (*compiled.constants, *returned):
-            places[value] = self._constant(value, compiled.graph.constants[value])
-        for value in compiled.graph.inputs:
+            places[value] = self._constant(value, compiled.ends.constants[value])
+        for value in compiled.ends.inputs:
             places[value] = _whole(step.inputs[value.name])
         written = {part.value for kernel in compiled.kernels for part in kernel.writes}
         spare = len(compiled.plan.sizes)
         copies: list[tuple[_Bound, _Bound]] = []
-        for name, value in compiled.graph.outputs:
+        for name, value in compiled.ends.outputs:
             target = _whole(step.outputs[name])
             if value in written and value not in places:
                 places[value] = target

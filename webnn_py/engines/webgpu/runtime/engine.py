@@ -5,12 +5,12 @@ The compiler is imported when the first graph is built: programs that are loaded
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
-from webnn_py.engines.device import Commands, CompileForSizes, DeviceEngine
+from webnn_py.engines.device import Commands, DeviceEngine, ForSizes
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
@@ -118,17 +118,15 @@ class WebGPUEngine(DeviceEngine):
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
-        return self._loaded(compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True))
+        return self.load(compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True))
 
-    def for_sizes(self) -> CompileForSizes:
+    def for_sizes(self) -> ForSizes:
         """What is compiled for some sizes serves all that compiling would do the same for."""
-        from webnn_py.engines.webgpu.compiler.compiled_alike import ForSizes
-
         self._worker(self.gpu.staging.begin)
-        known = ForSizes(self.gpu.features)
-        return lambda opened, sizes, fixed: self._loaded(known.at(opened, sizes, fixed))
+        return _Alike(self)
 
-    def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
+    def load(self, compiled: Compiled) -> WebGPUExecutable:
+        """Make pipelines and buffers, and upload constants, of a compiled graph."""
         return WebGPUExecutable(self.gpu, compiled, self._queue.recorder, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
@@ -140,6 +138,23 @@ class WebGPUEngine(DeviceEngine):
         """
         loaded = LoadedProgram(self.gpu, plan)
         return ProgramExecutable(loaded, self._queue.recorder, self._under_way)
+
+
+class _Alike(ForSizes):
+    """Loads what was compiled for sizes alike."""
+
+    def __init__(self, engine: WebGPUEngine) -> None:
+        from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
+
+        self._load = engine.load
+        self._compiled = CompiledForSizes(engine.gpu.features)
+
+    def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
+        found = self._compiled.known(sizes)
+        return None if found is None else self._load(found)
+
+    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
+        return self._load(self._compiled.compile(opened, sizes, fixed))
 
 
 class _Beginner:

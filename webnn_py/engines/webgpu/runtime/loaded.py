@@ -75,7 +75,7 @@ class LoadedGraph:
     def __init__(self, gpu: Device, compiled: Compiled) -> None:
         self.gpu = gpu
         self.compiled = compiled
-        self.graph = compiled.graph
+        self.graph = compiled.ends
         kernels = compiled.kernels
         self._lock = threading.Lock()
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()

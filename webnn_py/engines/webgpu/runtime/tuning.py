@@ -132,7 +132,8 @@ def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
     sizes = tuple(buffer_bytes(value) for value in values)
     plan = Plan({value: slot for slot, value in enumerate(values)}, sizes, sum(sizes))
-    return Compiled(Graph((), {}, (), ()), features, kernels, (), plan)
+    nothing = Graph((), {}, (), ())
+    return Compiled(nothing, features, kernels, (), plan, lambda: nothing)
 
 
 def _whole(gpu: Device, graph: Graph, ways: Sequence[Features]) -> list[float]:
