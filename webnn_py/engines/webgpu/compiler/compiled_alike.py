@@ -78,7 +78,7 @@ class CompiledAlike:
             (dataclasses.replace(kernel, code=code), reads)
             for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
         ]
-        self._open = {value for value in self._values() if any(marks_in(value.shape))}
+        self._open = {value for value in self._values() if [*marks_in(value.shape)]}
         self._calculate = trace.calculate(self._marks())
 
     def _values(self) -> Iterator[Value]:
