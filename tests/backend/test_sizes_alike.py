@@ -55,7 +55,7 @@ def attending(context: MLContext, batch: Any, length: Any) -> MLGraph:
 
 
 @pytest.mark.parametrize("device", ["gpu", "plain", "one_by_one"])
-def test_sizes_of_one_kind_are_compiled_for_twice(
+def test_hardly_anything_is_compiled_for_sizes_alike(
     request: pytest.FixtureRequest, made: Made, device: str
 ) -> None:
     context: MLContext = request.getfixturevalue(device)
@@ -69,7 +69,7 @@ def test_sizes_of_one_kind_are_compiled_for_twice(
         made()
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
-    assert sum(compiled[2:]) <= 6 < 4 * compiled[0], compiled
+    assert sum(compiled[2:]) < 3, compiled
 
 
 def test_a_cache_that_grows_is_compiled_for_a_few_times(gpu: MLContext, made: Made) -> None:
@@ -88,7 +88,7 @@ def test_a_cache_that_grows_is_compiled_for_a_few_times(gpu: MLContext, made: Ma
         scores = np.exp(token @ cache.T - (token @ cache.T).max())
         np.testing.assert_allclose(found["y"], scores / scores.sum() @ cache, rtol=1e-4, atol=1e-5)
         compiled.append(made())
-    assert sum(compiled[12:]) < 8 < 3 * len(compiled[12:]), compiled
+    assert sum(compiled[12:]) < 8, compiled
 
 
 @pytest.mark.parametrize("first", ["7", "65"])
