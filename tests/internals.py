@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from webnn_py import MLContext, MLGraph, MLTensor, ml
-from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.compiled import CompiledGraph, Prepared
 from webnn_py.api.session import Session
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.sizes import solve
@@ -55,6 +55,12 @@ def recipe_of(graph: MLGraph) -> Graph:
 
 def executable_of(graph: MLGraph) -> Any:
     return graph._compiled.executable(graph._compiled.session)
+
+
+def prepared_for(graph: MLGraph, **sizes: int) -> Prepared:
+    """A graph with open dimensions, compiled for some sizes."""
+    compiled = graph._compiled
+    return compiled.check_usable(compiled.session).get(tuple(sorted(sizes.items())))
 
 
 def built_from(context: MLContext, recipe: Graph) -> MLGraph:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import awaited, normal
+from tests.internals import prepared_for
 from webnn_py import MLContext, MLGraph, MLGraphBuilder
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 
@@ -102,3 +103,28 @@ def test_sizes_may_come_in_any_order(gpu: MLContext, first: str) -> None:
         wanted = awaited(attending(gpu, batch, length), {"x": x})
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_sizes_alike_share_their_weights(gpu: MLContext) -> None:
+    graph = attending(gpu, 1, "length")
+    held = []
+    for length in (67, 69, 71, 73):
+        x = normal(1, length, WIDTH, seed=length)
+        awaited(graph, {"x": x})
+        held.append(dict(prepared_for(graph, length=length).held()))
+    weights = [piece for piece in held[1] if piece in held[2] and piece in held[3]]
+    assert weights
+    assert all(piece not in held[2] for piece in held[3] if piece not in weights)
+
+
+def test_listings_are_of_the_sizes(gpu: MLContext) -> None:
+    graph = attending(gpu, "batch", "length")
+    for length in (67, 69, 71):
+        awaited(graph, {"x": normal(2, length, WIDTH)})
+        prepared = prepared_for(graph, batch=2, length=length)
+        assert f"float32[2,{length},{WIDTH}]" in str(prepared.listing)
+        steps = prepared.executable.steps()
+        assert steps is not None
+        made = {value.shape for node in steps.graph.nodes for value in node.outputs}
+        assert (2, length, length) in made
+        assert f"[2,{length},{WIDTH}]" in str(steps.graph)

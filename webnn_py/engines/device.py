@@ -105,16 +105,14 @@ class Commands(ABC):
         """The commands, to be submitted."""
 
 
-class ForSizes:
+class ForSizes(ABC):
     """Compiles a graph with open dimensions for each set of sizes; called from any thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
+    @abstractmethod
     def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
         """What was compiled for others, for these sizes; None where that does not serve."""
-        return None
 
+    @abstractmethod
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:
         """As `Engine.compile`.
 
@@ -123,6 +121,18 @@ class ForSizes:
             sizes: By name.
             fixed: The graph recorded for them.
         """
+
+
+class _EachSize(ForSizes):
+    """Compiles for each set of sizes anew."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
+        return None
+
+    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:
         return self._engine.compile(fixed)
 
 
@@ -131,7 +141,7 @@ class DeviceEngine(Engine):
 
     def for_sizes(self) -> ForSizes:
         """What compiles one graph with open dimensions for one set of sizes after the other."""
-        return ForSizes(self)
+        return _EachSize(self)
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:

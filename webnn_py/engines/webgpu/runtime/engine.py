@@ -5,6 +5,7 @@ The compiler is imported when the first graph is built: programs that are loaded
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +126,10 @@ class WebGPUEngine(DeviceEngine):
         self._worker(self.gpu.staging.begin)
         return _Alike(self)
 
-    def load(self, compiled: Compiled) -> WebGPUExecutable:
-        """Make pipelines and buffers, and upload constants, of a compiled graph."""
-        return WebGPUExecutable(self.gpu, compiled, self._queue.recorder, self._under_way)
+    def load(self, compiled: Compiled, like: WebGPUExecutable | None = None) -> WebGPUExecutable:
+        """Make pipelines and buffers, and upload constants; arguments as of `WebGPUExecutable`."""
+        recorder, under_way = self._queue.recorder, self._under_way
+        return WebGPUExecutable(self.gpu, compiled, recorder, under_way, like)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -146,15 +148,21 @@ class _Alike(ForSizes):
     def __init__(self, engine: WebGPUEngine) -> None:
         from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
 
-        self._load = engine.load
+        self._engine = engine
         self._compiled = CompiledForSizes(engine.gpu.features)
+        self._last: Callable[[], WebGPUExecutable | None] = lambda: None
 
     def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
         found = self._compiled.known(sizes)
-        return None if found is None else self._load(found)
+        return None if found is None else self._loaded(found)
 
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
-        return self._load(self._compiled.compile(opened, sizes, fixed))
+        return self._loaded(self._compiled.compile(opened, sizes, fixed))
+
+    def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
+        made = self._engine.load(compiled, self._last())
+        self._last = weakref.ref(made)
+        return made
 
 
 class _Beginner:

@@ -41,6 +41,7 @@ class WebGPUExecutable(DeviceExecutable):
         compiled: The graph for devices like it.
         recorded: What the context has not yet submitted.
         under_way: What the context has begun.
+        like: The same graph for other sizes.
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class WebGPUExecutable(DeviceExecutable):
         compiled: Compiled,
         recorded: Recorded,
         under_way: UnderWay,
+        like: WebGPUExecutable | None = None,
     ) -> None:
         self.compiled = compiled
-        self.loaded = LoadedGraph(gpu, compiled)
+        self.loaded: LoadedGraph = LoadedGraph(gpu, compiled, None if like is None else like.loaded)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
         self._made = [value for _, value in self.loaded.graph.outputs]

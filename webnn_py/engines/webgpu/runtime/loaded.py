@@ -70,9 +70,14 @@ class LoadedGraph:
     """Kernels' pipelines, and the graph's own buffers.
 
     Inputs and outputs are bound at recording. Everything else is made here, once.
+
+    Args:
+        gpu: The device.
+        compiled: The graph for devices like it.
+        like: The same for other sizes, of which it takes the constants where they are the same.
     """
 
-    def __init__(self, gpu: Device, compiled: Compiled) -> None:
+    def __init__(self, gpu: Device, compiled: Compiled, like: LoadedGraph | None = None) -> None:
         self.gpu = gpu
         self.compiled = compiled
         self.graph = compiled.ends
@@ -84,6 +89,7 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._shared = False
+        self._like = like
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
             ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in kernels),
@@ -106,6 +112,11 @@ class LoadedGraph:
         self._place_intermediates()
 
     def _place_constants(self) -> None:
+        constants, like = self.compiled.constants, self._like
+        self._like = None
+        if like is not None and constants == like.compiled.constants:
+            self._own |= {value: like._own[value] for value in constants}
+            return
         small = [v for v in self.compiled.constants if buffer_bytes(v) <= SMALL_WEIGHT]
         values = [v for v in self.compiled.constants if buffer_bytes(v) > SMALL_WEIGHT]
         size = sum(map(buffer_bytes, values))
@@ -197,7 +208,7 @@ class LoadedGraph:
         with self._lock:
             if self._apart:
                 return self._apart.pop()
-        return LoadedGraph(self.gpu, self.compiled)
+        return LoadedGraph(self.gpu, self.compiled, self)
 
     def give_back(self, twin: LoadedGraph) -> None:
         """End what `take_apart` began; who takes it next follows in the queue."""
