@@ -100,12 +100,17 @@ class MostOpen:
         Raises:
             ValidationError: The operator does not let it pass.
         """
+        return self._recorded(self._options(), numbers)
+
+    def _options(self) -> Mapping[str, Any]:
+        """The call's, open ones where the operator lets them pass."""
         sizes = self.call.op.sizes
         opened = {n: self._option(v) if n in sizes else v for n, v in self.call.options.items()}
         try:
-            return self._recorded(opened, numbers)
+            self._recorded(opened, None)
         except ValidationError:
-            return self._recorded(self.call.options, numbers)
+            return self.call.options
+        return opened
 
     def _recorded(self, options: Mapping[str, Any], numbers: Mapping[str, int] | None) -> Graph:
         def fixed(value: Any) -> Any:
