@@ -14,7 +14,7 @@ import math
 import operator
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
@@ -40,6 +40,7 @@ class Trace:
 
     Attributes:
         sizes: The same, traced.
+        known: What was calculated and compared.
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
@@ -48,6 +49,7 @@ class Trace:
         self._made: dict[str, Traced] = {}
         self._by_mark: dict[int, Traced] = {}
         self._asked: set[str] = set()
+        self.known: dict[Hashable, Any] = {}
         self._closed = False
         self.sizes = {name: self.make(f"sizes[{name!r}]", number) for name, number in sizes.items()}
 
@@ -144,31 +146,48 @@ def highest(text: str) -> int:
     return int(text) if found is None else _active.trace.at(found[1]).highest()
 
 
+def _key(sign: str, one: Traced, other: Any) -> Hashable:
+    """What is calculated or compared, told apart by type: 2 is equal to 2.0."""
+    kind = type(other)
+    return sign, one.mark, kind, other.mark if kind is Traced else other
+
+
 def _calculation(sign: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+    backwards_sign = f"{sign} behind"
+
     def forwards(self: Traced, other: Any) -> Any:
-        if not isinstance(other, (Traced, int, float)):
+        if not isinstance(other, _NUMBERS):
             return NotImplemented
-        return self.trace.make(
-            f"{_text(self)} {sign} {_text(other)}", function(self.number, _number(other))
-        )
+        key, known = _key(sign, self, other), self.trace.known
+        if key not in known:
+            text = f"{_text(self)} {sign} {_text(other)}"
+            known[key] = self.trace.make(text, function(self.number, _number(other)))
+        return known[key]
 
     def backwards(self: Traced, other: Any) -> Any:
-        if not isinstance(other, (int, float)):
+        if not isinstance(other, _NUMBERS):
             return NotImplemented
-        return self.trace.make(f"{_text(other)} {sign} {_text(self)}", function(other, self.number))
+        key, known = _key(backwards_sign, self, other), self.trace.known
+        if key not in known:
+            text = f"{_text(other)} {sign} {_text(self)}"
+            known[key] = self.trace.make(text, function(other, self.number))
+        return known[key]
 
     return forwards, backwards
 
 
 def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
     def compared(self: Traced, other: Any) -> Any:
-        if not isinstance(other, (Traced, int, float)):
-            return NotImplemented
         if self is other:
             return function(0, 0)
-        holds = function(self.number, _number(other))
-        self.trace.ask(f"({_text(self)} {sign} {_text(other)}) is {holds}")
-        return holds
+        if not isinstance(other, _NUMBERS):
+            return NotImplemented
+        key, known = _key(sign, self, other), self.trace.known
+        if key not in known:
+            holds = function(self.number, _number(other))
+            self.trace.ask(f"({_text(self)} {sign} {_text(other)}) is {holds}")
+            known[key] = holds
+        return known[key]
 
     return compared
 
@@ -281,6 +300,9 @@ class Traced:
         return f"«{self.mark}»"
 
     __repr__ = __str__
+
+
+_NUMBERS = (Traced, int, float)
 
 
 def _is_number(value: Any, number: int) -> bool:
