@@ -156,6 +156,10 @@ def _traced_literal(value: Traced, compute: str) -> str:
             return f"i32({value})"
         case "u32":
             return f"{value}u"
+        case "i64" | "u64":
+            return f"{value}l{compute[0]}"
+        case "vec2<u32>" if 0 <= value < 1 << 32:
+            return f"vec2<u32>({value}u, 0u)"
     return literal(value.exactly(), compute)
 
 
