@@ -44,7 +44,6 @@ class Trace:
     """
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
-        self._names = tuple(sizes)
         self._lines: list[tuple[int, str]] = []
         self._made: dict[str, Traced] = {}
         self._by_mark: dict[int, Traced] = {}
@@ -61,6 +60,8 @@ class Trace:
     def __exit__(self, *exception: object) -> None:
         _active.trace = None
         self._closed = True
+        self._made, self._by_mark, self.known = {}, {}, {}
+        self._asked = set()
 
     def make(self, calculation: str, number: Any) -> Traced:
         """The number that a calculation gives; the same object each time."""
@@ -85,12 +86,15 @@ class Trace:
     def calculate(self, marks: Iterable[int]) -> Callable[[Mapping[str, int]], Numbers | None]:
         """What calculates numbers for other sizes; None for those that do not meet all conditions.
 
+        Called once, behind the trace, which forgets them.
+
         Args:
             marks: Of the numbers.
         """
         wanted = dict.fromkeys(marks)
         needed, lines = {f"n{mark}" for mark in wanted}, []
-        for mark, line in reversed(self._lines):
+        while self._lines:
+            mark, line = self._lines.pop()
             if mark < 0 or f"n{mark}" in needed:
                 lines.append(f"    {line}")
                 needed.update(re.findall(r"\bn\d+\b", line))
