@@ -46,6 +46,7 @@ from webnn_py.passes import (
 from webnn_py.passes.derived import Results, Sources
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Executable)
 Compiled = tuple[Listing, Executable]
 CompileForSizes = Callable[[Mapping[str, int]], Compiled]
 
@@ -236,14 +237,20 @@ class Session:
         report(executable.describe, executable.code)
         return listing, executable
 
-    def load(self, make: Callable[[], T]) -> T:
-        """What the engine makes of a compiled graph; None where that is nothing.
+    def load(self, make: Callable[[], E | None]) -> E | None:
+        """What runs a graph that is compiled already, if it is.
+
+        Args:
+            make: Makes it of what was compiled; None where nothing was.
 
         Raises:
             OperationError: The engine or device could not.
         """
         with self.queue.loss():
-            return make()
+            made = make()
+        if made is not None:
+            report(made.describe, made.code)
+        return made
 
     def optimize(self, recipe: Graph, derive: Derive = derive_anew) -> Graph:
         """A recipe after the passes of this context's engine; arguments as of `compile`."""
