@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from tests.adapters import need_quick_compiler
-from tests.internals import engine_of
+from tests.internals import engine_of, prepared_for
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
-from webnn_py.api.graph import compiled_of
 from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.tuning import candidates
@@ -55,8 +54,8 @@ def network(context: MLContext) -> MLGraph:
     return b.build_sync({"y": y, "z": z})
 
 
-def parts_of(context: MLContext, graph: MLGraph) -> tuple[Device, Graph]:
-    executable: Any = compiled_of(graph).executable(compiled_of(graph).session)
+def parts_of(context: MLContext, graph: MLGraph, **sizes: int) -> tuple[Device, Graph]:
+    executable: Any = prepared_for(graph, **sizes).executable
     gpu: Device = engine_of(context).gpu
     return gpu, executable.compiled.graph
 
@@ -128,6 +127,23 @@ def test_what_is_found_is_remembered_and_used(
         assert str(loaded).count("tuned") == 1
     for name, got in results(own, again).items():
         assert_alike(got, before[name])
+
+
+def test_what_is_found_is_used_for_sizes_alike(
+    own: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = MLGraphBuilder(own)
+    x = b.input("x", "float32", ["length", 81])
+    graph = b.build_sync({"y": b.matmul(x, b.constant(floats(81, 40)))})
+    graph.prepare_sync({"length": 20})
+    gpu, legal = parts_of(own, graph, length=20)
+    (found,) = candidates(legal, gpu.features)
+    tiles = {found.key: next(name for name in found.kernels if name)}
+    monkeypatch.setattr(gpu, "features", dataclasses.replace(gpu.features, tiles=tiles))
+    again = own_copy(own, graph)
+    for length, is_tuned in ((9, False), (20, True), (21, True), (33, False)):
+        prepared = prepared_for(again, length=length)
+        assert ("tuned" in prepared.executable.describe()) is is_tuned, length
 
 
 def test_what_gains_nothing_is_not_remembered(

@@ -23,6 +23,7 @@ from webnn_py.core.tracing import (
     marks_in,
     sampled,
     with_sampled,
+    with_sampled_marks,
 )
 
 Sizes = Mapping[str, int]
@@ -113,6 +114,7 @@ def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:
         (lambda n: 100 // (n - 9) < 0, range(1, 9)),
         (sampled, range(5, 9)),
         (lambda n: sampled(n // 8), range(1, 16)),
+        (lambda n: with_sampled_marks(f"{n}u, {n * 2}u"), range(5, 9)),
         (lambda n: highest(str(n)), range(1, 9)),
         (lambda n: highest("17"), range(1, 21)),
         (lambda n: n < np.float64(8.5), range(1, 9)),
@@ -130,6 +132,7 @@ def test_estimates_are_of_the_sizes_that_are_traced() -> None:
         assert sampled(trace.sizes["n"]) == 6
         assert sampled(7) == 7
         assert highest(str(trace.sizes["n"])) == 8
+        assert with_sampled_marks(f"{trace.sizes['n'] + 1}u 3u") == "7u 3u"
 
 
 @dataclass(frozen=True)

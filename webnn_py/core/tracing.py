@@ -144,6 +144,11 @@ def with_sampled(made: T, *names: str) -> T:
     return replace(made, **{name: sampled(value) for name, value in fields.items()})  # type: ignore[type-var]
 
 
+def with_sampled_marks(text: str) -> str:
+    """A text with the numbers of its marks as `sampled` gives them."""
+    return MARK.sub(lambda mark: str(_active.trace.at(mark[1]).sampled()), text)
+
+
 def highest(text: str) -> int:
     """The highest number that one in code may be: itself, or the next power of two."""
     found = MARK.fullmatch(text)

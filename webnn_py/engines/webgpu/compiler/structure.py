@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from webnn_py.core.tracing import with_sampled_marks
 from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.ir import Graph, Node, Value
 
@@ -26,7 +27,8 @@ class Structure:
 
 def key_of(structure: Structure) -> str:
     """What is remembered about a structure is remembered by this; the same in each process."""
-    return hashlib.sha256(repr(structure.key).encode()).hexdigest()[:32]
+    key = with_sampled_marks(repr(structure.key))
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 class Structures:
