@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,7 +115,7 @@ class LoadedGraph:
         constants, like = self.compiled.constants, self._like
         self._like = None
         if like is not None and constants == like.compiled.constants:
-            self._own |= {value: like._own[value] for value in constants}
+            self._own |= like.places_of(constants)
             return
         small = [v for v in self.compiled.constants if buffer_bytes(v) <= SMALL_WEIGHT]
         values = [v for v in self.compiled.constants if buffer_bytes(v) > SMALL_WEIGHT]
@@ -126,6 +126,10 @@ class LoadedGraph:
             works = [functools.partial(self._weights, group, large) for group in groups]
             for places in at_once(works, size, threads):
                 self._own |= places
+
+    def places_of(self, values: Iterable[Value]) -> dict[Value, Binding]:
+        """Where some of the graph's own values lie."""
+        return {value: self._own[value] for value in values}
 
     def _weights(self, values: Sequence[Value], large: LargeConstants) -> dict[Value, Binding]:
         """Where constants lie in a buffer of theirs."""
