@@ -162,27 +162,24 @@ def _key(sign: str, one: Traced, other: Any) -> Hashable:
 
 
 def _calculation(sign: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    backwards_sign = f"{sign} behind"
+    """A method that calculates, and the one for a number that stands behind the other."""
+    return _operator(sign, function, turned=False), _operator(sign, function, turned=True)
 
-    def forwards(self: Traced, other: Any) -> Any:
+
+def _operator(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Any:
+    name = f"{sign} turned" if turned else sign
+
+    def calculated(self: Traced, other: Any) -> Any:
         if not isinstance(other, _NUMBERS):
             return NotImplemented
-        key, known = _key(sign, self, other), self.trace.known
+        key, known = _key(name, self, other), self.trace.known
         if key not in known:
-            text = f"{_text(self)} {sign} {_text(other)}"
-            known[key] = self.trace.make(text, function(self.number, _number(other)))
+            one, two = (other, self) if turned else (self, other)
+            text = f"{_text(one)} {sign} {_text(two)}"
+            known[key] = self.trace.make(text, function(_number(one), _number(two)))
         return known[key]
 
-    def backwards(self: Traced, other: Any) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return NotImplemented
-        key, known = _key(backwards_sign, self, other), self.trace.known
-        if key not in known:
-            text = f"{_text(other)} {sign} {_text(self)}"
-            known[key] = self.trace.make(text, function(other, self.number))
-        return known[key]
-
-    return forwards, backwards
+    return calculated
 
 
 def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
@@ -223,8 +220,8 @@ class Traced:
     __floordiv__, __rfloordiv__ = _calculation("//", operator.floordiv)
     __mod__, __rmod__ = _calculation("%", operator.mod)
     __truediv__, __rtruediv__ = _calculation("/", operator.truediv)
-    _plus, _plus_behind = _calculation("+", operator.add)
-    _times, _times_behind = _calculation("*", operator.mul)
+    _plus, _plus_turned = _calculation("+", operator.add)
+    _times, _times_turned = _calculation("*", operator.mul)
     __lt__ = _comparison("<", operator.lt)
     __le__ = _comparison("<=", operator.le)
     __gt__ = _comparison(">", operator.gt)
@@ -239,7 +236,7 @@ class Traced:
         return self if _is_number(other, 0) else self._plus(other)
 
     def __radd__(self, other: Any) -> Any:
-        return self if _is_number(other, 0) else self._plus_behind(other)
+        return self if _is_number(other, 0) else self._plus_turned(other)
 
     def __mul__(self, other: Any) -> Any:
         if _is_number(other, 0):
@@ -249,7 +246,7 @@ class Traced:
     def __rmul__(self, other: Any) -> Any:
         if _is_number(other, 0):
             return 0
-        return self if _is_number(other, 1) else self._times_behind(other)
+        return self if _is_number(other, 1) else self._times_turned(other)
 
     def __pow__(self, exponent: int) -> Any:
         return math.prod([self] * exponent)
