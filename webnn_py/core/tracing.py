@@ -18,11 +18,16 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
+from webnn_py.core.cooperation import checkpoints
+
 MARK = re.compile("«([0-9]+)»")
 """Stands in code for a traced number, by that of its calculation."""
 
 _FUNCTIONS = ("ceil", "floor", "inf", "nan")
 """Of `math`, in calculations."""
+
+MOST_LINES = 100
+"""Of a generated function: Python compiles it in one go, for which an event loop may wait."""
 
 _MARKS = itertools.count()
 _active = threading.local()
@@ -69,7 +74,7 @@ class Trace:
         if made is None:
             made = self._made[calculation] = Traced(self, next(_MARKS), number)
             self._by_mark[made.mark] = made
-            self._lines.append((made.mark, f"n{made.mark} = {calculation}"))
+            self._lines.append((made.mark, f"n[{made.mark}] = {calculation}"))
         return made
 
     def ask(self, condition: str) -> None:
@@ -77,7 +82,7 @@ class Trace:
         if condition not in self._asked:
             assert not self._closed, "a traced number is asked for behind its trace"
             self._asked.add(condition)
-            self._lines.append((-1, f"if not ({condition}): return None"))
+            self._lines.append((-1, f"if not ({condition}): return False"))
 
     def at(self, mark: str) -> Traced:
         """The number of a mark."""
@@ -91,35 +96,38 @@ class Trace:
         Args:
             marks: Of the numbers.
         """
-        wanted = dict.fromkeys(marks)
-        needed, lines = {f"n{mark}" for mark in wanted}, []
+        needed, lines = set(marks), []
         while self._lines:
             mark, line = self._lines.pop()
-            if mark < 0 or f"n{mark}" in needed:
-                lines.append(f"    {line}")
-                needed.update(re.findall(r"\bn\d+\b", line))
-        made = ", ".join(f"{mark}: n{mark}" for mark in wanted)
-        source = ["def numbers(sizes):", *reversed(lines), f"    return {{{made}}}"]
-        scope: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS}
-        exec("\n".join(source), scope)  # of numbers and operators alone
-        return _without_division_by_0(scope["numbers"])
+            if mark < 0 or mark in needed:
+                lines.append(line)
+                needed.update(map(int, re.findall(r"\bn\[(\d+)\]", line)))
+        lines.reverse()
+        starts = range(0, len(lines), MOST_LINES)
+        parts = [_function(lines[start : start + MOST_LINES]) for start in checkpoints(starts)]
+
+        def calculated(sizes: Mapping[str, int]) -> Numbers | None:
+            numbers: dict[int, Any] = {}
+            try:
+                return numbers if all(part(sizes, numbers) for part in parts) else None
+            except ZeroDivisionError:  # which compiling for these sizes does not come to
+                return None
+
+        return calculated
 
 
-def _without_division_by_0(
-    numbers: Callable[[Mapping[str, int]], Numbers | None],
-) -> Callable[[Mapping[str, int]], Numbers | None]:
-    def calculated(sizes: Mapping[str, int]) -> Numbers | None:
-        try:
-            return numbers(sizes)
-        except ZeroDivisionError:  # which compiling for these sizes does not come to
-            return None
-
-    return calculated
+def _function(lines: Sequence[str]) -> Callable[[Mapping[str, int], dict[int, Any]], bool]:
+    """What makes some calculations, and says whether all conditions between them are met."""
+    source = ["def calculate(sizes, n):", *lines, "return True"]
+    scope: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS}
+    exec("\n    ".join(source), scope)  # of numbers and operators alone
+    made: Callable[[Mapping[str, int], dict[int, Any]], bool] = scope["calculate"]
+    return made
 
 
 def _text(number: Any) -> str:
     if isinstance(number, Traced):
-        return f"n{number.mark}"
+        return f"n[{number.mark}]"
     return repr(int(number) if isinstance(number, int) else float(number))  # NumPy's, too
 
 
@@ -258,40 +266,40 @@ class Traced:
         return other // self, other % self
 
     def __neg__(self) -> Any:
-        return self._one(operator.neg, "-n{}")
+        return self._one(operator.neg, "-n[{}]")
 
     def __abs__(self) -> Any:
-        return self._one(abs, "abs(n{})")
+        return self._one(abs, "abs(n[{}])")
 
     def __ceil__(self) -> Any:
-        return self._one(math.ceil, "ceil(n{})")
+        return self._one(math.ceil, "ceil(n[{}])")
 
     def __floor__(self) -> Any:
-        return self._one(math.floor, "floor(n{})")
+        return self._one(math.floor, "floor(n[{}])")
 
     def _one(self, function: Callable[[Any], Any], text: str) -> Any:
         return self.trace.make(text.format(self.mark), function(self.number))
 
     def __bool__(self) -> bool:
-        self.trace.ask(f"bool(n{self.mark}) is {bool(self.number)}")
+        self.trace.ask(f"bool(n[{self.mark}]) is {bool(self.number)}")
         return bool(self.number)
 
     def exactly(self) -> Any:
         """The number, which it has to be for other sizes, too."""
-        self.trace.ask(f"n{self.mark} == {self.number!r}")
+        self.trace.ask(f"n[{self.mark}] == {self.number!r}")
         return self.number
 
     def highest(self) -> int:
         """The next power of two, which other sizes do not exceed."""
         most: int = 1 << max(0, math.ceil(self.number) - 1).bit_length()
-        self.trace.ask(f"n{self.mark} <= {most}")
+        self.trace.ask(f"n[{self.mark}] <= {most}")
         return most
 
     def sampled(self) -> Any:
         """The number, which for other sizes is between the same powers of two."""
         most = self.highest()
         if most > 1:
-            self.trace.ask(f"{most // 2} < n{self.mark}")
+            self.trace.ask(f"{most // 2} < n[{self.mark}]")
         return self.number
 
     __index__ = __int__ = exactly
