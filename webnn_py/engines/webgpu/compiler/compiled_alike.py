@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.messages import LOG, said
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
@@ -72,8 +73,10 @@ class CompiledAlike:
         with Trace(sizes) as trace:
             self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
             kernels = written(self._graph, features)
-            codes = {k.code: k for k in kernels}
-            made = {code: reading_marks(kernel, trace, features) for code, kernel in codes.items()}
+            made = {
+                code: reading_marks(kernel, trace, features)
+                for code, kernel in checkpoints({k.code: k for k in kernels}.items())
+            }
         self._kernels = [
             (dataclasses.replace(kernel, code=code), reads)
             for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
@@ -91,7 +94,7 @@ class CompiledAlike:
     def _marks(self) -> Iterator[int]:
         for value in self._open:
             yield from marks_in(value.shape)
-        for node in self._graph.nodes:
+        for node in checkpoints(self._graph.nodes):
             for options in (node.given, node.inferred):
                 yield from marks_in(tuple(options.values()))
         for kernel, reads in self._kernels:
@@ -109,7 +112,7 @@ class CompiledAlike:
         graph = self._graph
         outputs = [(name, at.value(value)) for name, value in graph.outputs]
         ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
-        kernels = [at.kernel(kernel, reads) for kernel, reads in self._kernels]
+        kernels = [at.kernel(kernel, reads) for kernel, reads in checkpoints(self._kernels)]
         return planned(
             ends,
             self._features,
@@ -120,7 +123,7 @@ class CompiledAlike:
 
 def _checked(graph: Graph) -> Graph:
     """A graph whose tensors are within limits for all sizes that the trace serves."""
-    for node in graph.nodes:
+    for node in checkpoints(graph.nodes):
         for value in node.outputs:
             check_dimensions(value.shape, value.data_type)
     return graph

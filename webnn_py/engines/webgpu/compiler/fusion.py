@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.facts import elementwise_leaves, facts_of
 from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
@@ -80,7 +81,7 @@ class Fusion:
         self._rows = rows_of(graph, features)
         is_stored = self._stored.__contains__  # without a way back to this object
         self.places = Places(graph, features, is_stored)  # by what is known so far
-        for node in graph.nodes:
+        for node in checkpoints(graph.nodes):
             self._decide(node)
         self.places = Places(graph, features, is_stored)
         for node in graph.nodes:
