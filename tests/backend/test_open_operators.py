@@ -62,8 +62,7 @@ def test_open_operators_compute_what_fixed_ones_do(
     made = calls_of(name)[0]
     graph = built_from(context, made.record())
     for more in range(MORE + 1):
-        sizes = {size: drawn + more for size, drawn in made.sizes.items()}
-        recipe = made.record(sizes)
+        recipe = made.record(made.larger(more))
         fixed, inputs = built_from(context, recipe), made.inputs(recipe)
         got, wanted = awaited(graph, inputs), awaited(fixed, inputs)
         assert got.keys() == wanted.keys()

@@ -24,8 +24,13 @@ def legal(what: Build, features: Features) -> Graph:
 
 def legalized(recipe: Graph, features: Features) -> Graph:
     """The same of a graph as it was recorded."""
+    return legalize(optimized(recipe, features), features)
+
+
+def optimized(recipe: Graph, features: Features) -> Graph:
+    """A graph after the passes alone."""
     target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
-    return legalize(optimize(recipe, target), features)
+    return optimize(recipe, target)
 
 
 def kernels(what: Build, features: Features) -> list[Kernel]:

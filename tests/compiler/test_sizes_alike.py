@@ -7,21 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
+from tests.compiler.compiled import optimized
 from tests.property.most_open import MostOpen, most_open_calls
 from webnn_py import MLError
 from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
-from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.compiler.compiled import written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernels import costs, gather
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
-from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.replay import at_sizes, fix
-from webnn_py.passes import Target, optimize
 
 DRAWN = 6
 MORE = 80
@@ -32,9 +29,8 @@ Sizes = Mapping[str, int]
 
 def opened(recipe: Graph, features: Features) -> Graph | None:
     """A graph with open dimensions after passes, where these do not ask for sizes."""
-    target = Target(lambda node: has_lowering(node.op) or is_sequence(node, features), evaluate)
     try:
-        return optimize(recipe, target)
+        return optimized(recipe, features)
     except MLError:
         return None
 
@@ -83,10 +79,7 @@ def shown(kernel: Kernel, numbers: Numbers) -> object:
 
 
 def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features) -> int:
-    """For how many sizes a trace of the first serves: with the kernels that are written for each.
-
-    A trace of a graph that cannot be compiled for these sizes serves none.
-    """
+    """For how many sizes a trace of the first serves, with the kernels written for each."""
     with Trace(first) as trace:
         kernels = written(legalize(at_sizes(graph, trace.sizes), features), features)
     numbers_at, served = trace.calculate(marks_of(kernels)), 0

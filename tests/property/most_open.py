@@ -68,15 +68,14 @@ class MostOpen:
         units = {self._factors(tensors[name].shape[axis])[1] for name, axis in self.places}
         return {f"n{unit}": unit for unit in units}
 
-    @property
-    def larger(self) -> dict[str, int]:
-        """The open sizes, each larger by one than it was drawn."""
-        return {name: size + 1 for name, size in self.sizes.items()}
+    def larger(self, by: int) -> dict[str, int]:
+        """The open sizes, each larger by so much than it was drawn."""
+        return {name: size + by for name, size in self.sizes.items()}
 
     @property
     def largest(self) -> int:
         """The most elements of a result for larger sizes."""
-        return max(value.size for _, value in self.record(self.larger).outputs)
+        return max(value.size for _, value in self.record(self.larger(1)).outputs)
 
     def _factors(self, size: int) -> tuple[int, int]:
         """A size as a number times the open size that it is of."""

@@ -16,6 +16,7 @@ from tests.internals import replayed
 from tests.property.drawing import Call, Draw
 from tests.property.strategies import calls
 from tests.property.test_valid_calls import frozen
+from tests.property.trees import Tree, calculated, trees
 from webnn_py import MLDimension, MLError, MLOperand, ValidationError
 from webnn_py.core.dimensions import named
 from webnn_py.core.sizes import evaluated
@@ -39,22 +40,7 @@ RELATIONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, op
 UNDECIDED = re.compile(r"whether `.+` is not known for \w")
 NOT_KNOWN = r"(is not known for \w|is open, expected|an open dimension; expected)"
 
-Tree = Any
-"""A number, a name, or a calculation and two trees."""
-
-
-def trees() -> st.SearchStrategy[Tree]:
-    leaves = st.integers(-4, 9) | st.sampled_from(sorted(RANGES))
-    return st.recursive(
-        leaves, lambda inner: st.tuples(st.sampled_from(CALCULATIONS), inner, inner), max_leaves=7
-    )
-
-
-def calculated(tree: Tree, of: Mapping[str, Any]) -> Any:
-    if isinstance(tree, tuple):
-        function, *operands = tree
-        return function(*(calculated(operand, of) for operand in operands))
-    return of[tree] if isinstance(tree, str) else tree
+EXPRESSIONS = trees(-4, sorted(RANGES), CALCULATIONS, most=7)
 
 
 def tried(make: Callable[[], Any]) -> Any:
@@ -84,7 +70,7 @@ def sizes() -> st.SearchStrategy[dict[str, int]]:
 
 
 @settings(some, max_examples=600)
-@given(trees(), st.lists(sizes(), min_size=8, max_size=8))
+@given(EXPRESSIONS, st.lists(sizes(), min_size=8, max_size=8))
 def test_expressions_are_what_integers_are(tree: Tree, samples: list[dict[str, int]]) -> None:
     made = symbolic(tree)
     if made is None:
@@ -99,7 +85,7 @@ def test_expressions_are_what_integers_are(tree: Tree, samples: list[dict[str, i
 
 
 @settings(some, max_examples=600)
-@given(trees(), trees(), st.lists(sizes(), min_size=12, max_size=12))
+@given(EXPRESSIONS, EXPRESSIONS, st.lists(sizes(), min_size=12, max_size=12))
 def test_decisions_hold_for_all_sizes(
     one: Tree, other: Tree, samples: list[dict[str, int]]
 ) -> None:

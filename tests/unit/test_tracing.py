@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.property.trees import Tree, trees
+from tests.property.trees import calculated as evaluated
 from webnn_py.core.tracing import (
     MARK,
     Trace,
@@ -45,47 +47,34 @@ CALCULATIONS: list[Callable[[Any, Any], Any]] = [
     lambda one, other: sum(range(int(one % 4))) + other,
 ]
 
-Tree = Any
-"""A number, a name, or a calculation and two trees."""
-
-
-def trees() -> st.SearchStrategy[Tree]:
-    leaves = st.integers(-3, 9) | st.sampled_from(NAMES)
-    return st.recursive(
-        leaves, lambda inner: st.tuples(st.sampled_from(CALCULATIONS), inner, inner), max_leaves=8
-    )
-
-
-def value_of(tree: Tree, sizes: Mapping[str, Any]) -> Any:
-    if isinstance(tree, tuple):
-        function, *operands = tree
-        return function(*(value_of(operand, sizes) for operand in operands))
-    return sizes[tree] if isinstance(tree, str) else tree
-
 
 def drawn_sizes() -> st.SearchStrategy[Sizes]:
     return st.fixed_dictionaries({name: st.integers(1, 40) for name in NAMES})
 
 
-@given(tree=trees(), first=drawn_sizes(), others=st.lists(drawn_sizes(), min_size=6, max_size=6))
+@given(
+    tree=trees(-3, NAMES, CALCULATIONS, most=8),
+    first=drawn_sizes(),
+    others=st.lists(drawn_sizes(), min_size=6, max_size=6),
+)
 def test_what_is_calculated_for_other_sizes_is_what_they_give(
     tree: Tree, first: Sizes, others: list[Sizes]
 ) -> None:
     with Trace(first) as trace:
         try:
-            made = value_of(tree, trace.sizes)
+            made = evaluated(tree, trace.sizes)
         except ZeroDivisionError:
             with pytest.raises(ZeroDivisionError):
-                value_of(tree, first)
+                evaluated(tree, first)
             return
     numbers_at = trace.calculate(marks_in((made,)))
     numbers = numbers_at(first)
     assert numbers is not None
-    assert calculated(made, numbers) == value_of(tree, first)
+    assert calculated(made, numbers) == evaluated(tree, first)
     for sizes in others:
         numbers = numbers_at(sizes)
         if numbers is not None:
-            assert calculated(made, numbers) == value_of(tree, sizes)
+            assert calculated(made, numbers) == evaluated(tree, sizes)
 
 
 def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:

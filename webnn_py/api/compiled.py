@@ -117,7 +117,7 @@ def _prepare_on_device(
         opened = passes.opened
 
         def compile(_: Engine, graph: Graph) -> Executable:
-            if opened is None or graph is not fixed:
+            if opened is None:
                 return engine.compile(graph)
             return for_sizes.compile(opened, numbers, graph)
 

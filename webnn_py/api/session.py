@@ -252,7 +252,7 @@ class Session:
             report(made.describe, made.code)
         return made
 
-    def optimize(self, recipe: Graph, derive: Derive = derive_anew) -> Graph:
+    def optimize(self, recipe: Graph, derive: Derive) -> Graph:
         """A recipe after the passes of this context's engine; arguments as of `compile`."""
         return _optimize(self.engine, recipe, derive, self._share)
 

@@ -20,8 +20,10 @@ from typing import Any, TypeGuard, TypeVar
 
 from webnn_py.core.cooperation import checkpoints
 
-MARK = re.compile("«([0-9]+)»")
+ANY_MARK = "«[0-9]+»"
 """Stands in code for a traced number, by that of its calculation."""
+
+MARK = re.compile("«([0-9]+)»")
 
 _FUNCTIONS = ("ceil", "floor", "inf", "nan")
 """Of `math`, in calculations."""
@@ -308,7 +310,7 @@ class Traced:
         return float(self.exactly())
 
     def __format__(self, form: str) -> str:
-        return format(self.exactly(), form) if form else f"«{self.mark}»"
+        return format(self.exactly(), form) if form else str(self)
 
     def __str__(self) -> str:
         return f"«{self.mark}»"

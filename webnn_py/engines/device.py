@@ -123,25 +123,12 @@ class ForSizes(ABC):
         """
 
 
-class _EachSize(ForSizes):
-    """Compiles for each set of sizes anew."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
-        return None
-
-    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:
-        return self._engine.compile(fixed)
-
-
 class DeviceEngine(Engine):
     """An engine that records graphs into a device's commands."""
 
+    @abstractmethod
     def for_sizes(self) -> ForSizes:
         """What compiles one graph with open dimensions for one set of sizes after the other."""
-        return _EachSize(self)
 
     @abstractmethod
     def commands(self, queue: Queue, encoder: Any) -> Commands:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.messages import LOG, said
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.core.tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph, planned, written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
@@ -32,8 +32,8 @@ MOST_NUMBERS = 512
 MOST_TRACES = 64
 """Of a graph. Those that were of use last are kept."""
 
-_INT32 = re.compile(r"\bi32\((-?)(«\d+»)\)")
-_READ = re.compile(r"«(\d+)»((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
+_INT32 = re.compile(rf"\bi32\((-?)({ANY_MARK})\)")
+_READ = re.compile(rf"{MARK.pattern}((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
 """A mark of a number that may be read, with what tells its type."""
 
 Sizes = Mapping[str, int]
@@ -53,10 +53,7 @@ class Read:
 
     def word(self, numbers: Numbers) -> int:
         """The bits that are read."""
-        number = numbers[self.mark]
-        if self.type in ("u", "i", "li", "lu") and isinstance(number, int):
-            return number & 0xFFFFFFFF
-        return word_of(f"{number}{self.type}")
+        return word_of(f"{numbers[self.mark]}{self.type}")
 
 
 class CompiledAlike:
@@ -185,22 +182,24 @@ def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str
 
     Those that no invocation reads, such as sizes of workgroups, are conditions.
     """
+    if not MARK.search(kernel.code):
+        return kernel.code, ()
     marked = _INT32.sub(r"i32(\1\2i)", without_said(kernel.code))
     marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
     found = list(_READ.finditer(marked))
     if len({mark[0] for mark in found}) > MOST_NUMBERS:
         return MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code), ()
     if not found:
-        return kernel.code if "«" not in kernel.code else marked, ()
-    reads = list(dict.fromkeys(Read(int(mark[1]), mark[2]) for mark in found))
-    groups = [reads.index(Read(int(mark[1]), mark[2])) for mark in found]
+        return marked, ()
+    places: dict[Read, int] = {}
+    groups = [places.setdefault(Read(int(mark[1]), mark[2]), len(places)) for mark in found]
     code, spans, done = "", [], 0
     for mark in found:
         code += marked[done : mark.start()]
         spans.append((len(code), len(code) + 1 + len(mark[2])))
         code, done = f"{code}0{mark[2]}", mark.end()
     plain = dataclasses.replace(kernel, code=code + marked[done:])
-    return reading(plain, spans, groups, features), reads
+    return reading(plain, spans, groups, features), list(places)
 
 
 def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:

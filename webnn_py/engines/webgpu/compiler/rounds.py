@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 
-from webnn_py.core.tracing import highest
+from webnn_py.core.tracing import ANY_MARK, highest
 
 MOST_ROUNDS = 65_000
 """Rounds that one invocation may make in all its loops together."""
@@ -20,7 +20,7 @@ MOST_ROUNDS = 65_000
 LONG = 1 << 15
 """Elements up to which one loop goes over all of them: two such loops stay within the rounds."""
 
-_COUNT = r"(?:\d+|«\d+»)"
+_COUNT = rf"(?:\d+|{ANY_MARK})"
 # Patterns that begin with a few letters are found fast.
 _HEAD = re.compile(r"fn (?<!\wfn )(\w+)\(")
 _LOOP = r"[{}fw](?:(?<=[{}])|(?<!\w.)(?:(?<=f)or|(?<=w)hile) \((?P<head>.*?)\) \{)"

@@ -44,8 +44,7 @@ _KINDS = {
 }
 """By what literals end with, how such a number is read from a word."""
 
-HEAD = re.compile(r"for \([^)]*\)")
-"""Of a loop."""
+_HEAD = re.compile(r"for \([^)]*\)")
 
 _BRANCH = re.compile(
     r"^  (?:if|\} else if) \(wn_group\.x < .*$|^  \} else \{(?=\n.*\bwn_group\b)", re.MULTILINE
@@ -84,7 +83,7 @@ def share(kernels: Sequence[Kernel], features: Features) -> list[Kernel]:
 def form_of(code: str) -> str:
     """Code without the numbers that may as well be read: kernels of one form may share theirs."""
     spans = _spans(code)
-    return replaced(code, spans, [f"#{number[-1]}" for number in numbers_at(code, spans)])
+    return _replaced(code, spans, [f"#{number[-1]}" for number in _numbers_at(code, spans)])
 
 
 @functools.lru_cache(MOST_FORMS)
@@ -107,7 +106,7 @@ def _short_loops(code: str) -> set[Span]:
     """Where numbers of short loops stand, which compilers write out."""
     return {
         match.span()
-        for head in HEAD.finditer(code)
+        for head in _HEAD.finditer(code)
         for match in _NUMBER.finditer(code, *head.span())
         if int(match[0][:-1]) <= SHORT
     }
@@ -128,7 +127,7 @@ def _divided_once(code: str, main: int) -> Iterator[Span]:
             yield function.span()
 
 
-def replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+def _replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     """The code with texts in the place of numbers."""
     parts = []
     done = 0
@@ -138,7 +137,7 @@ def replaced(code: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
     return "".join([*parts, code[done:]])
 
 
-def numbers_at(code: str, spans: Iterable[Span]) -> list[str]:
+def _numbers_at(code: str, spans: Iterable[Span]) -> list[str]:
     """The numbers that stand there."""
     return [code[begin:end] for begin, end in spans]
 
@@ -147,7 +146,7 @@ def _shared(
     kernels: list[Kernel], spans: dict[str, list[Span]], features: Features
 ) -> list[Kernel]:
     """Kernels of one form with the same code, if they do not read too many numbers."""
-    numbers = {code: numbers_at(code, spans[code]) for code in {kernel.code for kernel in kernels}}
+    numbers = {code: _numbers_at(code, spans[code]) for code in {kernel.code for kernel in kernels}}
     if len(numbers) == 1:
         return kernels
     columns = list(zip(*(numbers[kernel.code] for kernel in kernels), strict=True))
@@ -158,7 +157,7 @@ def _shared(
     groups = [places.get(column) for column in columns]
     first = kernels[0].code
     code = reading(kernels[0], spans[first], groups, features)
-    return [with_numbers(kernel, code, numbers[kernel.code], groups) for kernel in kernels]
+    return [_with_numbers(kernel, code, numbers[kernel.code], groups) for kernel in kernels]
 
 
 def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Features) -> str:
@@ -184,7 +183,7 @@ def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Fea
             named[f"number{group}"] = value
             value = f"number{group}"
         texts.append(value)
-    code = replaced(kernel.code, spans, texts)
+    code = _replaced(kernel.code, spans, texts)
     head = code.index("@group(")  # behind directives
     begin = code.index("fn main(") + len("fn main(")
     body = code.index("{\n", begin) + 2
@@ -198,7 +197,7 @@ def reading(kernel: Kernel, spans: Sequence[Span], groups: Groups, features: Fea
     return code[:head] + binding + code[head:begin] + given + code[begin:body] + lets + code[body:]
 
 
-def with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Groups) -> Kernel:
+def _with_numbers(kernel: Kernel, code: str, numbers: Sequence[str], groups: Groups) -> Kernel:
     """A kernel with code that reads its numbers.
 
     Args:
@@ -220,6 +219,6 @@ def _kind(number: str) -> str:
 def word_of(number: str) -> int:
     """The bits of a literal, whatever it ends with."""
     digits = number.rstrip("fliu")
-    if digits.isdecimal():
-        return int(digits)
+    if digits.removeprefix("-").isdecimal():
+        return int(digits) & 0xFFFFFFFF
     return int.from_bytes(struct.pack("<f", float(digits)), "little")

@@ -123,7 +123,6 @@ class WebGPUEngine(DeviceEngine):
 
     def for_sizes(self) -> ForSizes:
         """What is compiled for some sizes serves all that compiling would do the same for."""
-        self._worker(self.gpu.staging.begin)
         return _Alike(self)
 
     def load(self, compiled: Compiled, like: WebGPUExecutable | None = None) -> WebGPUExecutable:

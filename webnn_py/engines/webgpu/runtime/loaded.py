@@ -89,11 +89,10 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._shared = False
-        self._like = like
         self._check_sizes()
         pipelines = gpu.pipelines.get_all(
             ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in kernels),
-            self._place_values,
+            functools.partial(self._place_values, like),
         )
         self._steps = [
             self._step(kernel, pipeline, numbers)
@@ -107,18 +106,17 @@ class LoadedGraph:
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
             self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
 
-    def _place_values(self) -> None:
-        self._place_constants()
+    def _place_values(self, like: LoadedGraph | None) -> None:
+        self._place_constants(like)
         self._place_intermediates()
 
-    def _place_constants(self) -> None:
-        constants, like = self.compiled.constants, self._like
-        self._like = None
+    def _place_constants(self, like: LoadedGraph | None) -> None:
+        constants = self.compiled.constants
         if like is not None and constants == like.compiled.constants:
             self._own |= like.places_of(constants)
             return
-        small = [v for v in self.compiled.constants if buffer_bytes(v) <= SMALL_WEIGHT]
-        values = [v for v in self.compiled.constants if buffer_bytes(v) > SMALL_WEIGHT]
+        small = [v for v in constants if buffer_bytes(v) <= SMALL_WEIGHT]
+        values = [v for v in constants if buffer_bytes(v) > SMALL_WEIGHT]
         size = sum(map(buffer_bytes, values))
         threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
         groups = [[value] for value in values] + ([small] if small else [])
