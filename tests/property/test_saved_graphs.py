@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from tests.internals import recipe_of, replayed
 from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
-from tests.property.test_open_shapes import OPEN, Opened, Tree, opened, some, symbolic, trees, tried
+from tests.property.test_open_shapes import EXPRESSIONS, OPEN, Opened, opened, some, symbolic, tried
 from tests.property.test_open_shapes import assert_same as assert_same_graphs
 from tests.property.test_replay import CASES, assert_same, each_operator
 from tests.property.test_valid_calls import built
+from tests.property.trees import Tree
 from tests.saved import validator
 from webnn_py import DataError, MLContext, MLDimension, MLGraphBuilder, NotSupportedError, ml
 from webnn_py.core.dimensions import symbols_of
@@ -77,7 +78,7 @@ def test_every_operator_with_open_dimensions_is_saved(name: str) -> None:
 
 
 @settings(some, max_examples=300)
-@given(trees())
+@given(EXPRESSIONS)
 def test_expressions_are_saved(tree: Tree) -> None:
     made = symbolic(tree)
     if not isinstance(made, MLDimension):
