@@ -10,10 +10,10 @@ import pytest
 from tests.compiler.compiled import optimized
 from tests.property.most_open import MostOpen, most_open_calls
 from webnn_py import MLError
-from webnn_py.core.tracing import MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.core.tracing import MARK, Numbers, Trace, Traced, calculated, marks_in
 from webnn_py.engines.webgpu.compiler.compiled import written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernels import costs, gather
+from webnn_py.engines.webgpu.compiler.kernels import row_walk
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph
@@ -100,9 +100,10 @@ def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features
 
 @pytest.fixture(params=["cpu", "gpu"])
 def features(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Features:
-    """Of a kind of device; nothing is estimated."""
-    monkeypatch.setattr(costs, "_sampled", lambda problem: problem)
-    monkeypatch.setattr(gather, "sampled", int)
+    """Of a kind of device; nothing is estimated, and for each of some sizes decided anew."""
+    monkeypatch.setattr(Traced, "sampled", lambda number: number)
+    monkeypatch.setattr(Traced, "may_leave_remainder", lambda number, by: bool(number % by))
+    monkeypatch.setattr(row_walk, "is_traced", lambda number: False)
     return Features(kind=request.param)
 
 

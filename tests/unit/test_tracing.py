@@ -23,6 +23,7 @@ from webnn_py.core.tracing import (
     highest,
     is_traced,
     marks_in,
+    may_leave_remainder,
     sampled,
     with_sampled,
     with_sampled_marks,
@@ -101,9 +102,13 @@ def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:
         (lambda n: f"{n:>3}", [6]),
         (lambda n: f"{n}", range(1, 21)),
         (lambda n: 100 // (n - 9) < 0, range(1, 9)),
-        (sampled, range(5, 9)),
-        (lambda n: sampled(n // 8), range(1, 16)),
-        (lambda n: with_sampled_marks(f"{n}u, {n * 2}u"), range(5, 9)),
+        (sampled, range(3, 13)),
+        (lambda n: sampled(n // 2), range(3, 13)),
+        (lambda n: sampled(n - 5), range(5, 10)),
+        (lambda n: with_sampled_marks(f"{n}u, {n * 2}u"), range(3, 13)),
+        (lambda n: n * 6 % 3, range(1, 21)),
+        (lambda n: n * 6 % 4 == 0, range(2, 21, 2)),
+        (lambda n: may_leave_remainder(n * 6, 4), range(1, 21)),
         (lambda n: highest(str(n)), range(1, 9)),
         (lambda n: highest("17"), range(1, 21)),
         (lambda n: n < np.float64(8.5), range(1, 9)),
@@ -122,6 +127,33 @@ def test_estimates_are_of_the_sizes_that_are_traced() -> None:
         assert sampled(7) == 7
         assert highest(str(trace.sizes["n"])) == 8
         assert with_sampled_marks(f"{trace.sizes['n'] + 1}u 3u") == "7u 3u"
+
+
+@given(tree=trees(-3, NAMES, CALCULATIONS, most=8), samples=st.lists(drawn_sizes(), min_size=6))
+def test_a_divisor_is_one_for_all_sizes(tree: Tree, samples: list[Sizes]) -> None:
+    first, *others = samples
+    with Trace(first) as trace:
+        try:
+            made = evaluated(tree, trace.sizes)
+        except ZeroDivisionError:
+            return
+    if is_traced(made) and made.divisor > 1:
+        numbers_at = trace.calculate(marks_in((made,)))
+        for sizes in others:
+            if (numbers := numbers_at(sizes)) is not None:
+                assert numbers[made.mark] % made.divisor == 0
+
+
+def test_a_remainder_is_left_unless_there_is_none_for_any_size() -> None:
+    with Trace({"a": 8, "b": 5}) as trace:
+        a, b = trace.sizes["a"], trace.sizes["b"]
+        assert may_leave_remainder(a, 4)
+        assert not may_leave_remainder(a * 4, 4)
+        assert not may_leave_remainder(a * 6 * b * 2, 12)
+        assert not may_leave_remainder(16 * a - b * 24, 8)
+        assert may_leave_remainder(16 * a + 4, 8)
+        assert not may_leave_remainder(16 * a + 4, 4)
+        assert (may_leave_remainder(12, 8), may_leave_remainder(12, 4)) == (True, False)
 
 
 @dataclass(frozen=True)

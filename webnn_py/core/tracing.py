@@ -57,7 +57,9 @@ class Trace:
         self._asked: set[str] = set()
         self.known: dict[Hashable, Any] = {}
         self._closed = False
-        self.sizes = {name: self.make(f"sizes[{name!r}]", number) for name, number in sizes.items()}
+        self.sizes = {
+            name: self.make(f"sizes[{name!r}]", number, [name]) for name, number in sizes.items()
+        }
 
     def __enter__(self) -> Trace:
         """The trace that marks in code are of, on this thread."""
@@ -70,11 +72,19 @@ class Trace:
         self._made, self._by_mark, self.known = {}, {}, {}
         self._asked = set()
 
-    def make(self, calculation: str, number: Any) -> Traced:
-        """The number that a calculation gives; the same object each time."""
+    def make(self, calculation: str, number: Any, names: Iterable[str], divisor: int = 1) -> Traced:
+        """The number that a calculation gives; the same object each time.
+
+        Args:
+            calculation: Its text.
+            number: What it gives for the sizes that are traced.
+            names: Of the sizes that it follows from.
+            divisor: That it has for all sizes.
+        """
         made = self._made.get(calculation)
         if made is None:
-            made = self._made[calculation] = Traced(self, next(_MARKS), number)
+            made = Traced(self, next(_MARKS), number, frozenset(names), divisor)
+            self._made[calculation] = made
             self._by_mark[made.mark] = made
             self._lines.append((made.mark, f"n[{made.mark}] = {calculation}"))
         return made
@@ -139,11 +149,13 @@ def is_traced(number: object) -> TypeGuard[Traced]:
 
 
 def sampled(number: T) -> T:
-    """The number for the sizes that were traced: for estimates, which need not hold for others.
-
-    They hold for sizes that are near.
-    """
+    """The number for the sizes that were traced: for estimates, as good for those that are near."""
     return number.sampled() if is_traced(number) else number
+
+
+def may_leave_remainder(number: int, divisor: int) -> bool:
+    """Whether a division may leave a remainder, be it for other sizes than those traced."""
+    return number.may_leave_remainder(divisor) if is_traced(number) else bool(number % divisor)
 
 
 def with_sampled(made: T, *names: str) -> T:
@@ -171,12 +183,26 @@ def _key(sign: str, one: Traced, other: Any) -> Hashable:
     return sign, one.mark, kind, other.mark if kind is Traced else other
 
 
-def _calculation(sign: str, function: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
-    """A method that calculates, and the one for a number that stands behind the other."""
-    return _operator(sign, function, turned=False), _operator(sign, function, turned=True)
+Divisors = Callable[[Any, Any], int]
 
 
-def _operator(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> Any:
+def _calculation(
+    sign: str, function: Callable[[Any, Any], Any], divisor: Divisors = lambda one, other: 1
+) -> tuple[Any, Any]:
+    """A method that calculates, and the one for a number that stands behind the other.
+
+    Args:
+        sign: Of the operator.
+        function: The same.
+        divisor: Of results by those of operands, whole numbers all.
+    """
+    ways = (_operator(sign, function, divisor, turned) for turned in (False, True))
+    return next(ways), next(ways)
+
+
+def _operator(
+    sign: str, function: Callable[[Any, Any], Any], divisor: Divisors, turned: bool
+) -> Any:
     name = f"{sign} turned" if turned else sign
 
     def calculated(self: Traced, other: Any) -> Any:
@@ -185,8 +211,10 @@ def _operator(sign: str, function: Callable[[Any, Any], Any], turned: bool) -> A
         key, known = _key(name, self, other), self.trace.known
         if key not in known:
             one, two = (other, self) if turned else (self, other)
-            text = f"{_text(one)} {sign} {_text(two)}"
-            known[key] = self.trace.make(text, function(_number(one), _number(two)))
+            text, made = f"{_text(one)} {sign} {_text(two)}", function(_number(one), _number(two))
+            names = self.names | other.names if isinstance(other, Traced) else self.names
+            always = divisor(_divisor(one), _divisor(two)) if isinstance(made, int) else 1
+            known[key] = self.trace.make(text, made, names, always)
         return known[key]
 
     return calculated
@@ -212,6 +240,10 @@ def _number(value: Any) -> Any:
     return value.number if isinstance(value, Traced) else value
 
 
+def _divisor(value: Any) -> int:
+    return value.divisor if isinstance(value, Traced) else abs(int(value))
+
+
 class Traced:
     """A number of a trace. Where only a number as such will do, it is a condition that it is that.
 
@@ -219,19 +251,24 @@ class Traced:
         trace: Whose.
         mark: Which one.
         number: What it is for the sizes that are traced.
+        names: Of the sizes that it follows from.
+        divisor: That it has for all sizes.
     """
 
-    __slots__ = ("mark", "number", "trace")
+    __slots__ = ("divisor", "mark", "names", "number", "trace")
 
-    def __init__(self, trace: Trace, mark: int, number: Any) -> None:
+    def __init__(
+        self, trace: Trace, mark: int, number: Any, names: frozenset[str], divisor: int
+    ) -> None:
         self.trace, self.mark, self.number = trace, mark, number
+        self.names, self.divisor = names, divisor
 
-    __sub__, __rsub__ = _calculation("-", operator.sub)
+    __sub__, __rsub__ = _calculation("-", operator.sub, math.gcd)
     __floordiv__, __rfloordiv__ = _calculation("//", operator.floordiv)
-    __mod__, __rmod__ = _calculation("%", operator.mod)
+    _rest, __rmod__ = _calculation("%", operator.mod, math.gcd)
     __truediv__, __rtruediv__ = _calculation("/", operator.truediv)
-    _plus, _plus_turned = _calculation("+", operator.add)
-    _times, _times_turned = _calculation("*", operator.mul)
+    _plus, _plus_turned = _calculation("+", operator.add, math.gcd)
+    _times, _times_turned = _calculation("*", operator.mul, operator.mul)
     __lt__ = _comparison("<", operator.lt)
     __le__ = _comparison("<=", operator.le)
     __gt__ = _comparison(">", operator.gt)
@@ -258,6 +295,11 @@ class Traced:
             return 0
         return self if _is_number(other, 1) else self._times_turned(other)
 
+    def __mod__(self, other: Any) -> Any:
+        if type(other) is int and other and self.divisor % other == 0:
+            return 0
+        return self._rest(other)
+
     def __pow__(self, exponent: int) -> Any:
         return math.prod([self] * exponent)
 
@@ -268,10 +310,10 @@ class Traced:
         return other // self, other % self
 
     def __neg__(self) -> Any:
-        return self._one(operator.neg, "-n[{}]")
+        return self._one(operator.neg, "-n[{}]", self.divisor)
 
     def __abs__(self) -> Any:
-        return self._one(abs, "abs(n[{}])")
+        return self._one(abs, "abs(n[{}])", self.divisor)
 
     def __ceil__(self) -> Any:
         return self._one(math.ceil, "ceil(n[{}])")
@@ -279,8 +321,8 @@ class Traced:
     def __floor__(self) -> Any:
         return self._one(math.floor, "floor(n[{}])")
 
-    def _one(self, function: Callable[[Any], Any], text: str) -> Any:
-        return self.trace.make(text.format(self.mark), function(self.number))
+    def _one(self, function: Callable[[Any], Any], text: str, divisor: int = 1) -> Any:
+        return self.trace.make(text.format(self.mark), function(self.number), self.names, divisor)
 
     def __bool__(self) -> bool:
         self.trace.ask(f"bool(n[{self.mark}]) is {bool(self.number)}")
@@ -298,11 +340,23 @@ class Traced:
         return most
 
     def sampled(self) -> Any:
-        """The number, which for other sizes is between the same powers of two."""
-        most = self.highest()
-        if most > 1:
-            self.trace.ask(f"{most // 2} < n[{self.mark}]")
-        return self.number
+        """The number, for other sizes of half up to twice as much, which itself is not far off."""
+        key, known = ("sampled", self.mark), self.trace.known
+        if key not in known:
+            known[key] = self.number
+            for name in self.names:
+                self.trace.sizes[name].near(2)
+            self.near(4)
+        return known[key]
+
+    def near(self, factor: int) -> None:
+        """Ask other sizes for a number that is larger or smaller by a factor at most."""
+        least, most = self.number // factor, max(1, self.number) * factor
+        self.trace.ask(f"{least} <= n[{self.mark}] <= {most}")
+
+    def may_leave_remainder(self, divisor: int) -> bool:
+        """Whether it does for some sizes."""
+        return bool(self.divisor % divisor)
 
     __index__ = __int__ = exactly
 

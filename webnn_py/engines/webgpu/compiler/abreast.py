@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.compiler.abreast_code import (
     Code,
     bindings_of,
@@ -116,7 +117,7 @@ def _joinable(kernel: Kernel) -> Code | None:
     if code is None:
         return None
     x, y, z = kernel.workgroups
-    is_large = x * y * z * code.invocations > MOST_INVOCATIONS
+    is_large = sampled(x * y * z) * code.invocations > MOST_INVOCATIONS
     return None if is_large or (code.is_independent and y * z > 1) else code
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node
 
@@ -76,7 +77,7 @@ def tile_for(node: Node, compute: Literal["f32", "f16"], features: Features) -> 
     """The shape with which a node of ATTENTION takes the least time, of those that are possible."""
     _, keys, *_ = node.operands
     *batch, rows, _ = node.output.shape
-    workgroups = math.prod(batch) * -(-rows // SMALLEST.rows)
+    workgroups = sampled(math.prod(batch) * -(-rows // SMALLEST.rows))
     if compute == "f16" or workgroups <= FEW_WORKGROUPS:
         wanted = AttentionTile(teams=2)
     else:

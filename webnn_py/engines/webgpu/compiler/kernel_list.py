@@ -13,12 +13,12 @@ from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
+from webnn_py.engines.webgpu.compiler.kernels.matmul import is_narrow
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.compiler.sums import rows_behind
-from webnn_py.engines.webgpu.compiler.unpacking import FEW_ROWS
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 
@@ -136,7 +136,7 @@ def _of_one_size(
         key = structures.of(builder.root).key
         if key not in problems:
             found = product_kernel.product_of(builder, fusion.anchor_of(builder.root))
-            tiled = found is not None and min(found.problem.m, found.problem.n) > FEW_ROWS
+            tiled = found is not None and not is_narrow(found.problem)
             halves = found is not None and found.problem.compute == "f16"
             problems[key] = found.problem if found is not None and tiled and halves else None
         return problems[key]

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.compiler.facts import facts_of
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG
@@ -69,6 +70,7 @@ def is_step(node: Node, features: Features) -> bool:
 
 def threads_for(count: int, results: int, features: Features) -> int:
     """Invocations that go over one row of `count` together; 1 where sharing does not pay."""
+    count, results = sampled(count), sampled(results)
     most = MOST_SHARED if count <= LONGEST else MOST_LONG
     if count < FEWEST_SHARED[features.kind] or results > most[features.kind]:
         return 1
@@ -105,7 +107,7 @@ def _begins(node: Node, features: Features) -> bool:
         return False
     # Invocations of a GPU that read long rows each have all their reads apart.
     return threads_for(count, node.output.size, features) > 1 or (
-        features.kind == "cpu" or count < FEWEST_SHARED["gpu"]
+        features.kind == "cpu" or sampled(count) < FEWEST_SHARED["gpu"]
     )
 
 

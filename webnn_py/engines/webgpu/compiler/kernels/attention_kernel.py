@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from webnn_py.core.tracing import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.attention_tile import (
     ACROSS,
     DEPTH,
@@ -61,7 +62,7 @@ class _AttentionKernel:
         while self.chunk * self.groups > self.held and self.chunk > self.shares:
             self.chunk //= 2
         self.held = max(self.held, self.chunk * self.groups)
-        self.whole_tiles = self.columns % (tile.columns * tile.teams) == 0
+        self.whole_tiles = not may_leave_remainder(self.columns, tile.columns * tile.teams)
 
     @property
     def vec4(self) -> str:

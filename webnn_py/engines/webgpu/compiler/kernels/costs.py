@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from webnn_py.core.tracing import with_sampled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
@@ -110,14 +109,9 @@ EIGHTS_COSTS = (
 """The same where both operands are loaded eight halves at a time."""
 
 
-def _sampled(problem: GemmProblem) -> GemmProblem:
-    """The problem for the sizes that are traced: what is chosen for these is right for others."""
-    return with_sampled(problem, "m", "n", "k", "batch")
-
-
 def best_tile(problem: GemmProblem, limits: Limits) -> SharedTile | None:
     """The tile that takes least; None where none fits the limits."""
-    problem = _sampled(problem)
+    problem = problem.sampled()
     fitting = _fitting(problem, limits)
     return min(fitting, key=lambda cost: _time(problem, cost)).tile if fitting else None
 
@@ -130,7 +124,7 @@ def best_split(problem: GemmProblem, limits: Limits, adding: float = ADDING) -> 
         limits: The device's limits.
         adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
     """
-    k, problem = problem.k, _sampled(problem)
+    k, problem = problem.k, problem.sampled()
     fitting = _fitting(problem, limits)
     whole = min((_time(problem, cost) for cost in fitting), default=0.0)
     elements = problem.batch * problem.m * problem.n
@@ -156,7 +150,7 @@ def agree(problems: Sequence[GemmProblem], limits: Limits) -> bool:
         problems: The products.
         limits: With `beside`.
     """
-    problems, own = [_sampled(problem) for problem in problems], replace(limits, beside=False)
+    problems, own = [problem.sampled() for problem in problems], replace(limits, beside=False)
     return _together(problems, limits) < _together(problems, own)
 
 

@@ -64,7 +64,7 @@ def _words_each(builder: KernelBuilder, words: int) -> int:
     """How many words an invocation writes: several where none of them takes long by itself."""
     if builder.features.kind != "cpu" or any("for (" in code for code in builder.functions):
         return 1
-    return min(MOST_EACH, 1 << max(0, sampled(words // FEWEST).bit_length() - 1))
+    return min(MOST_EACH, 1 << max(0, int(sampled(words // FEWEST)).bit_length() - 1))
 
 
 def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str]:

@@ -55,7 +55,7 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
     step = 4 if problem.k % 4 == 0 and (along_k or a_along_k) else 1
     plan = _Plan(problem, tile, width, step, a_along_k, along_k)
     span = tile.cols * (tile.lanes if tile.spread == "columns" else 1)
-    guards = Guards(bool(problem.m % tile.rows), bool(problem.n % span), False)
+    guards = Guards.of(problem, tile.rows, span, 1)
     lid = symbol("lid", tile.lanes)
     if tile.spread == "columns":
         grid = fold_grid(-(-problem.n // span), -(-problem.m // tile.rows), problem.batch, limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
@@ -16,6 +17,12 @@ class Guards:
     m: bool
     n: bool
     k: bool
+
+    @classmethod
+    def of(cls, problem: GemmProblem, rows: int, columns: int, depth: int) -> Guards:
+        """Those of a product in blocks; at open extents as for sizes that blocks do not divide."""
+        extents = (problem.m, rows), (problem.n, columns), (problem.k, depth)
+        return cls(*(may_leave_remainder(extent, block) for extent, block in extents))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def emit_reduce(problem: GemmProblem, tile: ReduceTile, limits: Limits) -> TileK
     step = 4 if along_k else 1
     width = 4 if wide else 1
     chunk = tile.slices * step * tile.unroll
-    guards = Guards(False, bool(problem.n % (tile.columns * width)), bool(problem.k % chunk))
+    guards = Guards.of(problem, 1, tile.columns * width, chunk)
     grid = fold_grid(-(-problem.n // (tile.columns * width)), 1, problem.batch, limits)
     lid = symbol("lid", tile.columns * tile.slices)
     # Consecutive invocations read what is consecutive in B.

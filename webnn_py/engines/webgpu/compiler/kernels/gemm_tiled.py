@@ -59,9 +59,7 @@ RUN = 128
 def emit_tiled(problem: GemmProblem, tile: SharedTile, limits: Limits) -> TileKernel:
     """Emits the kernel that multiplies through shared tiles."""
     writer = _TileWriter(problem, tile, limits)
-    guards = Guards(
-        bool(problem.m % tile.rows), bool(problem.n % tile.cols), bool(problem.k % tile.depth)
-    )
+    guards = Guards.of(problem, tile.rows, tile.cols, tile.depth)
     across, down = -(-problem.n // tile.cols), -(-problem.m // tile.rows)
     grid = fold_grid(across, down, problem.batch, limits)
     lines = [

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from webnn_py.core.tracing import with_sampled
 from webnn_py.engines.webgpu.compiler.index import Index
 
 LoadHook = Callable[[Index, Index, Index], str]
@@ -117,7 +118,7 @@ class GemmProblem:
 
     def __post_init__(self) -> None:
         """Reject what no kernel can be emitted for."""
-        if min(self.m, self.n, self.k, self.batch) < 1:
+        if any(extent < 1 for extent in (self.m, self.n, self.k, self.batch)):
             raise ValueError(
                 f"m, n, k and batch must be at least 1, got {self.m}, {self.n}, {self.k} and "
                 f"{self.batch}"
@@ -132,6 +133,10 @@ class GemmProblem:
         for hook, major in ((self.a8, self.a_major), (self.b8, self.b_major)):
             if hook is not None and (major != "k" or self.k % 8):
                 raise ValueError(f"eight halves need k divisible by 8, got {self.k} by {major}")
+
+    def sampled(self) -> GemmProblem:
+        """The problem for the sizes that are traced, for which one is chosen that serves others."""
+        return with_sampled(self, "m", "n", "k", "batch")
 
     def divided(self, parts: int) -> GemmProblem:
         """The problem whose batches are parts of k, which follow one another in each of these."""

@@ -58,18 +58,25 @@ def emit_gemm(problem: GemmProblem, limits: Limits, device: str = "", tile: str 
         return named
     if device == "cpu":
         return _on_software(problem, limits)
-    if problem.n <= FEW_ROWS < problem.m:
-        problem = problem.transposed()
-    few, shallow = problem.m <= FEW_ROWS, problem.k <= SHALLOW
+    near = problem.sampled()
+    if near.n <= FEW_ROWS < near.m:
+        problem, near = problem.transposed(), near.transposed()
+    few, shallow = near.m <= FEW_ROWS, near.k <= SHALLOW
     if few and not shallow:
-        return emit_reduce(problem, _reduction(problem, limits), limits)
-    if problem.k < 8 or (shallow and (few or problem.m * problem.n <= TINY)):
-        rows, cols = (4 if problem.m >= 16 else 1), (4 if problem.n >= 4 else 1)
+        return emit_reduce(problem, _reduction(near, limits), limits)
+    if near.k < 8 or (shallow and (few or near.m * near.n <= TINY)):
+        rows, cols = (4 if near.m >= 16 else 1), (4 if near.n >= 4 else 1)
         return emit_direct(problem, DirectTile(rows, cols, 64, "blocks"), limits)
     shared = best_tile(problem, limits)
     if shared is None:
         return emit_direct(problem, DirectTile(4, 4, 64, "blocks"), limits)
     return emit_tiled(problem, shared, limits)
+
+
+def is_narrow(problem: GemmProblem) -> bool:
+    """Whether it has few rows or few columns."""
+    near = problem.sampled()
+    return min(near.m, near.n) <= FEW_ROWS
 
 
 def split_of(
@@ -83,8 +90,7 @@ def split_of(
         device: As for `emit_gemm`.
         adding: Microseconds of the kernel that adds up the sums, at least; 0 if there is none.
     """
-    few = min(problem.m, problem.n) <= FEW_ROWS
-    if device == "cpu" or few or not problem.is_float:
+    if device == "cpu" or is_narrow(problem) or not problem.is_float:
         return None
     return best_split(problem, limits, adding)
 
@@ -109,13 +115,14 @@ def _reduction(problem: GemmProblem, limits: Limits) -> ReduceTile:
 
 def _on_software(problem: GemmProblem, limits: Limits) -> TileKernel:
     """Without barriers: a software adapter runs the lanes of a workgroup as one SIMD register."""
-    if problem.n < FEW_COLUMNS <= problem.m:
-        problem = problem.transposed()
-    rows = _even(problem.m, 8)
-    if problem.n < FEW_COLUMNS:
-        cols = 8 if problem.n >= 8 else 4 if problem.n >= 4 else problem.n
+    near = problem.sampled()
+    if near.n < FEW_COLUMNS <= near.m:
+        problem, near = problem.transposed(), near.transposed()
+    rows = _even(near.m, 8)
+    if near.n < FEW_COLUMNS:
+        cols = 8 if near.n >= 8 else 4 if near.n >= 4 else near.n
         return emit_direct(problem, DirectTile(rows, cols, 16, "blocks"), limits)
-    cols = _even(-(-problem.n // SIMD), 8)
+    cols = _even(-(-near.n // SIMD), 8)
     if problem.b_major == "n" and problem.b4 is not None:
         cols = -(-cols // 4) * 4
     return emit_direct(problem, DirectTile(rows, cols, SIMD), limits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from webnn_py.core.tracing import is_traced
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
@@ -60,7 +61,9 @@ class RowWalk:
         # What is read in other places, too, is bound twice.
         few = 2 * len(self._leaves(builder.root)) < builder.features.max_bindings
         fits = count % 4 == 0 and within.identity and is_float and few
-        self.held = hardware and threads > 1 and fits and _can_hold(count // 4, builder.features)
+        # Kernels that hold rows are for one length.
+        holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
+        self.held = hardware and threads > 1 and holds
         self.threads = count // 4 if self.held else threads
         self.width = 4 if self.held or (in_turn and fits) else 1
         self._read: dict[Value, str] = {}

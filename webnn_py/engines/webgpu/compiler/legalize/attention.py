@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
@@ -139,7 +140,7 @@ def _is_possible(found: _Found, node: Node, features: Features) -> bool:
 def _pays(found: _Found, node: Node) -> bool:
     """Whether one kernel takes less time than three, or leaves out a large matrix."""
     scores = found.product.output
-    *batch, rows, columns = scores.shape
+    *batch, rows, columns = map(sampled, scores.shape)
     if rows < FEWEST_ROWS or columns < FEWEST_COLUMNS:
         return False
     if columns <= FEW_COLUMNS:
@@ -148,7 +149,7 @@ def _pays(found: _Found, node: Node) -> bool:
     if columns > COLUMNS_BY_WORKGROUP * workgroups:
         return False
     shallow = max(next(found.product.operands).shape[-1], node.output.shape[-1]) <= SHALLOW
-    return (scores.data_type == "float16" and shallow) or buffer_bytes(scores) >= LARGE
+    return (scores.data_type == "float16" and shallow) or sampled(buffer_bytes(scores)) >= LARGE
 
 
 class _Finder:
