@@ -16,8 +16,11 @@ from tests.backend.tensors import ONES, SHAPE
 from tests.internals import engine_of
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 
 ENCODERS = ("encoder", "plain_encoder")
 
@@ -108,3 +111,47 @@ def end_before_a_mapping() -> None:
 
 def test_a_mapping_under_way_when_python_ends() -> None:
     run_alone(end_before_a_mapping)
+
+
+DOUBLING = """@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@compute @workgroup_size(6)
+fn main(@builtin(local_invocation_index) i: u32) { y[i] = 2.0 * x[i]; }"""
+WAYS = ("straight", "by wgpu")
+
+
+@pytest.fixture(params=WAYS)
+def doubling(gpu: MLContext, request: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What doubles a place in a buffer, over bind groups that are made in one of both ways."""
+    if request.param == "by wgpu":
+        monkeypatch.setattr(RECORDING, "missing", "taken away")
+    device: Any = engine_of(gpu).gpu
+    pipeline = device.pipelines.get("doubling", DOUBLING)
+
+    def run(x: Binding, y: Binding, bindings: tuple[int, ...] = (0, 3)) -> None:
+        group = device.bind_places(pipeline.get_bind_group_layout(0), [x, y], bindings)
+        assert isinstance(group, wgpu.GPUBindGroup) is (request.param == "by wgpu")
+        encoder = device.plain_encoder("doubling")
+        record_pass(encoder, DispatchCommands([(pipeline, group, 1, 1, 1, 1)]))
+        del group
+        device.submit(encoder.finish())
+
+    return run
+
+
+def test_places_in_buffers_are_bound(gpu: MLContext, doubling: Any) -> None:
+    x = buffer_of(gpu.device, np.arange(80, dtype=np.float32))
+    y = empty_buffer(gpu.device, 24)
+    doubling(Binding(x, 256, 24), Binding(y, 0, 24))
+    np.testing.assert_array_equal(read(y, SHAPE).ravel(), 2 * np.arange(64, 70))
+
+
+@pytest.mark.parametrize("fault", ["out of bounds", "not aligned", "another binding", "destroyed"])
+def test_places_that_cannot_be_bound(gpu: MLContext, doubling: Any, fault: str) -> None:
+    x, y = empty_buffer(gpu.device, 1024), empty_buffer(gpu.device, 24)
+    offset = {"out of bounds": 1020, "not aligned": 4}.get(fault, 0)
+    if fault == "destroyed":
+        x.destroy()
+    bindings = (0, 2) if fault == "another binding" else (0, 3)
+    with pytest.raises(wgpu.GPUError):
+        doubling(Binding(x, offset, 24), Binding(y, 0, 24), bindings)

@@ -90,15 +90,22 @@ class LoadedGraph:
         self._costs: Any = None
         self._shared = False
         self._check_sizes()
-        pipelines = gpu.pipelines.get_all(
-            ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in kernels),
+        by_code = {kernel.code: kernel for kernel in kernels}
+        made = gpu.pipelines.get_all(
+            ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in by_code.values()),
             functools.partial(self._place_values, like),
         )
+        pipelines = {
+            code: (pipeline, _layout_of(pipeline, kernel.name))
+            for (code, kernel), pipeline in zip(by_code.items(), made, strict=True)
+        }
         self._steps = [
-            self._step(kernel, pipeline, numbers)
-            for kernel, pipeline, numbers in checkpoints(
-                zip(kernels, pipelines, self._place_numbers(), strict=True)
+            self._fixed(
+                Step(
+                    kernel, *pipelines[kernel.code], (*kernel.reads, *kernel.writes), numbers, None
+                )
             )
+            for kernel, numbers in checkpoints(zip(kernels, self._place_numbers(), strict=True))
         ]
 
     def _check_sizes(self) -> None:
@@ -189,12 +196,6 @@ class LoadedGraph:
             write_made(self.gpu, buffer, [(0, np.frombuffer(data, np.uint8))])
         return [place and Binding(buffer, place.offset, place.size) for place in places]
 
-    def _step(self, kernel: Kernel, pipeline: Any, numbers: Binding | None) -> Step:
-        parts = (*kernel.reads, *kernel.writes)
-        with device_errors(f"binding {kernel.name}"):
-            layout = pipeline.get_bind_group_layout(0)
-        return self._fixed(Step(kernel, pipeline, layout, parts, numbers, None))
-
     def _fixed(self, step: Step) -> Step:
         """A step with its bind group, if that is always the same."""
         if not all(part.value in self._own for part in step.parts):
@@ -229,7 +230,7 @@ class LoadedGraph:
         bound = [places[part.value].part(part) for part in step.parts]
         if step.numbers is not None:
             bound.append(step.numbers)
-        return self.gpu.bind_group(step.layout, [place.entry for place in bound])
+        return self.gpu.bind_places(step.layout, bound)
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """What is recorded for these places of inputs and outputs."""
@@ -301,6 +302,12 @@ class LoadedGraph:
                 size = buffer_bytes(value)
                 self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
             return self._io[value]
+
+
+def _layout_of(pipeline: Any, name: str) -> Any:
+    """Of the bind group of a pipeline."""
+    with device_errors(f"binding {name}"):
+        return pipeline.get_bind_group_layout(0)
 
 
 def _aligned(size: int) -> int:

@@ -114,20 +114,17 @@ class LoadedProgram:
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
         kernel = self.plan.kernels[step.kernel]
         with device_errors(f"binding {kernel.name}"):
-            return self.gpu.bind_group(
+            return self.gpu.bind_places(
                 self._pipelines[step.kernel].get_bind_group_layout(0),
-                [self._entry(place, places) for place in step.places],
+                [self._bound(place, places) for place in step.places],
                 [layout.binding for layout in kernel.bindings],
             )
 
-    def _entry(self, place: Place, places: Mapping[Value, Binding]) -> dict[str, Any]:
-        buffer, offset = None, place.offset
+    def _bound(self, place: Place, places: Mapping[Value, Binding]) -> Binding:
         if place.kind == "buffer":
-            buffer = self._buffers[place.index]
-        else:
-            given = places[self.arguments[place.index]]
-            buffer, offset = given.buffer, given.offset + offset
-        return {"buffer": buffer, "offset": offset, "size": place.size}
+            return Binding(self._buffers[place.index], place.offset, place.size)
+        given = places[self.arguments[place.index]]
+        return Binding(given.buffer, given.offset + place.offset, place.size)
 
     def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
         """Each step of the variant, for these places of arguments."""

@@ -42,6 +42,7 @@ _PASS = "struct WGPUComputePassEncoderImpl *"
 _BUFFER = "struct WGPUBufferImpl *"
 _ENCODER = "struct WGPUCommandEncoderImpl *"
 _COMMANDS = "struct WGPUCommandBufferImpl *"
+_GROUP = "struct WGPUBindGroupImpl *"
 _QUEUE = "struct WGPUQueueImpl *"
 _LABELLED = "nextInChain, label"
 
@@ -49,6 +50,12 @@ RECORDING = Capability(
     "recording",
     "our own commands are recorded by wgpu's methods, each of which looks for errors",
     {
+        "wgpuDeviceCreateBindGroup": (
+            f"{_GROUP}(*)(struct WGPUDeviceImpl *, WGPUBindGroupDescriptor *)"
+        ),
+        "WGPUBindGroupDescriptor": f"{_LABELLED}, layout, entryCount, entries",
+        "WGPUBindGroupEntry": "nextInChain, binding, buffer, offset, size, sampler, textureView",
+        "wgpuBindGroupRelease": f"void(*)({_GROUP})",
         "wgpuDeviceCreateCommandEncoder": (
             f"{_ENCODER}(*)(struct WGPUDeviceImpl *, WGPUCommandEncoderDescriptor *)"
         ),
@@ -71,7 +78,7 @@ RECORDING = Capability(
         "wgpuQueueSubmit": f"void(*)({_QUEUE}, size_t, {_COMMANDS} *)",
         "wgpuComputePassEncoderSetPipeline": f"void(*)({_PASS}, struct WGPUComputePipelineImpl *)",
         "wgpuComputePassEncoderSetBindGroup": (
-            f"void(*)({_PASS}, uint32_t, struct WGPUBindGroupImpl *, size_t, uint32_t *)"
+            f"void(*)({_PASS}, uint32_t, {_GROUP}, size_t, uint32_t *)"
         ),
         "wgpuComputePassEncoderDispatchWorkgroups": (
             f"void(*)({_PASS}, uint32_t, uint32_t, uint32_t)"

@@ -6,7 +6,7 @@ errors come again when an encoder is finished.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from webnn_py.core.cooperation import checkpoints
@@ -58,6 +58,37 @@ class DispatchCommands:
                 _dispatch(handle, x, y, z)
                 for _ in checkpoints(range(times - 1)) if times > 1 else ():
                     _dispatch(handle, x, y, z)
+
+
+class BindGroup:
+    """A GPUBindGroup of parts of buffers, which lives by itself.
+
+    Args:
+        device: A GPUDevice.
+        layout: Its GPUBindGroupLayout.
+        parts: The number, buffer, offset and size of each binding.
+
+    Raises:
+        GPUError: It is not valid.
+    """
+
+    __slots__ = ("_internal",)
+
+    def __init__(
+        self, device: Any, layout: Any, parts: Iterable[tuple[int, Any, int, int]]
+    ) -> None:
+        entries = [
+            (_NULL, number, buffer._internal, offset, size, _NULL, _NULL)
+            for number, buffer, offset, size in parts
+        ]
+        made = _ffi.new(_ENTRIES, entries)
+        group = _ffi.new(_NEW_GROUP)
+        group.layout, group.entryCount, group.entries = layout._internal, len(entries), made
+        self._internal: Any = _safe.wgpuDeviceCreateBindGroup(device._internal, group)
+
+    def __del__(self) -> None:
+        if _releases and hasattr(self, "_internal"):  # it has none where that failed
+            _lib.wgpuBindGroupRelease(self._internal)
 
 
 class Encoder:
@@ -150,6 +181,7 @@ if RECORDING.there:
     _NEW_ENCODER = _ffi.new("WGPUCommandEncoderDescriptor *")
     _NEW_PASS = _ffi.new("WGPUComputePassDescriptor *")
     _NEW_BUFFER = _ffi.new("WGPUCommandBufferDescriptor *")
+    _ENTRIES, _NEW_GROUP = map(_ffi.typeof, ("WGPUBindGroupEntry[]", "WGPUBindGroupDescriptor *"))
     _ONE_BUFFER = _ffi.typeof("WGPUCommandBuffer[1]")
     _copy = _lib.wgpuCommandEncoderCopyBufferToBuffer
     _begin_pass = _lib.wgpuCommandEncoderBeginComputePass
