@@ -11,12 +11,20 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.messages import LOG, said
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.core.tracing import (
+    ANY_MARK,
+    MARK,
+    Numbers,
+    Trace,
+    calculated,
+    is_traced,
+    marks_in,
+)
 from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph, planned, written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
@@ -74,12 +82,17 @@ class CompiledAlike:
                 code: reading_marks(kernel, trace, features)
                 for code, kernel in checkpoints({k.code: k for k in kernels}.items())
             }
+        self._reads: dict[Read, int] = {}
         self._kernels = [
-            (dataclasses.replace(kernel, code=code), reads)
+            (dataclasses.replace(kernel, code=code), tuple(map(self._place_of, reads)))
             for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
         ]
         self._open = {value for value in self._values() if [*marks_in(value.shape)]}
         self._calculate = trace.calculate(self._marks())
+
+    def _place_of(self, read: Read) -> int:
+        """Of a number among all that kernels read."""
+        return self._reads.setdefault(read, len(self._reads))
 
     def _values(self) -> Iterator[Value]:
         yield from self._graph.inputs
@@ -94,8 +107,8 @@ class CompiledAlike:
         for node in checkpoints(self._graph.nodes):
             for options in (node.given, node.inferred):
                 yield from marks_in(tuple(options.values()))
-        for kernel, reads in self._kernels:
-            yield from (read.mark for read in reads)
+        yield from (read.mark for read in self._reads)
+        for kernel, _ in self._kernels:
             yield from marks_in((*kernel.workgroups, kernel.times))
             for part in (*kernel.reads, *kernel.writes):
                 yield from marks_in((part.offset, part.size))
@@ -103,7 +116,7 @@ class CompiledAlike:
     def at(self, sizes: Sizes) -> Compiled | None:
         """The graph compiled for these sizes, if they meet all conditions."""
         numbers = self._calculate(sizes)
-        return None if numbers is None else self._with(_At(numbers, self._open))
+        return None if numbers is None else self._with(_At(numbers, self._open, self._reads))
 
     def _with(self, at: _At) -> Compiled:
         graph = self._graph
@@ -132,11 +145,13 @@ class _At:
     Args:
         numbers: All that there are.
         opened: The values whose shapes have some.
+        reads: What kernels read.
     """
 
-    def __init__(self, numbers: Numbers, opened: Set[Value]) -> None:
+    def __init__(self, numbers: Numbers, opened: Set[Value], reads: Iterable[Read]) -> None:
         self._numbers = numbers
         self._open = opened
+        self._words = [read.word(numbers) for read in reads]
         self._values: dict[Value, Value] = {}
 
     def value(self, value: Value) -> Value:
@@ -149,22 +164,25 @@ class _At:
             made = self._values[value] = Value(value.data_type, shape, value.name)
         return made
 
-    def kernel(self, kernel: Kernel, reads: Sequence[Read]) -> Kernel:
-        """A kernel with the numbers that it reads."""
-        numbers = self._numbers
-        return dataclasses.replace(
-            kernel,
-            reads=tuple(map(self._part, kernel.reads)),
-            writes=tuple(map(self._part, kernel.writes)),
-            workgroups=calculated(kernel.workgroups, numbers),
-            times=calculated(kernel.times, numbers),
-            numbers=tuple(read.word(numbers) for read in reads),
-            roots=tuple(map(self.value, kernel.roots)),
+    def kernel(self, kernel: Kernel, reads: Iterable[int]) -> Kernel:
+        """A kernel with the numbers that it reads, by their places."""
+        return Kernel(
+            kernel.name,
+            kernel.code,
+            tuple(map(self._part, kernel.reads)),
+            tuple(map(self._part, kernel.writes)),
+            calculated(kernel.workgroups, self._numbers),
+            calculated(kernel.times, self._numbers),
+            tuple(map(self._words.__getitem__, reads)),
+            tuple(map(self.value, kernel.roots)),
+            kernel.tile,
         )
 
     def _part(self, part: Part) -> Part:
-        offset, size = calculated((part.offset, part.size), self._numbers)
-        return Part(self.value(part.value), offset, size)
+        value, offset, size = self.value(part.value), part.offset, part.size
+        if value is part.value and not (is_traced(offset) or is_traced(size)):
+            return part
+        return Part(value, calculated(offset, self._numbers), calculated(size, self._numbers))
 
     def node(self, node: Node) -> Node:
         """A node with its options."""

@@ -7,6 +7,7 @@ int64 and uint64 are `i64` and `u64` where the device has shader-int64, else pai
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -175,6 +176,11 @@ def _float_literal(value: float) -> str:
 
 def storage_of(data_type: str, features: Features) -> Storage:
     """How a data type lies on a device with these features."""
+    return _storage_of(data_type, features.f16, features.int64)
+
+
+@functools.cache
+def _storage_of(data_type: str, f16: bool, int64: bool) -> Storage:
     match data_type:
         case "float32":
             return Storage(data_type, "f32", "f32", 1, 4)
@@ -182,13 +188,13 @@ def storage_of(data_type: str, features: Features) -> Storage:
             return Storage(data_type, "i32", "i32", 1, 4)
         case "uint32":
             return Storage(data_type, "u32", "u32", 1, 4)
-        case "float16" if features.f16:
+        case "float16" if f16:
             return Storage(data_type, "f16", "f32", 1, 2)
         case "float16":
             return Storage(data_type, "u32", "f32", 2, 4)
-        case "int64" if features.int64:
+        case "int64" if int64:
             return Storage(data_type, "i64", "i64", 1, 8)
-        case "uint64" if features.int64:
+        case "uint64" if int64:
             return Storage(data_type, "u64", "u64", 1, 8)
         case "int64" | "uint64":
             return Storage(data_type, PAIR, PAIR, 1, 8)
@@ -201,7 +207,7 @@ def storage_of(data_type: str, features: Features) -> Storage:
 
 def buffer_bytes(tensor: Descriptor) -> int:
     """Bytes of a buffer for a tensor, a multiple of 4: the same on every device."""
-    return storage_of(tensor.data_type, Features()).buffer_bytes(tensor.size)
+    return _storage_of(tensor.data_type, False, False).buffer_bytes(tensor.size)
 
 
 def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
