@@ -14,6 +14,8 @@ from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers
 
+Tell = Callable[[Kernel], None]
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -107,7 +109,7 @@ class Compiled:
 def compile_graph(
     graph: Graph,
     features: Features,
-    tell: Callable[[Kernel], None] = lambda kernel: None,
+    tell: Tell = lambda kernel: None,
     cached: bool = False,
 ) -> Compiled:
     """Compile a graph for devices with these features.
@@ -148,9 +150,7 @@ def planned(
     return Compiled(ends, features, kernels, constants, plan, make_graph)
 
 
-def _known_kernels(
-    graph: Graph, features: Features, tell: Callable[[Kernel], None]
-) -> Sequence[Kernel]:
+def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
     """The kernels of a graph, from disk if they are there."""
     known = KnownKernels(graph, features)
     found: Sequence[Kernel] | None = known.recall()
@@ -160,16 +160,14 @@ def _known_kernels(
     return found
 
 
-def _write(graph: Graph, features: Features, tell: Callable[[Kernel], None]) -> Sequence[Kernel]:
+def _write(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
     """The kernels of a graph, alike ones with the same code."""
     from webnn_py.engines.webgpu.compiler.sharing import share
 
     return share(written(graph, features, tell), features)
 
 
-def written(
-    graph: Graph, features: Features, tell: Callable[[Kernel], None] = lambda kernel: None
-) -> list[Kernel]:
+def written(graph: Graph, features: Features, tell: Tell = lambda kernel: None) -> list[Kernel]:
     """The kernels of a graph, each with all its numbers in its code."""
     from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of

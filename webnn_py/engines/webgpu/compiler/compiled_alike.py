@@ -25,7 +25,13 @@ from webnn_py.core.tracing import (
     is_traced,
     marks_in,
 )
-from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph, planned, written
+from webnn_py.engines.webgpu.compiler.compiled import (
+    Compiled,
+    Tell,
+    compile_graph,
+    planned,
+    written,
+)
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.rounds import without_said
@@ -71,17 +77,20 @@ class CompiledAlike:
         graph: With open dimensions, after passes.
         sizes: Those that are traced.
         features: What the devices have.
+        tell: As of `compile_graph`.
     """
 
-    def __init__(self, graph: Graph, sizes: Sizes, features: Features) -> None:
+    def __init__(self, graph: Graph, sizes: Sizes, features: Features, tell: Tell) -> None:
         self._features = features
+        made: dict[str, tuple[str, Sequence[Read]]] = {}
+
+        def mark(kernel: Kernel) -> None:
+            made[kernel.code] = reading_marks(kernel, trace, features)
+            tell(dataclasses.replace(kernel, code=made[kernel.code][0]))
+
         with Trace(sizes) as trace:
             self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
-            kernels = written(self._graph, features)
-            made = {
-                code: reading_marks(kernel, trace, features)
-                for code, kernel in checkpoints({k.code: k for k in kernels}.items())
-            }
+            kernels = written(self._graph, features, mark)
         self._reads: dict[Read, int] = {}
         self._kernels = [
             (dataclasses.replace(kernel, code=code), tuple(map(self._place_of, reads)))
@@ -253,22 +262,23 @@ class CompiledForSizes:
                 return found
         return None
 
-    def compile(self, graph: Graph, sizes: Sizes, fixed: Graph) -> Compiled:
+    def compile(self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell) -> Compiled:
         """The graph compiled for some sizes, and for those that it serves, too.
 
         Args:
             graph: After passes, with open dimensions.
             sizes: By name.
             fixed: The graph recorded for them.
+            tell: As of `compile_graph`.
         """
         try:
-            alike = CompiledAlike(graph, sizes, self._features)
+            alike = CompiledAlike(graph, sizes, self._features, tell)
             found = alike.at(sizes)
         except Exception as error:  # something needs numbers
             LOG.info("kernels are compiled for each set of sizes: %s", said(error))
             found = None
         if found is None:
-            return compile_graph(fixed, self._features)
+            return compile_graph(fixed, self._features, tell)
         self._keep(alike)
         return found
 

@@ -156,7 +156,8 @@ class _Alike(ForSizes):
         return None if found is None else self._loaded(found)
 
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
-        return self._loaded(self._compiled.compile(opened, sizes, fixed))
+        begin = _Beginner(self._engine.gpu)
+        return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         made = self._engine.load(compiled, self._last())
