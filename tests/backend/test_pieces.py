@@ -1,4 +1,7 @@
-"""Awaited runs of many kernels are submitted in pieces, and nobody comes between these."""
+"""Awaited runs of many kernels are submitted in pieces, and nobody comes between these.
+
+Not runs for other sizes of an open dimension either, which compute in the same buffers.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,19 @@ import numpy as np
 import pytest
 
 from tests.graphs import normal
-from tests.internals import executable_of
+from tests.internals import executable_of, prepared_for
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, ml
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 
 SIZE = 24
 LAYERS = 40
 X = normal(SIZE, SIZE)
 
 
-def chain(context: MLContext) -> MLGraph:
+def chain(context: MLContext, rows: int | str = SIZE) -> MLGraph:
     """Products, one kernel each: a value that another run overwrites shows in the result."""
-    b = MLGraphBuilder(context)
-    x = b.input("x", "float32", [SIZE, SIZE])
+    b = MLGraphBuilder(context, dimensions={rows: (2, 256)} if isinstance(rows, str) else {})
+    x = b.input("x", "float32", [rows, SIZE])
     h = x
     for seed in range(LAYERS):
         rotation, _ = np.linalg.qr(normal(SIZE, SIZE, seed=seed))
@@ -60,9 +64,31 @@ def test_a_small_graph_is_one_piece(fresh: MLContext) -> None:
     assert pieces(graph) == 1
 
 
+def prepared(context: MLContext, rows: int) -> MLGraph:
+    """With an open dimension: compiled for these rows, too, if they are not SIZE."""
+    if rows == SIZE:
+        return chain(context)
+    graph = chain(context, "rows")
+    for number in (9, 10, rows, SIZE):  # the first ones by themselves
+        graph.prepare_sync({"rows": number})
+    return graph
+
+
+def test_all_sizes_know_that_one_is_recorded(fresh: MLContext) -> None:
+    graph = prepared(fresh, SIZE + 9)
+    loaded = [prepared_for(graph, rows=n).executable for n in (SIZE, SIZE + 9)]
+    assert all(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)
+    y = fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True)
+    MLCommandEncoder(fresh).dispatch(graph, {"x": X}, {"y": y})
+    assert not any(isinstance(each, WebGPUExecutable) and each.loaded.in_pieces for each in loaded)
+
+
+@pytest.mark.parametrize("rows", [SIZE, SIZE - 9, SIZE + 9], ids=["same", "fewer", "more"])
 @pytest.mark.parametrize("mode", ["dispatch", "encoder", "slices", "profile", "awaited"])
-def test_runs_of_one_graph_in_other_threads_and_modes(fresh: MLContext, mode: str) -> None:
-    graph = chain(fresh)
+def test_runs_of_one_graph_in_other_threads_and_modes(
+    fresh: MLContext, mode: str, rows: int
+) -> None:
+    graph, other = prepared(fresh, rows), normal(rows, SIZE)
     inputs = [X * (1 + i) for i in range(24)]
     expected = [x.astype(np.float64) for x in inputs]
     for seed in range(LAYERS):
@@ -72,9 +98,9 @@ def test_runs_of_one_graph_in_other_threads_and_modes(fresh: MLContext, mode: st
     failed: list[BaseException] = []
 
     def disturb() -> None:
-        y = fresh.create_tensor_sync("float32", [SIZE, SIZE], readable=True)
-        x = fresh.create_tensor_sync("float32", [SIZE, SIZE], writable=True)
-        fresh.write_tensor(x, -X)
+        y = fresh.create_tensor_sync("float32", [rows, SIZE], readable=True)
+        x = fresh.create_tensor_sync("float32", [rows, SIZE], writable=True)
+        fresh.write_tensor(x, other)
         try:
             while not stop.is_set():
                 for _ in range(8):
@@ -90,15 +116,15 @@ def test_runs_of_one_graph_in_other_threads_and_modes(fresh: MLContext, mode: st
             fresh.dispatch(graph, {"x": x}, {"y": y})
             fresh.flush()
         elif mode == "profile":
-            graph.profile({"x": -X}, runs=1)
+            graph.profile({"x": other}, runs=1)
         elif mode == "awaited":
-            asyncio.run(compute(-X))
+            asyncio.run(compute(other))
         elif mode == "encoder":
             encoder = MLCommandEncoder(fresh)
             encoder.dispatch(graph, {"x": x}, {"y": y})
             fresh.device.queue.submit([encoder.finish()])
         else:
-            job, done = fresh.slice_dispatch(graph, {"x": -X}, {"y": y}), False
+            job, done = fresh.slice_dispatch(graph, {"x": other}, {"y": y}), False
             while not done:
                 encoder = MLCommandEncoder(fresh)
                 done = encoder.dispatch_slice(job, budget_ms=0.02)

@@ -12,6 +12,7 @@ from tests.graphs import awaited, normal
 from tests.internals import prepared_for
 from webnn_py import MLContext, MLGraph, MLGraphBuilder
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 
 Made = Callable[[], int]
 WIDTH = 8
@@ -109,14 +110,39 @@ def test_sizes_may_come_in_any_order(gpu: MLContext, first: str) -> None:
 
 def test_sizes_alike_share_their_weights(gpu: MLContext) -> None:
     graph = attending(gpu, 1, "length")
-    held = []
+    places = []
     for length in (67, 69, 71, 73):
-        x = normal(1, length, WIDTH, seed=length)
-        awaited(graph, {"x": x})
-        held.append(dict(prepared_for(graph, length=length).held()))
-    weights = [piece for piece in held[1] if piece in held[2] and piece in held[3]]
-    assert weights
-    assert all(piece not in held[2] for piece in held[3] if piece not in weights)
+        awaited(graph, {"x": normal(1, length, WIDTH, seed=length)})
+        executable = prepared_for(graph, length=length).executable
+        assert isinstance(executable, WebGPUExecutable)
+        places.append(executable.loaded.places_of(executable.compiled.constants))
+    assert places[1]
+    assert places[1] == places[2] == places[3]
+
+
+def buffers_of(graph: MLGraph, length: int) -> dict[int, int]:
+    """Bytes of the buffers between its kernels."""
+    executable = prepared_for(graph, length=length).executable
+    assert isinstance(executable, WebGPUExecutable)
+    between = executable.loaded.places_of(executable.compiled.plan.slots)
+    return {id(place.buffer): place.buffer.size for place in between.values()}
+
+
+def test_runs_for_all_sizes_compute_in_a_few_buffers(gpu: MLContext) -> None:
+    """Those that were made for smaller ones before are there besides."""
+    graph = attending(gpu, 1, "length")
+    there: dict[int, int] = {}
+    for length in range(30, 130):
+        awaited(graph, {"x": normal(1, length, WIDTH)})
+        there |= buffers_of(graph, length)
+    largest = buffers_of(graph, 129)
+    assert len(there) <= 12 * len(largest)
+    assert sum(there.values()) < 4 * sum(largest.values())
+    again = [buffers_of(graph, length) for length in (128, 90, 40)]
+    for length in (17, 29):
+        awaited(graph, {"x": normal(1, length, WIDTH)})
+        assert buffers_of(graph, length).keys() <= largest.keys()
+    assert again == [buffers_of(graph, length) for length in (128, 90, 40)]
 
 
 def test_listings_are_of_the_sizes(gpu: MLContext) -> None:

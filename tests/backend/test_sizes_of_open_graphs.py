@@ -146,7 +146,7 @@ def test_sizes_used_last_stay_compiled(context: MLContext, monkeypatch: pytest.M
 
 def test_memory_limits_what_stays_compiled(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = (2, 32), (1, 1)
-    with ml.create_context_sync(device_type="gpu", max_prepared_bytes=1 << 15) as context:
+    with ml.create_context_sync(device_type="gpu", max_prepared_bytes=1 << 17) as context:
         graph, compiled = compiled_for(context, monkeypatch)
         made = Made(context, monkeypatch)
         for sizes in (small, (1, 2), small, (1, 2)):

@@ -25,7 +25,7 @@ class Room:
         most_bytes: Bytes of memory, None for no limit; what all that is kept shares does not count.
     """
 
-    most: int = 64
+    most: int = 512
     most_bytes: int | None = 1 << 30
 
 

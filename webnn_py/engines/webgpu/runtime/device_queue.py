@@ -17,11 +17,11 @@ from webnn_py.engines.loss import Loss
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
 from webnn_py.engines.webgpu.runtime.devices.commands import check_submission, uses_of
-from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes
+from webnn_py.engines.webgpu.runtime.loaded import padded_bytes
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.engines.webgpu.runtime.wgpu_native import native, public

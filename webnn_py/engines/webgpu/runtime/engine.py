@@ -21,6 +21,7 @@ from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
+from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
@@ -125,10 +126,15 @@ class WebGPUEngine(DeviceEngine):
         """What is compiled for some sizes serves all that compiling would do the same for."""
         return _Alike(self)
 
-    def load(self, compiled: Compiled, like: WebGPUExecutable | None = None) -> WebGPUExecutable:
+    def load(
+        self,
+        compiled: Compiled,
+        like: WebGPUExecutable | None = None,
+        buffers: RunBuffers | None = None,
+    ) -> WebGPUExecutable:
         """Make pipelines and buffers, and upload constants; arguments as of `WebGPUExecutable`."""
         recorder, under_way = self._queue.recorder, self._under_way
-        return WebGPUExecutable(self.gpu, compiled, recorder, under_way, like)
+        return WebGPUExecutable(self.gpu, compiled, recorder, under_way, like, buffers)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -149,6 +155,7 @@ class _Alike(ForSizes):
 
         self._engine = engine
         self._compiled = CompiledForSizes(engine.gpu.features)
+        self._buffers = RunBuffers(engine.gpu)
         self._last: Callable[[], WebGPUExecutable | None] = lambda: None
 
     def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
@@ -160,7 +167,7 @@ class _Alike(ForSizes):
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
-        made = self._engine.load(compiled, self._last())
+        made = self._engine.load(compiled, self._last(), self._buffers)
         self._last = weakref.ref(made)
         return made
 

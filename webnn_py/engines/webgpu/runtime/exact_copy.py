@@ -8,8 +8,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
-from webnn_py.engines.webgpu.runtime.devices.device import Device
-from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 
 WORD = 4
 THREADS = 1 << 20

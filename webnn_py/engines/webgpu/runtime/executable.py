@@ -18,6 +18,7 @@ from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import Run
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
@@ -42,6 +43,7 @@ class WebGPUExecutable(DeviceExecutable):
         recorded: What the context has not yet submitted.
         under_way: What the context has begun.
         like: The same graph for other sizes.
+        buffers: Where runs compute, if those for other sizes use them, too.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class WebGPUExecutable(DeviceExecutable):
         recorded: Recorded,
         under_way: UnderWay,
         like: WebGPUExecutable | None = None,
+        buffers: RunBuffers | None = None,
     ) -> None:
         self.compiled = compiled
-        self.loaded: LoadedGraph = LoadedGraph(gpu, compiled, None if like is None else like.loaded)
+        like_it = None if like is None else like.loaded
+        self.loaded: LoadedGraph = LoadedGraph(gpu, compiled, like_it, buffers)
         self.ahead = Ahead()
         self._arrays: resources.ArrayPlaces | None = None
         self._made = [value for _, value in self.loaded.graph.outputs]

@@ -18,10 +18,11 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants, write_made
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
+from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.devices.weights import Contents
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
@@ -37,12 +38,11 @@ T = TypeVar("T")
 SMALL_WEIGHT = 1 << 14
 """Bytes up to which the constants of a graph lie in one buffer: each takes a tenth of a
 millisecond to make, whatever it holds."""
+KERNEL = 2048
+"""Bytes of the host's memory for a kernel and its bind group, about."""
 LARGE_WEIGHT = 1 << 19
 """Bytes, on average, of weights that several threads upload: drivers have locks, which small ones
 wait for longer than they take."""
-
-STORAGE = wgpu.BufferUsage.STORAGE
-COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,16 @@ class LoadedGraph:
         gpu: The device.
         compiled: The graph for devices like it.
         like: The same for other sizes, of which it takes the constants where they are the same.
+        buffers: Where runs compute, if others use them, too.
     """
 
-    def __init__(self, gpu: Device, compiled: Compiled, like: LoadedGraph | None = None) -> None:
+    def __init__(
+        self,
+        gpu: Device,
+        compiled: Compiled,
+        like: LoadedGraph | None = None,
+        buffers: RunBuffers | None = None,
+    ) -> None:
         self.gpu = gpu
         self.compiled = compiled
         self.graph = compiled.ends
@@ -85,10 +92,14 @@ class LoadedGraph:
         self._lock = threading.Lock()
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._own: dict[Value, Binding] = {}
+        self._buffers = buffers or RunBuffers(gpu)
         self._io: dict[Value, Binding] = {}
+        self._ends: dict[Value, Hashable] = {  # with names that are the same for all sizes
+            **{value: ("input", place) for place, value in enumerate(self.graph.inputs)},
+            **{value: ("output", place) for place, (_, value) in enumerate(self.graph.outputs)},
+        }
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
-        self._shared = False
         self._check_sizes()
         by_code = {kernel.code: kernel for kernel in kernels}
         made = gpu.pipelines.get_all(
@@ -173,10 +184,11 @@ class LoadedGraph:
 
     def _place_intermediates(self) -> None:
         plan = self.compiled.plan
-        pool = [
-            self.gpu.buffer(size, STORAGE | COPIES, f"intermediate {slot}")
-            for slot, size in checkpoints(enumerate(plan.sizes))
-        ]
+        by_size = sorted(range(len(plan.sizes)), key=plan.sizes.__getitem__, reverse=True)
+        pool = {
+            slot: self._buffers.get(place, plan.sizes[slot], f"intermediate {place}")
+            for place, slot in checkpoints(enumerate(by_size))
+        }
         for value, slot in plan.slots.items():
             self._own[value] = Binding(pool[slot], 0, buffer_bytes(value))
 
@@ -262,9 +274,7 @@ class LoadedGraph:
 
     def share(self) -> None:
         """Know that commands use the intermediates which are submitted at any time, by anyone."""
-        if not self._shared:
-            with self.gpu.submit_lock:  # a run in pieces is over, and none begins
-                self._shared = True
+        self._buffers.share()
 
     @property
     def in_pieces(self) -> bool:
@@ -272,7 +282,7 @@ class LoadedGraph:
 
         They must be submitted under the device's `submit_lock`.
         """
-        return not self._shared
+        return not self._buffers.shared
 
     def commands(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """One run, whole or in pieces, the first of which the device runs while others follow."""
@@ -292,15 +302,16 @@ class LoadedGraph:
         """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
         arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
         buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
-        ends = dict.fromkeys([*self.graph.inputs, *(value for _, value in self.graph.outputs)])
-        return arrays | buffers | {id(self): sum(map(buffer_bytes, ends))}
+        ends = sum(map(buffer_bytes, self._ends))
+        return arrays | buffers | {id(self._buffers): ends, id(self): len(self._steps) * KERNEL}
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
         with self._lock:
             if value not in self._io:
                 size = buffer_bytes(value)
-                self._io[value] = Binding(self.gpu.buffer(size, STORAGE | COPIES, "io"), 0, size)
+                buffer = self._buffers.get(self._ends[value], size, "io")
+                self._io[value] = Binding(buffer, 0, size)
             return self._io[value]
 
 

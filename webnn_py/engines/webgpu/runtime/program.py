@@ -13,11 +13,11 @@ from webnn_py.core.cooperation import checkpoints
 from webnn_py.engines.webgpu.program.needs import choose
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
-from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.filling import write_made
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.loaded import COPIES, STORAGE, padded_bytes, record_pass
+from webnn_py.engines.webgpu.runtime.loaded import padded_bytes, record_pass
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch

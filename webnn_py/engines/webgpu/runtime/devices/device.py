@@ -30,6 +30,9 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import BindGroup, CommandBuffer, Encoder
 from webnn_py.engines.webgpu.runtime.wgpu_native.forks import check_process
 
+STORAGE = wgpu.BufferUsage.STORAGE
+COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
 MOST_UNSUBMITTED = 16 << 20
