@@ -128,6 +128,7 @@ def reductions() -> Iterator[Case]:
     yield _one("reduce_max", "int8", (4, 300), ("gpu",), axes=[1])
     yield _one("reduce_sum", "float32", (4, 30), ("gpu", "cpu"), axes=[1])
     yield _one("reduce_sum", "float32", (4, 1100), ("cpu",), axes=[1])
+    yield _one("reduce_sum", "float32", (4, 768), ("cpu",), axes=[1])  # whole blocks
 
 
 def rows() -> Iterator[Case]:

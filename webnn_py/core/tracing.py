@@ -171,10 +171,15 @@ def with_sampled_marks(text: str) -> str:
     return MARK.sub(lambda mark: str(_active.trace.at(mark[1]).sampled()), text)
 
 
-def highest(text: str) -> int:
-    """The highest number that one in code may be: itself, or the next power of two."""
+def number_in(text: str) -> int:
+    """A number that stands in code, or that of a mark."""
     found = MARK.fullmatch(text)
-    return int(text) if found is None else _active.trace.at(found[1]).highest()
+    return int(text) if found is None else _active.trace.at(found[1])
+
+
+def highest(number: int) -> int:
+    """The highest that a number may be for all sizes: itself, or the next power of two."""
+    return number.highest() if is_traced(number) else number
 
 
 def _key(sign: str, one: Traced, other: Any) -> Hashable:

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 
-from webnn_py.core.tracing import ANY_MARK, highest
+from webnn_py.core.tracing import ANY_MARK, highest, number_in
 
 MOST_ROUNDS = 65_000
 """Rounds that one invocation may make in all its loops together."""
@@ -82,16 +82,16 @@ def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> in
         called = tuple(sorted(other for other in bodies if _calls(bodies[name], [other])))
         # What follows a function up to the next one are declarations, which call nothing.
         totals: list[int] = [0]
-        counts: list[int] = []
+        counts: list[int | None] = []
         for token in _tokens(called).finditer(bodies[name]):
             if token.lastgroup == "call":
                 totals[-1] += _function(token["call"], bodies, known)
             elif token.group() != "}":
-                counts.append(-1 if token["head"] is None else _count(token["head"]))
+                counts.append(None if token["head"] is None else _count(token["head"]))
                 totals.append(0)
             else:
                 inside, count = totals.pop(), counts.pop()
-                totals[-1] += inside if count < 0 else count * (1 + inside)
+                totals[-1] += inside if count is None else count * (1 + inside)
                 if not counts:
                     break
         known[name] = totals[0]
@@ -101,13 +101,13 @@ def _function(name: str, bodies: Mapping[str, str], known: dict[str, int]) -> in
 def _count(head: str) -> int:
     """Rounds of one loop by its head."""
     if found := _SAID.search(head):
-        return highest(found.group(1))
+        return number_in(found.group(1))
     if found := _UPWARDS.fullmatch(head):
         first = found.group(2).removesuffix("u")
         start = int(first) if first.isdecimal() else 0
-        return max(0, -(-(highest(found.group(3)) - start) // int(found.group(4) or 1)))
+        return max(0, -(-(number_in(found.group(3)) - start) // int(found.group(4) or 1)))
     if found := _HALVING.fullmatch(head):
-        return highest(found.group(2)).bit_length()
+        return highest(number_in(found.group(2))).bit_length()
     if found := _DOUBLING.fullmatch(head):
-        return max(0, highest(found.group(2)) - 1).bit_length()
+        return max(0, highest(number_in(found.group(2))) - 1).bit_length()
     raise ValueError(f"a loop does not say how often it goes round: {head}")

@@ -42,7 +42,7 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     strips = -(-conv.width // STRIP) * conv.height
     rows = conv.batch * conv.channels // _channels(conv)
     groups = (-(-strips // WORKGROUP), rows, 1)
-    if max(groups) > builder.features.grid:
+    if any(count > builder.features.grid for count in groups):
         return None
     builder.vector_out = conv.layout == "nchw" and builder.writes_vectors(conv.width)
     conv.emit_epilogue()

@@ -39,7 +39,7 @@ def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
     The prologue defines the u32 values `gemm_col`, `gemm_row` and `gemm_batch`.
     """
     most = limits.max_workgroups_per_dim
-    if max(columns, rows, batch) <= most:
+    if all(count <= most for count in (columns, rows, batch)):
         names = ("let gemm_col = wid.x;", "let gemm_row = wid.y;", "let gemm_batch = wid.z;")
         return Grid((columns, rows, batch), names)
     total = columns * rows * batch

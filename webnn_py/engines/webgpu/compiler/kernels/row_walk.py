@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from webnn_py.core.tracing import is_traced
+from webnn_py.core.tracing import is_traced, may_leave_remainder, sampled
 from webnn_py.engines.webgpu.compiler.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
@@ -81,10 +81,14 @@ class RowWalk:
         Gives whether it does, so that each block has sums of its own.
         """
         head, count, size = self._head, self._count, BLOCK * self.width
-        if not adds or self._shared or count <= 2 * size:
+        if not adds or self._shared or sampled(count) <= 2 * size:
             yield False
             return
-        end = f"min(block + {size}u, {count}u)" if count % size else f"block + {size}u"
+        end = (
+            f"min(block + {size}u, {count}u)"
+            if may_leave_remainder(count, size)
+            else f"block + {size}u"
+        )
         with self._body.block(f"for (var block = 0u; block < {count}u; block += {size}u)"):
             self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(BLOCK)})"
             yield True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from webnn_py.core.tracing import sampled
 from webnn_py.engines.webgpu.compiler.expressions import express
 from webnn_py.engines.webgpu.compiler.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
@@ -21,10 +22,10 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     operand = next(node.operands)
     count = operand.shape[node.attrs["axis"]]
-    if count < FEWEST:
+    if sampled(count) < FEWEST:
         return None
     _declare_functions(builder, node, count)
-    threads = 64 if count < 1024 else min(256, builder.features.invocations)
+    threads = 64 if sampled(count) < 1024 else min(256, builder.features.invocations)
     lines = operand.size // count
     groups = grid(lines, builder.features.grid)
     line = str(place_in(groups).min(lines - 1))

@@ -148,7 +148,8 @@ def _pays(found: _Found, node: Node) -> bool:
     workgroups = math.prod(batch) * -(-rows // FEWEST_ROWS)
     if columns > COLUMNS_BY_WORKGROUP * workgroups:
         return False
-    shallow = max(next(found.product.operands).shape[-1], node.output.shape[-1]) <= SHALLOW
+    depths = next(found.product.operands).shape[-1], node.output.shape[-1]
+    shallow = all(depth <= SHALLOW for depth in depths)
     return (scores.data_type == "float16" and shallow) or sampled(buffer_bytes(scores)) >= LARGE
 
 
