@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Hashable
 from typing import Any
 
+from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 
 STEPS = 2
@@ -30,10 +32,15 @@ class RunBuffers:
         with self._lock:
             found = self._buffers.get(name)
             if found is None or found.size < size:
-                room = size if found is None else min(_grown(size), self._gpu.max_buffer_bytes)
-                found = self._gpu.buffer(max(size, room), STORAGE | COPIES, label)
-                self._buffers[name] = found
+                found = self._buffers[name] = self._make(size, label, grows=found is not None)
             return found
+
+    def _make(self, size: int, label: str, grows: bool) -> Any:
+        room = min(_grown(size), self._gpu.max_buffer_bytes)
+        if grows and room > size:
+            with contextlib.suppress(OperationError):  # there may be no memory left for more
+                return self._gpu.buffer(room, STORAGE | COPIES, label)
+        return self._gpu.buffer(size, STORAGE | COPIES, label)
 
     def share(self) -> None:
         """Know that commands use them which are submitted at any time, by anyone."""
