@@ -15,7 +15,7 @@ import wgpu
 
 from tests.backend.buffers import buffer_of
 from tests.graphs import awaited, doubling, normal
-from tests.internals import engine_of, executable_of, session_of
+from tests.internals import engine_of, executable_of, prepared_for, session_of
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -28,10 +28,13 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import ahead as runs_ahead
 from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
-from webnn_py.engines.webgpu.runtime.ahead import RunCommands
+from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime.devices.device import MOST_RECORDED_AHEAD
+from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
 
 X = normal(2, 3)
+TWO = np.asarray(2, np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -286,3 +289,25 @@ def test_an_end_that_fails_in_a_thread(
         with contextlib.suppress(OperationError):  # those that were recorded
             awaited(graph, {"x": x})
     np.testing.assert_array_equal(awaited(graph, {"x": x})["y"], x[:, ::-1])
+
+
+def test_sizes_that_were_used_last_have_runs_recorded(fresh: MLContext) -> None:
+    b = MLGraphBuilder(fresh)
+    graph = b.build_sync({"y": b.mul(b.input("x", "float32", ["n", 3]), b.constant(TWO))})
+    sizes = range(1, 3 * MOST_RECORDED_AHEAD)
+    for _ in range(3):
+        for n in sizes:
+            x = normal(n, 3, seed=n)
+            for _ in range(2):
+                run(graph, x)
+            settle(fresh)
+    recorded = [n for n in sizes if aheads_of(graph, n).recorded]
+    assert recorded == [*sizes][-MOST_RECORDED_AHEAD:]
+    for n in (sizes[0], sizes[-1]):
+        run(graph, normal(n, 3, seed=n))
+
+
+def aheads_of(graph: MLGraph, n: int) -> Ahead:
+    executable = prepared_for(graph, n=n).executable
+    assert isinstance(executable, WebGPUExecutable)
+    return executable.ahead

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from webnn_py.core.last_used import LastUsed
 from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import TINY
 from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, SHORTEST, Pace, Wait
@@ -33,7 +36,8 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
 
 
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
-    whole = Ahead().whole
+    device: Any = SimpleNamespace(recorded_ahead=LastUsed(1))
+    whole = Ahead(device).whole
     for seconds in (1e-4, 10.0, 10.0):
         waited(whole, clock, seconds)
     assert 1e-4 < whole.seconds < TINY

@@ -221,6 +221,9 @@ def _finished(encoder: Any) -> Any:
 class Ahead:
     """What is known before a run, and recorded, of runs that differ in nothing but contents.
 
+    Args:
+        gpu: The device, whose graphs that were used last keep runs recorded.
+
     Attributes:
         pace: What they take, from their submission on.
         whole: What they take with it, which software drivers may compute in.
@@ -228,7 +231,8 @@ class Ahead:
         pieces: Their commands, as of a graph, once they were asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: Device) -> None:
+        self._all = gpu.recorded_ahead
         self.ended = -math.inf
         self.pieces: Sequence[Sequence[Encodable]] = ()
         self._kept: list[RunCommands] = []
@@ -285,8 +289,8 @@ class Ahead:
             if ends is not None:
                 ends.end()
             most -= 1
-        if commands.begun and len(self._kept) < MOST_AHEAD:
-            self._kept.append(commands)
+        if commands.begun:
+            self._keep(commands)
         return commands.ends_elsewhere or (is_time and not commands.recorded)
 
     def record_whole(self, make: Callable[[], RunCommands]) -> None:
@@ -295,8 +299,16 @@ class Ahead:
         if commands is not None:
             while not commands.recorded:
                 commands.record()
-            if len(self._kept) < MOST_AHEAD:
-                self._kept.append(commands)
+            self._keep(commands)
+
+    def _keep(self, commands: RunCommands) -> None:
+        if len(self._kept) < MOST_AHEAD:
+            self._kept.append(commands)
+            self._all.use(self)
+
+    def let_go(self) -> None:
+        """Have nothing recorded any more: the next run is recorded when it is asked for."""
+        self._kept.clear()
 
     def _unfinished(self, make: Callable[[], RunCommands]) -> RunCommands | None:
         """Commands to go on with, which nobody else has meanwhile; None if enough are recorded."""

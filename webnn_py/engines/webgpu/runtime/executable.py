@@ -58,7 +58,7 @@ class WebGPUExecutable(DeviceExecutable):
         self.compiled = compiled
         like_it = None if like is None else like.loaded
         self.loaded: LoadedGraph = LoadedGraph(gpu, compiled, like_it, buffers)
-        self.ahead = Ahead()
+        self.ahead = Ahead(gpu)
         self._arrays: resources.ArrayPlaces | None = None
         self._made = [value for _, value in self.loaded.graph.outputs]
         self._recorded = recorded
@@ -138,13 +138,13 @@ class ProgramExecutable:
 
     def __init__(self, program: LoadedProgram, recorded: Recorded, under_way: UnderWay) -> None:
         self.program = program
-        self.ahead = Ahead()
+        self.ahead = Ahead(program.gpu)
         self._recorded = recorded
         self._under_way = under_way
 
     def let_go(self) -> None:
         """Give back the device's memory; nothing can run it any more."""
-        self.ahead = Ahead()
+        self.ahead = Ahead(self.program.gpu)
         self.program.let_go()
 
     @property

@@ -6,7 +6,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -55,7 +55,6 @@ class Step:
         layout: Its bind group's layout.
         parts: What is bound, in order; the last one is written.
         numbers: Where the kernel's numbers lie, if it has any; bound behind the parts.
-        fixed: The bind group, where every value lies in the graph's own buffers.
     """
 
     kernel: Kernel
@@ -63,7 +62,6 @@ class Step:
     layout: Any
     parts: tuple[Part, ...]
     numbers: Binding | None
-    fixed: Any
 
 
 class LoadedGraph:
@@ -111,13 +109,10 @@ class LoadedGraph:
             for (code, kernel), pipeline in zip(by_code.items(), made, strict=True)
         }
         self._steps = [
-            self._fixed(
-                Step(
-                    kernel, *pipelines[kernel.code], (*kernel.reads, *kernel.writes), numbers, None
-                )
-            )
-            for kernel, numbers in checkpoints(zip(kernels, self._place_numbers(), strict=True))
+            Step(kernel, *pipelines[kernel.code], (*kernel.reads, *kernel.writes), numbers)
+            for kernel, numbers in zip(kernels, self._place_numbers(), strict=True)
         ]
+        self._fixed = [self._fixed_group(step) for step in checkpoints(self._steps)]
 
     def _check_sizes(self) -> None:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
@@ -208,12 +203,12 @@ class LoadedGraph:
             write_made(self.gpu, buffer, [(0, np.frombuffer(data, np.uint8))])
         return [place and Binding(buffer, place.offset, place.size) for place in places]
 
-    def _fixed(self, step: Step) -> Step:
-        """A step with its bind group, if that is always the same."""
+    def _fixed_group(self, step: Step) -> Any:
+        """The bind group of a step whose values all lie in the graph's own buffers, else None."""
         if not all(part.value in self._own for part in step.parts):
-            return step
+            return None
         with device_errors(f"binding {step.kernel.name}"):
-            return replace(step, fixed=self._bind_group(step, self._own))
+            return self._bind_group(step, self._own)
 
     def take_apart(self) -> LoadedGraph:
         """The same graph over intermediates of its own, which nobody else has until `give_back`.
@@ -254,11 +249,11 @@ class LoadedGraph:
         return [
             (
                 step.pipeline,
-                step.fixed or self._bind_group(step, everything),
+                fixed or self._bind_group(step, everything),
                 *step.kernel.workgroups,
                 step.kernel.times,
             )
-            for step in checkpoints(self._steps)
+            for step, fixed in checkpoints(zip(self._steps, self._fixed, strict=True))
         ]
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.last_used import LastUsed
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import Offer
@@ -35,6 +36,9 @@ COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 MAX_IN_FLIGHT = 16
 """Awaited runs not yet read back; others begin later, so that memory stays bounded."""
+MOST_RECORDED_AHEAD = 16
+"""Graphs, and sizes of open ones, whose next runs stay recorded, with memory for what they read
+and write."""
 MOST_UNSUBMITTED = 16 << 20
 """Bytes of contents that new buffers were made with, which wgpu-native keeps a copy of until
 something is submitted."""
@@ -86,6 +90,7 @@ class Device:
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
+        self.recorded_ahead = LastUsed(MOST_RECORDED_AHEAD)
         self.reader = Workers("webnn-readback")
         self.recorder = Workers("webnn-recording")
         for threads in (self.reader, self.recorder):
