@@ -121,8 +121,8 @@ class _TileWriter:
 
     @property
     def _is_short(self) -> bool:
-        problem = self.problem
-        return problem.batch * problem.m * problem.n * problem.k <= LONGEST
+        near = self.problem.sampled()
+        return near.batch * near.m * near.n * near.k <= LONGEST
 
     def place(self) -> list[str]:
         """This invocation's place in the workgroup and the tile."""
