@@ -106,6 +106,7 @@ def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:
         (sampled, range(3, 13)),
         (lambda n: sampled(n // 2), range(3, 13)),
         (lambda n: sampled(n - 5), range(5, 10)),
+        (lambda n: sampled(n - 9), range(3, 13)),
         (lambda n: with_sampled_marks(f"{n}u, {n * 2}u"), range(3, 13)),
         (lambda n: n * 6 % 3, range(1, 21)),
         (lambda n: n * 6 % 4 == 0, range(2, 21, 2)),

@@ -270,7 +270,7 @@ class Traced:
 
     __sub__, __rsub__ = _calculation("-", operator.sub, math.gcd)
     __floordiv__, __rfloordiv__ = _calculation("//", operator.floordiv)
-    _rest, __rmod__ = _calculation("%", operator.mod, math.gcd)
+    _remainder, __rmod__ = _calculation("%", operator.mod, math.gcd)
     __truediv__, __rtruediv__ = _calculation("/", operator.truediv)
     _plus, _plus_turned = _calculation("+", operator.add, math.gcd)
     _times, _times_turned = _calculation("*", operator.mul, operator.mul)
@@ -303,7 +303,7 @@ class Traced:
     def __mod__(self, other: Any) -> Any:
         if type(other) is int and other and self.divisor % other == 0:
             return 0
-        return self._rest(other)
+        return self._remainder(other)
 
     def __pow__(self, exponent: int) -> Any:
         return math.prod([self] * exponent)
@@ -356,8 +356,8 @@ class Traced:
 
     def near(self, factor: int) -> None:
         """Ask other sizes for a number that is larger or smaller by a factor at most."""
-        least, most = self.number // factor, max(1, self.number) * factor
-        self.trace.ask(f"{least} <= n[{self.mark}] <= {most}")
+        ends = self.number // factor, self.number * factor
+        self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}")
 
     def may_leave_remainder(self, divisor: int) -> bool:
         """Whether it does for some sizes."""
