@@ -88,9 +88,10 @@ def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features
             fixed = fix(graph, sizes)
         except MLError:  # out of bounds
             continue
-        numbers = numbers_at(sizes)
-        assert numbers is not None or sizes != first
-        if numbers is not None:
+        found = numbers_at(sizes)
+        assert found is not None or sizes != first
+        if found is not None:
+            numbers, _ = found
             alone = written(legalize(fixed, features), features)
             for kernel, own in zip(kernels, alone, strict=True):
                 assert shown(kernel, numbers) == shown(own, {}), (first, sizes)

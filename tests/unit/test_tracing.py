@@ -70,21 +70,27 @@ def test_what_is_calculated_for_other_sizes_is_what_they_give(
                 evaluated(tree, first)
             return
     numbers_at = trace.calculate(marks_in((made,)))
-    numbers = numbers_at(first)
-    assert numbers is not None
-    assert calculated(made, numbers) == evaluated(tree, first)
+    found = numbers_at(first)
+    assert found is not None
+    assert calculated(made, found[0]) == evaluated(tree, first)
     for sizes in others:
-        numbers = numbers_at(sizes)
-        if numbers is not None:
-            assert calculated(made, numbers) == evaluated(tree, sizes)
+        found = numbers_at(sizes)
+        if found is not None:
+            assert calculated(made, found[0]) == evaluated(tree, sizes)
 
 
-def conditions(ask: Callable[[Any], object], first: int = 6) -> list[int]:
-    """For which sizes up to 20 it holds what was asked of the first."""
-    with Trace({"n": first}) as trace:
+def estimates(ask: Callable[[Any], object], most: int = 20) -> dict[int, int]:
+    """How many estimates are not theirs, by sizes that meet what is asked of 6."""
+    with Trace({"n": 6}) as trace:
         ask(trace.sizes["n"])
     numbers_at = trace.calculate([])
-    return [n for n in range(1, 21) if numbers_at({"n": n}) is not None]
+    found = {n: numbers_at({"n": n}) for n in range(1, most + 1)}
+    return {n: numbers[1] for n, numbers in found.items() if numbers is not None}
+
+
+def conditions(ask: Callable[[Any], object]) -> list[int]:
+    """For which sizes up to 20 it holds what was asked of 6, estimates, too."""
+    return [n for n, far in estimates(ask).items() if not far]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +130,16 @@ def test_what_is_asked_is_a_condition(ask: Callable[[Any], object], held: Iterab
     assert conditions(ask) == [*held]
 
 
+def test_sizes_that_are_far_may_do_with_estimates() -> None:
+    found = estimates(sampled, 60)
+    assert [*found] == [*range(1, 49)]
+    assert [n for n, far in found.items() if not far] == [*range(3, 13)]
+    both = estimates(lambda n: (sampled(n * n), n < 9))
+    assert [*both] == [*range(1, 9)]
+    assert (both[6], both[2]) == (0, 2)  # it is a third, and its square a ninth
+    assert estimates(lambda n: n < 9).keys() == {*range(1, 9)}
+
+
 def test_estimates_are_of_the_sizes_that_are_traced() -> None:
     with Trace({"n": 6}) as trace:
         assert sampled(trace.sizes["n"]) == 6
@@ -145,8 +161,8 @@ def test_a_divisor_is_one_for_all_sizes(tree: Tree, samples: list[Sizes]) -> Non
     if is_traced(made) and made.divisor > 1:
         numbers_at = trace.calculate(marks_in((made,)))
         for sizes in others:
-            if (numbers := numbers_at(sizes)) is not None:
-                assert numbers[made.mark] % made.divisor == 0
+            if (found := numbers_at(sizes)) is not None:
+                assert found[0][made.mark] % made.divisor == 0
 
 
 def test_a_remainder_is_left_unless_there_is_none_for_any_size() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +33,7 @@ MOST_SHAPES = 64
 """Shapes of arrays from which it is remembered what sizes follow."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Prepared:
     """A graph compiled for some sizes.
 
@@ -40,12 +42,14 @@ class Prepared:
         constants: The contents of its constants.
         make_listing: Makes what is printed; seldom asked for, and may take long.
         derivations: What passes computed from its constants, for other sizes to have it, too.
+        improve: Compiles for these sizes, where the executable was compiled for ones far from them.
     """
 
     executable: Executable
     constants: Collection[Array]
     make_listing: Callable[[], Listing]
     derivations: Derivations | None = None
+    improve: Callable[[], Prepared] | None = None
 
     @staticmethod
     def of(
@@ -102,16 +106,17 @@ def _prepare_on_device(
     of_all = Derivations(shared)
     passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
 
-    def prepare(sizes: Sizes) -> Prepared:
+    def prepare(sizes: Sizes, far_will_do: bool = True) -> Prepared:
         derivations, numbers = Derivations(shared), dict(sizes)
         if (opened := passes.opened) is not None:
             known = session.load(lambda: for_sizes.known(numbers))
-            if known is not None:
+            if known is not None and (far_will_do or not known.is_far):
                 graph, remark = opened, known.remark
                 return Prepared(
                     known,
                     graph.constants.values(),
                     lambda: Listing(fix(graph, numbers), {}, remark),
+                    improve=(lambda: prepare(sizes, False)) if known.is_far else None,
                 )
         fixed = passes.at(numbers, lambda graph: session.optimize(graph, derivations))
         opened = passes.opened
@@ -164,7 +169,10 @@ class CompiledGraph:
             return prepared
 
         self._prepared: RecentlyUsed[Prepared] | None = RecentlyUsed(
-            prepare_and_profile, session.room, lambda prepared: prepared.held()
+            prepare_and_profile,
+            session.room,
+            lambda prepared: prepared.held(),
+            functools.partial(_improve_later, session),
         )
         self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
             lambda sizes: signature.at(dict(sizes)), session.room
@@ -215,14 +223,20 @@ class CompiledGraph:
     def prepare(self, sizes: object) -> None:
         """Compile for these sizes; raises as `MLGraph.prepare_sync`."""
         numbers = check_sizes(self.recipe.open_sizes, sizes)
-        self.executable(self.session, tuple(sorted(numbers.items())))
+        self._improved(tuple(sorted(numbers.items())))
 
     def profile(self, inputs: Mapping[str, Any], runs: int) -> MLProfile:
         """Run it several times and measure; raises as `MLGraph.profile`."""
-        executables = self.check_usable(self.session)
+        self.check_usable(self.session)
         signature, sizes = self.fixed(inputs)
-        executable = executables.get(sizes).executable
+        executable = self._improved(sizes).executable
         return measure(self.session, signature, executable, self.bound, inputs, runs)
+
+    def _improved(self, sizes: Sizes) -> Prepared:
+        """Compiled for some sizes, and not for ones far from them."""
+        executables = self.check_usable(self.session)
+        found = executables.get(sizes)
+        return found if found.improve is None else _improve(executables, sizes, found)
 
     @property
     def recipe(self) -> Graph:
@@ -290,6 +304,30 @@ class CompiledGraph:
     def __str__(self) -> str:
         """The listing of what runs; also once it is destroyed."""
         return str(self._listing)
+
+
+def _improve(executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared) -> Prepared:
+    """What was compiled for sizes far from these replaced by what is compiled for them."""
+    assert found.improve is not None
+    made = found.improve()
+    executables.replace(sizes, found, made)
+    return made
+
+
+def _improve_later(
+    session: Session, executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared
+) -> None:
+    """The same while runs use what there is, if anyone still has that when its turn comes."""
+    if found.improve is None:
+        return
+    kept, before = weakref.ref(executables), weakref.ref(found)
+
+    def improve() -> None:
+        there, found = kept(), before()
+        if there is not None and found is not None and there.find(sizes) is found:
+            _improve(there, sizes, found)
+
+    session.improve(improve)
 
 
 def _shapes(inputs: object) -> Hashable:

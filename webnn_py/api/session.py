@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from webnn_py.api.independent import MOST_HELPERS, Alone, IndependentRuns
-from webnn_py.core import forks
+from webnn_py.core import cooperation, forks
 from webnn_py.core.at_once import MOST_THREADS
 from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
@@ -116,7 +116,8 @@ class Session:
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
         self._second = Workers(f"webnn-{device_type}-helper", max(1, MOST_HELPERS), computes=True)
-        self._all_workers = self._worker, self._builder, self._second
+        self._improver = Workers(f"webnn-{device_type}-improver")
+        self._all_workers = self._worker, self._builder, self._second, self._improver
         self.leaves_interpreter = helps
         self.alone = Alone(self._builder)
         helpers = self._second if helps else None
@@ -356,6 +357,17 @@ class Session:
     def begin_beside_worker(self, work: Run, fail: Callable[[BaseException], None]) -> None:
         """As `begin_on_worker`, on one thread more: in no order with what runs on those."""
         self._begin_on(self._second, work, fail)
+
+    def improve(self, work: Run) -> None:
+        """Run what nobody waits for, on a thread of its own; left when context or Python ends."""
+        threads = self._improver
+
+        def begin() -> None:
+            with cooperation.abandoned(lambda: threads.closed):
+                if not threads.closed:
+                    work()
+
+        self._begin_on(threads, begin, _ignore)
 
     def _begin_on(
         self,

@@ -6,9 +6,10 @@ event loop feels as a stall. Long work on a context's own threads offers it more
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,8 +21,13 @@ PAUSE = 2e-4
 """Seconds to sleep: a thread that waits takes this long to wake, and must not find it taken."""
 
 
+class Abandoned(BaseException):
+    """Work was left that nobody needs any more; not an error, for nothing to go on behind it."""
+
+
 class _State(threading.local):
     due = float("inf")
+    needless: Callable[[], bool] | None = None
 
 
 _state = _State()
@@ -37,11 +43,29 @@ def enabled() -> bool:
     return _state.due != float("inf")
 
 
+def in_background() -> bool:
+    """Whether nobody waits for what is done here."""
+    return _state.needless is not None
+
+
 def checkpoint() -> None:
     """Let others run if it is time to; nothing on threads that are not enabled."""
     if time.perf_counter() >= _state.due:
         time.sleep(PAUSE)
         _state.due = time.perf_counter() + EVERY
+        if _state.needless is not None and _state.needless():
+            raise Abandoned
+
+
+@contextlib.contextmanager
+def abandoned(needless: Callable[[], bool]) -> Iterator[None]:
+    """Leave what is done here on an enabled thread, at a checkpoint, once it is needless."""
+    _state.needless = needless
+    try:
+        with contextlib.suppress(Abandoned):
+            yield
+    finally:
+        _state.needless = None
 
 
 def checkpoints(things: Iterable[T]) -> Iterator[T]:

@@ -40,14 +40,20 @@ class RecentlyUsed(Generic[T]):
         make: Makes it.
         room: How much is kept; what is being made does not count.
         held: The memory that goes with it, asked once.
+        then: Told what was made for a key, and of this object, which may have something else then.
     """
 
     def __init__(
-        self, make: Callable[[Any], T], room: Room, held: Callable[[T], Held] = _nothing
+        self,
+        make: Callable[[Any], T],
+        room: Room,
+        held: Callable[[T], Held] = _nothing,
+        then: Callable[[RecentlyUsed[T], Any, T], None] | None = None,
     ) -> None:
         self._make = make
         self._room = room
         self._held = held
+        self._then = then
         self._made: dict[Hashable, Completion[T]] = {}  # the one used last is the last one
         self._latest: tuple[Hashable, T] | None = None
         self._memory = _Memory()
@@ -68,7 +74,9 @@ class RecentlyUsed(Generic[T]):
         if found is None:
             self._fill(key, made)
         result = made.wait()
-        self._latest = key, result
+        with self._lock:
+            if self._made.get(key) is made:
+                self._latest = key, result
         return result
 
     def find(self, key: Hashable) -> T | None:
@@ -81,9 +89,23 @@ class RecentlyUsed(Generic[T]):
             if found is None or not found.done:
                 return None
             self._made[key] = self._made.pop(key)
-        result = found.wait()
-        self._latest = key, result
-        return result
+            self._latest = key, found.wait()
+            return self._latest[1]
+
+    def replace(self, key: Hashable, before: T, made: T) -> None:
+        """Have something else for a key, if it is there and still has what it had before."""
+        done: Completion[T] = Completion()
+        done.set_result(made)
+        held = self._held(made)
+        with self._lock:
+            if key not in self._memory or self._made[key].wait() is not before:
+                return
+            self._made[key] = done
+            self._memory.drop(key)
+            self._memory.add(key, held)
+            if self._latest is not None and self._latest[0] == key:
+                self._latest = None
+            self._make_room()
 
     def _fill(self, key: Hashable, made: Completion[T]) -> None:
         try:
@@ -97,6 +119,8 @@ class RecentlyUsed(Generic[T]):
         with self._lock:
             self._memory.add(key, self._held(result))
             self._make_room()
+        if self._then is not None:
+            self._then(self, key, result)
 
     def _make_room(self) -> None:
         """Drop what was used first until the rest fits."""

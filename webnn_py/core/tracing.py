@@ -2,7 +2,8 @@
 
 A traced number remembers how it was calculated from the sizes of one run. What is decided by it, a
 comparison, a divisor that leaves no rest, becomes a condition. For sizes that meet all conditions,
-compiling would do the same again, but for its numbers; those are calculated in their place.
+compiling would do the same again, but for its numbers; those are calculated in their place. What is
+only estimated by sizes, such as which tiles are fast, is as right for others, if not as good.
 
 In code a traced number stands as a mark, which is replaced by what an invocation reads.
 """
@@ -34,9 +35,17 @@ MOST_LINES = 100
 _MARKS = itertools.count()
 _active = threading.local()
 
+NEAR = 2
+"""Sizes larger or smaller by up to this factor have the same estimates."""
+
+FAR = 8
+"""Sizes larger or smaller by up to this factor may do with them."""
+
 T = TypeVar("T")
 Numbers = Mapping[int, Any]
 """The traced numbers for some sizes, by mark."""
+Calculation = Callable[[Mapping[str, int]], tuple[Numbers, int] | None]
+"""Of numbers for other sizes, and how many estimates are not of these."""
 
 
 class Trace:
@@ -54,7 +63,7 @@ class Trace:
         self._lines: list[tuple[int, str]] = []
         self._made: dict[str, Traced] = {}
         self._by_mark: dict[int, Traced] = {}
-        self._asked: set[str] = set()
+        self._asked: set[tuple[str, bool]] = set()
         self.known: dict[Hashable, Any] = {}
         self._closed = False
         self.sizes = {
@@ -89,18 +98,19 @@ class Trace:
             self._lines.append((made.mark, f"n[{made.mark}] = {calculation}"))
         return made
 
-    def ask(self, condition: str) -> None:
-        """Other sizes have to meet a condition, which these do."""
-        if condition not in self._asked:
+    def ask(self, condition: str, needed: bool = True) -> None:
+        """Other sizes have to meet a condition, which these do; else only estimates are theirs."""
+        if (condition, needed) not in self._asked:
             assert not self._closed, "a traced number is asked for behind its trace"
-            self._asked.add(condition)
-            self._lines.append((-1, f"if not ({condition}): return False"))
+            self._asked.add((condition, needed))
+            otherwise = "return None" if needed else "far += 1"
+            self._lines.append((-1, f"if not ({condition}): {otherwise}"))
 
     def at(self, mark: str) -> Traced:
         """The number of a mark."""
         return self._by_mark[int(mark)]
 
-    def calculate(self, marks: Iterable[int]) -> Callable[[Mapping[str, int]], Numbers | None]:
+    def calculate(self, marks: Iterable[int]) -> Calculation:
         """What calculates numbers for other sizes; None for those that do not meet all conditions.
 
         Called once, behind the trace, which forgets them.
@@ -118,22 +128,31 @@ class Trace:
         starts = range(0, len(lines), MOST_LINES)
         parts = [_function(lines[start : start + MOST_LINES]) for start in checkpoints(starts)]
 
-        def calculated(sizes: Mapping[str, int]) -> Numbers | None:
+        def calculated(sizes: Mapping[str, int]) -> tuple[Numbers, int] | None:
             numbers: dict[int, Any] = {}
-            try:
-                return numbers if all(part(sizes, numbers) for part in parts) else None
-            except ZeroDivisionError:  # which compiling for these sizes does not come to
-                return None
+            far = 0
+            for part in parts:
+                try:
+                    found = part(sizes, numbers)
+                except ZeroDivisionError:  # which compiling for these sizes does not come to
+                    return None
+                if found is None:
+                    return None
+                far += found
+            return numbers, far
 
         return calculated
 
 
-def _function(lines: Sequence[str]) -> Callable[[Mapping[str, int], dict[int, Any]], bool]:
-    """What makes some calculations, and says whether all conditions between them are met."""
-    source = ["def calculate(sizes, n):", *lines, "return True"]
+def _function(lines: Sequence[str]) -> Callable[[Mapping[str, int], dict[int, Any]], int | None]:
+    """What makes some calculations, and says how many of the conditions between them are not met.
+
+    None where one of those is not that has to be.
+    """
+    source = ["def calculate(sizes, n):", "far = 0", *lines, "return far"]
     scope: dict[str, Any] = {name: getattr(math, name) for name in _FUNCTIONS}
     exec("\n    ".join(source), scope)  # of numbers and operators alone
-    made: Callable[[Mapping[str, int], dict[int, Any]], bool] = scope["calculate"]
+    made: Callable[[Mapping[str, int], dict[int, Any]], int | None] = scope["calculate"]
     return made
 
 
@@ -345,19 +364,20 @@ class Traced:
         return most
 
     def sampled(self) -> Any:
-        """The number, for other sizes of half up to twice as much, which itself is not far off."""
+        """The number, for other sizes if they are near and it is not far off; far ones may do."""
         key, known = ("sampled", self.mark), self.trace.known
         if key not in known:
             known[key] = self.number
             for name in self.names:
-                self.trace.sizes[name].near(2)
-            self.near(4)
+                self.trace.sizes[name].within(FAR)
+                self.trace.sizes[name].within(NEAR, needed=False)
+            self.within(NEAR * NEAR, needed=False)
         return known[key]
 
-    def near(self, factor: int) -> None:
+    def within(self, factor: int, needed: bool = True) -> None:
         """Ask other sizes for a number that is larger or smaller by a factor at most."""
         ends = self.number // factor, self.number * factor
-        self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}")
+        self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}", needed)
 
     def may_leave_remainder(self, divisor: int) -> bool:
         """Whether it does for some sizes."""

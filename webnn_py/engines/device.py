@@ -22,6 +22,11 @@ class DeviceExecutable(Executable):
         """What to know of it, in a line of its listing, if there is anything."""
         return ""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether it was compiled for sizes far from its own: as right, but slower, maybe."""
+        return False
+
     @abstractmethod
     def record(self, commands: Commands, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run; it takes place when the commands are submitted.
@@ -110,7 +115,10 @@ class ForSizes(ABC):
 
     @abstractmethod
     def known(self, sizes: Mapping[str, int]) -> DeviceExecutable | None:
-        """What was compiled for others, for these sizes; None where that does not serve."""
+        """What was compiled for others, for these sizes; None where that does not serve.
+
+        Where it serves, but `is_far`, `compile` makes what is meant for them.
+        """
 
     @abstractmethod
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:

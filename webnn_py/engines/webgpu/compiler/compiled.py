@@ -28,6 +28,7 @@ class Compiled:
         constants: The constants that kernels read.
         plan: Which buffer each intermediate value lies in.
         make_graph: Makes `graph`.
+        is_far: What was estimated is of sizes far from these; compiled for them, it may be faster.
     """
 
     ends: Graph
@@ -36,6 +37,7 @@ class Compiled:
     constants: Sequence[Value]
     plan: Plan[Value]
     make_graph: Callable[[], Graph]
+    is_far: bool = False
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -129,7 +131,11 @@ def compile_graph(
 
 
 def planned(
-    ends: Graph, features: Features, kernels: Sequence[Kernel], make_graph: Callable[[], Graph]
+    ends: Graph,
+    features: Features,
+    kernels: Sequence[Kernel],
+    make_graph: Callable[[], Graph],
+    is_far: bool = False,
 ) -> Compiled:
     """A graph and its kernels, with a plan of their buffers; arguments as of `Compiled`.
 
@@ -147,7 +153,7 @@ def planned(
     ]
     sizes = {value: buffer_bytes(value) for value in own}
     plan = plan_buffers(steps, sizes)
-    return Compiled(ends, features, kernels, constants, plan, make_graph)
+    return Compiled(ends, features, kernels, constants, plan, make_graph, is_far)
 
 
 def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:

@@ -122,13 +122,16 @@ class CompiledAlike:
             for part in (*kernel.reads, *kernel.writes):
                 yield from marks_in((part.offset, part.size))
 
-    def at(self, sizes: Sizes) -> Compiled | None:
-        """The graph compiled for these sizes, if they meet all conditions."""
-        numbers = self._calculate(sizes)
-        return None if numbers is None else self._with(_At(numbers, self._open, self._reads))
+    def numbers(self, sizes: Sizes) -> tuple[Numbers, int] | None:
+        """Its numbers for some sizes, and how many estimates are not of these.
 
-    def _with(self, at: _At) -> Compiled:
-        graph = self._graph
+        None for sizes that do not meet all conditions.
+        """
+        return self._calculate(sizes)
+
+    def at(self, numbers: Numbers, far: int) -> Compiled:
+        """The graph compiled for sizes that have these numbers."""
+        at, graph = _At(numbers, self._open, self._reads), self._graph
         outputs = [(name, at.value(value)) for name, value in graph.outputs]
         ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
         kernels = [at.kernel(kernel, reads) for kernel, reads in checkpoints(self._kernels)]
@@ -137,6 +140,7 @@ class CompiledAlike:
             self._features,
             kernels,
             lambda: ends.replace(nodes=[at.node(node) for node in graph.nodes]),
+            far > 0,
         )
 
 
@@ -256,11 +260,17 @@ class CompiledForSizes:
         """The graph compiled for some sizes, where one for others serves these, too."""
         with self._lock:
             made = list(self._made)
+        best: tuple[Numbers, int] | None = None
         for alike in reversed(made):
-            if (found := alike.at(sizes)) is not None:
-                self._keep(alike)
-                return found
-        return None
+            found = alike.numbers(sizes)
+            if found is not None and (best is None or found[1] < best[1]):
+                best, of = found, alike
+                if not found[1]:
+                    break
+        if best is None:
+            return None
+        self._keep(of)
+        return of.at(*best)
 
     def compile(self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell) -> Compiled:
         """The graph compiled for some sizes, and for those that it serves, too.
@@ -273,14 +283,14 @@ class CompiledForSizes:
         """
         try:
             alike = CompiledAlike(graph, sizes, self._features, tell)
-            found = alike.at(sizes)
+            found = alike.numbers(sizes)
         except Exception as error:  # something needs numbers
             LOG.info("kernels are compiled for each set of sizes: %s", said(error))
             found = None
         if found is None:
             return compile_graph(fixed, self._features, tell)
         self._keep(alike)
-        return found
+        return alike.at(*found)
 
     def _keep(self, alike: CompiledAlike) -> None:
         """As the one that was of use last."""

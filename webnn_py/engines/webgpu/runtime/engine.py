@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from webnn_py.core.cooperation import in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, DeviceEngine, ForSizes
@@ -163,13 +164,17 @@ class _Alike(ForSizes):
         return None if found is None else self._loaded(found)
 
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
-        begin = _Beginner(self._engine.gpu)
+        begin = _nothing if in_background() else _Beginner(self._engine.gpu)
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         made = self._engine.load(compiled, self._last(), self._buffers)
         self._last = weakref.ref(made)
         return made
+
+
+def _nothing(kernel: Kernel) -> None:
+    """Where threads for it are left to others."""
 
 
 class _Beginner:

@@ -112,6 +112,11 @@ class WebGPUExecutable(DeviceExecutable):
         tuned = sum(bool(kernel.tile) for kernel in self.compiled.kernels)
         return f"{tuned} kernels with tiles tuned on this adapter" if tuned else ""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether its kernels are tuned for sizes far from these."""
+        return self.compiled.is_far
+
     def steps(self) -> Steps:
         """The kernels."""
         made = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import wgpu
 
-from webnn_py.core import cooperation, progress
+from webnn_py.core import cooperation, priority, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
@@ -67,6 +67,12 @@ class PipelineKey:
         """That of a program's kernel."""
         code = shaders[kernel.shader]
         return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)
+
+
+def _stand_back() -> None:
+    """Leave the cores to what somebody waits for."""
+    cooperation.enable()
+    priority.stand_back()
 
 
 def _length(key: PipelineKey) -> int:
@@ -170,16 +176,18 @@ class PipelineCache:
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
         if threads <= 1:
             one_by_one = (self._made(name, key) for key, name in lacking.items())
-            made = list(progress.counted(one_by_one, len(lacking)))
+            made = list(progress.counted(cooperation.checkpoints(one_by_one), len(lacking)))
             meanwhile()
         else:
+            begin = _stand_back if cooperation.in_background() else cooperation.enable
             with ThreadPoolExecutor(
-                threads, thread_name_prefix="webnn-pipelines", initializer=cooperation.enable
+                threads, thread_name_prefix="webnn-pipelines", initializer=begin
             ) as pool:
                 try:
                     at_once = pool.map(self._made, lacking.values(), lacking)
                     meanwhile()
-                    made = list(progress.counted(at_once, len(lacking)))
+                    done = cooperation.checkpoints(at_once)
+                    made = list(progress.counted(done, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
