@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -31,8 +31,8 @@ def read(body: Body, features: Features = HARDWARE, n: int = 6) -> tuple[str, Wo
     numbers_at = trace.calculate(read.mark for read in reads)
 
     def words(size: int) -> Sequence[int] | None:
-        numbers: Mapping[int, Any] | None = numbers_at({"n": size})
-        return None if numbers is None else [read.word(numbers) for read in reads]
+        found = numbers_at({"n": size})
+        return None if found is None else [read.word(found[0]) for read in reads]
 
     return code, words
 

@@ -92,6 +92,29 @@ def test_what_is_there_is_found_and_nothing_is_made_for_it(make: Making) -> None
     assert make.made == [1, 2, 3]
 
 
+def test_something_else_may_take_the_place_of_what_is_there(make: Making) -> None:
+    """Told once of what was made, and not of that; its memory counts instead."""
+    told: list[object] = []
+    sizes = {"for 1": 40, "for 2": 40, "better": 90}
+    cache = RecentlyUsed(
+        make,
+        Room(2, 100),
+        lambda made: {made: sizes[made]},
+        lambda *what: told.append(what),
+    )
+    first = cache.get(1)
+    cache.replace(2, "for 2", "better")
+    assert cache.find(2) is None
+    cache.replace(1, "not that", "better")
+    assert cache.find(1) is first
+    cache.get(2)
+    cache.get(1)
+    cache.replace(1, first, "better")
+    assert cache.get(1) == "better"
+    assert cache.find(2) is None  # there is no room any more
+    assert told == [(cache, 1, "for 1"), (cache, 2, "for 2")]
+
+
 def test_it_is_made_once_however_many_ask(make: Making) -> None:
     make.gate = threading.Event()
     cache = RecentlyUsed(make, Room(1))

@@ -1,0 +1,172 @@
+"""Sizes far from those that a graph is compiled for run at once, and are compiled for meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.graphs import awaited, normal
+from tests.internals import prepared_for
+from tests.processes import run_alone
+from webnn_py import MLContext, MLGraph, MLGraphBuilder, ml
+from webnn_py.api.session import Session
+from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+
+WIDTH = 16
+WEIGHTS = normal(WIDTH, WIDTH, seed=1)
+MET = 40, 44
+"""The first has kernels of its own, which serve no others."""
+FAR = 132
+Later = deque[Callable[[], None]]
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    """What would be done on a thread of its own, and is not."""
+    works: Later = deque()
+    monkeypatch.setattr(Session, "improve", lambda self, work: works.append(work))
+    return works
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each trace, in order."""
+    made: list[int] = []
+    trace = CompiledAlike.__init__
+
+    def noted(self: CompiledAlike, graph: object, sizes: dict[str, int], *rest: object) -> None:
+        made.append(sizes["length"])
+        trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CompiledAlike, "__init__", noted)
+    return made
+
+
+def attending(context: MLContext) -> MLGraph:
+    b = MLGraphBuilder(context)
+    x = b.input("x", "float32", [2, "length", WIDTH])
+    keys = b.matmul(x, b.constant(WEIGHTS))
+    scores = b.softmax(b.matmul(keys, b.transpose(x, permutation=[0, 2, 1])), 2)
+    return b.build_sync({"y": b.layer_normalization(b.matmul(scores, x), axes=[2])})
+
+
+def met(context: MLContext) -> MLGraph:
+    """With sizes that it was compiled for."""
+    graph = attending(context)
+    for length in MET:
+        check(graph, length)
+    return graph
+
+
+def check(graph: MLGraph, length: int) -> None:
+    """It computes what NumPy does."""
+    x = normal(2, length, WIDTH, seed=length)
+    scores = x @ WEIGHTS @ x.transpose(0, 2, 1)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    y = weights / weights.sum(2, keepdims=True) @ x
+    y = (y - y.mean(2, keepdims=True)) / np.sqrt(y.var(2, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(awaited(graph, {"x": x})["y"], y, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["gpu", "plain"])
+def test_sizes_that_are_far_run_at_once(
+    request: pytest.FixtureRequest, later: Later, traces: list[int], device: str
+) -> None:
+    graph = met(request.getfixturevalue(device))
+    for length in (8, 300, FAR):
+        check(graph, length)
+    assert traces == [MET[1]]
+    assert len(later) == 3
+    far = prepared_for(graph, length=FAR)
+    for work in later:
+        work()
+        check(graph, FAR)
+    assert set(traces) == {MET[1], 8, 300} | ({FAR} & set(traces))
+    near = prepared_for(graph, length=FAR)
+    assert far.improve is not None
+    assert near.improve is None
+    assert near is not far
+    for length in (*MET, 8, 280, 300, FAR):
+        check(graph, length)
+        assert prepared_for(graph, length=length).improve is None
+
+
+def test_sizes_that_are_near_are_as_good(gpu: MLContext, later: Later, traces: list[int]) -> None:
+    graph = met(gpu)
+    for length in range(28, 84, 8):
+        check(graph, length)
+    assert traces == [MET[1]]
+    assert not later
+
+
+@pytest.mark.parametrize("how", ["prepare", "profile"])
+def test_who_asks_for_it_has_it_compiled_now(
+    gpu: MLContext, later: Later, traces: list[int], how: str
+) -> None:
+    graph = met(gpu)
+    check(graph, FAR)
+    if how == "prepare":
+        graph.prepare_sync({"length": FAR})
+    else:
+        graph.profile({"x": normal(2, FAR, WIDTH)}, runs=1)
+    assert traces == [MET[1], FAR]
+    near = prepared_for(graph, length=FAR)
+    assert near.improve is None
+    later.popleft()()
+    assert prepared_for(graph, length=FAR) is near
+    graph.prepare_sync({"length": FAR + 4})
+    assert traces == [MET[1], FAR]
+    assert not later
+
+
+@pytest.mark.parametrize("how", ["destroyed", "dropped", "lost"])
+def test_nothing_is_compiled_for_what_nobody_has(later: Later, traces: list[int], how: str) -> None:
+    with ml.create_context_sync(device_type="gpu", max_prepared_sizes=1) as context:
+        graph = met(context)
+        check(graph, FAR)
+        if how == "destroyed":
+            graph.destroy()
+        elif how == "dropped":
+            check(graph, MET[1])
+        else:
+            context.destroy()
+        later.popleft()()
+    assert traces == [MET[1]]
+
+
+def test_it_is_compiled_for_on_a_thread_of_its_own(gpu: MLContext, traces: list[int]) -> None:
+    """While runs go on; nothing waits for it."""
+    graph = met(gpu)
+    there = threading.Event()
+    for _ in range(200):
+        check(graph, FAR)
+        if prepared_for(graph, length=FAR).improve is None:
+            break
+        there.wait(0.02)
+    assert prepared_for(graph, length=FAR).improve is None
+    assert traces == [MET[1], FAR]
+
+
+def _ends_meanwhile() -> None:
+    graph = met(ml.create_context_sync(device_type="gpu"))
+    for length in (FAR, 8, 300, 1000):
+        check(graph, length)
+
+
+def test_python_ends_meanwhile() -> None:
+    assert not run_alone(_ends_meanwhile)
+
+
+def test_a_context_is_lost_meanwhile() -> None:
+    """Whatever the thread is at then: nobody is told, and a new one works."""
+    for delay in (0.0, 0.01, 0.05, 0.2):
+        with ml.create_context_sync(device_type="gpu") as context:
+            graph = met(context)
+            check(graph, FAR)
+            threading.Event().wait(delay)
+    with ml.create_context_sync(device_type="gpu") as context:
+        met(context)

@@ -1,0 +1,54 @@
+"""Work that nobody needs any more is left at a checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from webnn_py.core import cooperation
+
+
+@pytest.fixture
+def steps() -> list[int]:
+    return []
+
+
+def on_a_thread(work: list[int], needless: threading.Event, courteous: bool) -> bool:
+    """Take 200 steps, of which the 20th makes them needless; whether it went on behind them."""
+    ended: list[bool] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(200):
+            if number == 20:
+                needless.set()
+            work.append(number)
+            threading.Event().wait(cooperation.EVERY / 4)
+            yield number
+
+    def run() -> None:
+        if courteous:
+            cooperation.enable()
+        assert not cooperation.in_background()
+        with cooperation.abandoned(needless.is_set):
+            assert cooperation.in_background()
+            for _ in cooperation.checkpoints(numbers()):
+                pass
+        assert not cooperation.in_background()
+        ended.append(True)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return bool(ended)
+
+
+def test_what_is_needless_is_left(steps: list[int]) -> None:
+    assert on_a_thread(steps, threading.Event(), courteous=True)
+    assert 20 <= steps[-1] < 199
+
+
+def test_threads_of_others_have_no_checkpoints(steps: list[int]) -> None:
+    assert on_a_thread(steps, threading.Event(), courteous=False)
+    assert steps[-1] == 199
