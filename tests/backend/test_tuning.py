@@ -142,6 +142,7 @@ def test_what_is_found_is_used_for_sizes_alike(
     monkeypatch.setattr(gpu, "features", dataclasses.replace(gpu.features, tiles=tiles))
     again = own_copy(own, graph)
     for length, is_tuned in ((9, False), (20, True), (21, True), (41, False)):
+        again.prepare_sync({"length": length})
         prepared = prepared_for(again, length=length)
         assert ("tuned" in prepared.executable.describe()) is is_tuned, length
 

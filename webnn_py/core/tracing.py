@@ -235,7 +235,10 @@ def _operator(
         key, known = _key(name, self, other), self.trace.known
         if key not in known:
             one, two = (other, self) if turned else (self, other)
-            text, made = f"{_text(one)} {sign} {_text(two)}", function(_number(one), _number(two))
+            text, made = (
+                f"{_text(one)} {sign} {_text(two)}",
+                function(number_now(one), number_now(two)),
+            )
             names = self.names | other.names if isinstance(other, Traced) else self.names
             always = divisor(_divisor(one), _divisor(two)) if isinstance(made, int) else 1
             known[key] = self.trace.make(text, made, names, always)
@@ -252,7 +255,7 @@ def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
             return NotImplemented
         key, known = _key(sign, self, other), self.trace.known
         if key not in known:
-            holds = function(self.number, _number(other))
+            holds = function(self.number, number_now(other))
             self.trace.ask(f"({_text(self)} {sign} {_text(other)}) is {holds}")
             known[key] = holds
         return known[key]
@@ -260,7 +263,8 @@ def _comparison(sign: str, function: Callable[[Any, Any], bool]) -> Any:
     return compared
 
 
-def _number(value: Any) -> Any:
+def number_now(value: Any) -> Any:
+    """A number, or what a traced one is for the sizes that are traced: for what is right anyhow."""
     return value.number if isinstance(value, Traced) else value
 
 

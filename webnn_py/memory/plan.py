@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
+Steps = Sequence[tuple[Sequence[T], Sequence[T]]]
+"""What each step reads and writes, in order."""
 
 MOST_VALUES = 2000
 """Values that are also placed by their size, which takes longer than in their order."""
@@ -37,7 +39,7 @@ class Plan(Generic[T]):
         return sum(self.sizes)
 
 
-def last_uses(steps: Sequence[tuple[Sequence[T], Sequence[T]]]) -> dict[T, int]:
+def last_uses(steps: Steps[T]) -> dict[T, int]:
     """The last step that reads or writes each value."""
     last: dict[T, int] = {}
     for number, (reads, writes) in enumerate(steps):
@@ -46,13 +48,27 @@ def last_uses(steps: Sequence[tuple[Sequence[T], Sequence[T]]]) -> dict[T, int]:
     return last
 
 
-def plan_buffers(
-    steps: Sequence[tuple[Sequence[T], Sequence[T]]], sizes: Mapping[T, int]
-) -> Plan[T]:
+def most_at_once(steps: Steps[T], sizes: Mapping[T, int]) -> int:
+    """Bytes of the values that live at the same time, at most; arguments as of `plan_buffers`."""
+    last = last_uses(steps)
+    begun: set[T] = set()
+    live = most = 0
+    for number, (reads, writes) in enumerate(steps):
+        for value in dict.fromkeys(writes):
+            if value in sizes and value not in begun:
+                begun.add(value)
+                live += sizes[value]
+        most = max(most, live)
+        ended = begun.intersection((*reads, *writes))
+        live -= sum(sizes[value] for value in ended if last[value] == number)
+    return most
+
+
+def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
     """Assign buffers, in two ways of which the one that takes less memory is kept.
 
     Args:
-        steps: What each step reads and writes, in order.
+        steps: What each reads and writes.
         sizes: Bytes of the values to place; values not in it (inputs, constants, outputs that the
             caller owns) are left out.
     """
@@ -61,18 +77,15 @@ def plan_buffers(
     capacity: list[int] = []
     free: list[int] = []
     lives: dict[T, tuple[int, int]] = {}
-    live = bound = 0
     for number, (reads, writes) in enumerate(steps):
         for value in writes:
             if value in sizes and value not in slots:
                 slots[value] = _take(free, capacity, sizes[value])
                 lives[value] = number, last[value]
-                live += sizes[value]
-        bound = max(bound, live)
         for value in dict.fromkeys((*reads, *writes)):
             if value in slots and last[value] == number:
                 free.append(slots[value])
-                live -= sizes[value]
+    bound = most_at_once(steps, sizes)
     if bound < sum(capacity) and len(slots) <= MOST_VALUES:
         other_slots, other_capacity = _by_size(lives, sizes)
         if sum(other_capacity) < sum(capacity):

@@ -4,40 +4,90 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.tracing import Numbers, calculated
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
+from webnn_py.engines.webgpu.compiler.template import Template, steps_of, words_of
+from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.memory.plan import Plan, plan_buffers
+from webnn_py.memory.plan import Plan, most_at_once
 
 Tell = Callable[[Kernel], None]
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A graph compiled for devices with some features.
+    """A graph compiled for devices with some features, and for some sizes.
+
+    What runs needs `template` and the numbers for these sizes alone; the rest is made when it is
+    asked for.
 
     Attributes:
         ends: Inputs, constants and outputs, as of `graph`, without nodes.
         features: What the code relies on.
-        kernels: In the order in which they run.
-        constants: The constants that kernels read.
-        plan: Which buffer each intermediate value lies in.
+        template: What other sizes have, too.
+        words: All that kernels read from a uniform buffer.
+        make_kernels: Makes `kernels`.
         make_graph: Makes `graph`.
+        numbers: The template's traced numbers for these sizes.
         is_far: What was estimated is of sizes far from these; compiled for them, it may be faster.
     """
 
     ends: Graph
     features: Features
-    kernels: Sequence[Kernel]
-    constants: Sequence[Value]
-    plan: Plan[Value]
+    template: Template
+    words: Sequence[int]
+    make_kernels: Callable[[], Sequence[Kernel]]
     make_graph: Callable[[], Graph]
+    numbers: Numbers = field(default_factory=dict)
     is_far: bool = False
+
+    @staticmethod
+    def of(graph: Graph, features: Features, kernels: Sequence[Kernel]) -> Compiled:
+        """A graph whose kernels are written for its sizes.
+
+        Raises:
+            NotSupportedError: A kernel would need more than the devices have.
+        """
+        template = Template.of(graph, features, kernels)
+        return Compiled(
+            graph, features, template, words_of(kernels), lambda: kernels, lambda: graph
+        )
+
+    @functools.cached_property
+    def kernels(self) -> Sequence[Kernel]:
+        """In the order in which they run."""
+        return self.make_kernels()
+
+    @property
+    def constants(self) -> Sequence[Value]:
+        """The constants that kernels read."""
+        return self.template.constants
+
+    @functools.cached_property
+    def plan(self) -> Plan[Value]:
+        """Which buffer each intermediate value of the template lies in."""
+        steps = steps_of(self.template.kernels)
+        return Plan(
+            self.template.slots, self.buffer_sizes(), most_at_once(steps, self.value_sizes())
+        )
+
+    def value_sizes(self) -> dict[Value, int]:
+        """Bytes of each intermediate value of the template."""
+        numbers = self.numbers
+        return {value: calculated(size, numbers) for value, size in self.template.sizes.items()}
+
+    def buffer_sizes(self) -> tuple[int, ...]:
+        """Bytes of the buffers that these lie in."""
+        slots = self.template.slots
+        sizes = [0] * (max(slots.values(), default=-1) + 1)
+        for value, size in self.value_sizes().items():
+            slot = slots[value]
+            sizes[slot] = max(sizes[slot], size)
+        return tuple(sizes)
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -127,33 +177,7 @@ def compile_graph(
     """
     legal = legalize(graph, features)
     kernels = (_known_kernels if cached else _write)(legal, features, tell)
-    return planned(legal, features, kernels, lambda: legal)
-
-
-def planned(
-    ends: Graph,
-    features: Features,
-    kernels: Sequence[Kernel],
-    make_graph: Callable[[], Graph],
-    is_far: bool = False,
-) -> Compiled:
-    """A graph and its kernels, with a plan of their buffers; arguments as of `Compiled`.
-
-    Raises:
-        NotSupportedError: A kernel would need more than the devices have.
-    """
-    _check_bindings(kernels, features)
-    read = {part.value for kernel in kernels for part in kernel.reads}
-    constants = [value for value in ends.constants if value in read]
-    outputs = {value for _, value in ends.outputs}
-    own = {part.value for kernel in kernels for part in kernel.writes} - outputs
-    steps = [
-        ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
-        for kernel in kernels
-    ]
-    sizes = {value: buffer_bytes(value) for value in own}
-    plan = plan_buffers(steps, sizes)
-    return Compiled(ends, features, kernels, constants, plan, make_graph, is_far)
+    return Compiled.of(legal, features, kernels)
 
 
 def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
@@ -186,15 +210,3 @@ def written(graph: Graph, features: Features, tell: Tell = lambda kernel: None) 
             codes.add(kernel.code)
             tell(kernel)
     return written
-
-
-def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:
-    limit = features.max_bindings
-    for kernel in kernels:
-        count = len(kernel.reads) + len(kernel.writes)
-        if count > limit:
-            raise NotSupportedError(
-                f"{kernel.name} needs {count} storage buffers; this device's"
-                f" max-storage-buffers-per-shader-stage is {limit}"
-                f" (its max-storage-buffer-binding-size {features.binding_bytes})"
-            )

@@ -22,20 +22,19 @@ from webnn_py.core.tracing import (
     Numbers,
     Trace,
     calculated,
-    is_traced,
     marks_in,
 )
 from webnn_py.engines.webgpu.compiler.compiled import (
     Compiled,
     Tell,
     compile_graph,
-    planned,
     written,
 )
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.rounds import without_said
 from webnn_py.engines.webgpu.compiler.sharing import reading, word_of
+from webnn_py.engines.webgpu.compiler.template import Template
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value, make_graph
 from webnn_py.ops.replay import at_sizes
@@ -91,11 +90,13 @@ class CompiledAlike:
         with Trace(sizes) as trace:
             self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
             kernels = written(self._graph, features, mark)
-        self._reads: dict[Read, int] = {}
-        self._kernels = [
-            (dataclasses.replace(kernel, code=code), tuple(map(self._place_of, reads)))
-            for kernel, (code, reads) in ((kernel, made[kernel.code]) for kernel in kernels)
-        ]
+            self._reads: dict[Read, int] = {}
+            self._template = Template.of(
+                self._graph,
+                features,
+                [dataclasses.replace(kernel, code=made[kernel.code][0]) for kernel in kernels],
+                [tuple(map(self._place_of, made[kernel.code][1])) for kernel in kernels],
+            )
         self._open = {value for value in self._values() if [*marks_in(value.shape)]}
         self._calculate = trace.calculate(self._marks())
 
@@ -107,7 +108,7 @@ class CompiledAlike:
         yield from self._graph.inputs
         for node in self._graph.nodes:
             yield from node.outputs
-        for kernel, _ in self._kernels:
+        for kernel in self._template.kernels:
             yield from (part.value for part in (*kernel.reads, *kernel.writes))
 
     def _marks(self) -> Iterator[int]:
@@ -117,7 +118,8 @@ class CompiledAlike:
             for options in (node.given, node.inferred):
                 yield from marks_in(tuple(options.values()))
         yield from (read.mark for read in self._reads)
-        for kernel, _ in self._kernels:
+        yield from marks_in(tuple(self._template.sizes.values()))
+        for kernel in self._template.kernels:
             yield from marks_in((*kernel.workgroups, kernel.times))
             for part in (*kernel.reads, *kernel.writes):
                 yield from marks_in((part.offset, part.size))
@@ -131,15 +133,23 @@ class CompiledAlike:
 
     def at(self, numbers: Numbers, far: int) -> Compiled:
         """The graph compiled for sizes that have these numbers."""
-        at, graph = _At(numbers, self._open, self._reads), self._graph
+        at, graph, template = _At(numbers, self._open), self._graph, self._template
+        words = [read.word(numbers) for read in self._reads]
         outputs = [(name, at.value(value)) for name, value in graph.outputs]
         ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
-        kernels = [at.kernel(kernel, reads) for kernel, reads in checkpoints(self._kernels)]
-        return planned(
+
+        def make_kernels() -> Sequence[Kernel]:
+            each = zip(template.kernels, template.reads, strict=True)
+            return [at.kernel(kernel, [words[place] for place in reads]) for kernel, reads in each]
+
+        return Compiled(
             ends,
             self._features,
-            kernels,
+            template,
+            words,
+            make_kernels,
             lambda: ends.replace(nodes=[at.node(node) for node in graph.nodes]),
+            numbers,
             far > 0,
         )
 
@@ -158,13 +168,11 @@ class _At:
     Args:
         numbers: All that there are.
         opened: The values whose shapes have some.
-        reads: What kernels read.
     """
 
-    def __init__(self, numbers: Numbers, opened: Set[Value], reads: Iterable[Read]) -> None:
+    def __init__(self, numbers: Numbers, opened: Set[Value]) -> None:
         self._numbers = numbers
         self._open = opened
-        self._words = [read.word(numbers) for read in reads]
         self._values: dict[Value, Value] = {}
 
     def value(self, value: Value) -> Value:
@@ -177,25 +185,21 @@ class _At:
             made = self._values[value] = Value(value.data_type, shape, value.name)
         return made
 
-    def kernel(self, kernel: Kernel, reads: Iterable[int]) -> Kernel:
-        """A kernel with the numbers that it reads, by their places."""
-        return Kernel(
-            kernel.name,
-            kernel.code,
-            tuple(map(self._part, kernel.reads)),
-            tuple(map(self._part, kernel.writes)),
-            calculated(kernel.workgroups, self._numbers),
-            calculated(kernel.times, self._numbers),
-            tuple(map(self._words.__getitem__, reads)),
-            tuple(map(self.value, kernel.roots)),
-            kernel.tile,
+    def kernel(self, kernel: Kernel, words: Iterable[int]) -> Kernel:
+        """A kernel with the words that it reads."""
+        return dataclasses.replace(
+            kernel,
+            reads=tuple(map(self._part, kernel.reads)),
+            writes=tuple(map(self._part, kernel.writes)),
+            workgroups=calculated(kernel.workgroups, self._numbers),
+            times=calculated(kernel.times, self._numbers),
+            numbers=tuple(words),
+            roots=tuple(map(self.value, kernel.roots)),
         )
 
     def _part(self, part: Part) -> Part:
-        value, offset, size = self.value(part.value), part.offset, part.size
-        if value is part.value and not (is_traced(offset) or is_traced(size)):
-            return part
-        return Part(value, calculated(offset, self._numbers), calculated(size, self._numbers))
+        offset, size = calculated((part.offset, part.size), self._numbers)
+        return Part(self.value(part.value), offset, size)
 
     def node(self, node: Node) -> Node:
         """A node with its options."""

@@ -109,7 +109,7 @@ class WebGPUExecutable(DeviceExecutable):
     @property
     def remark(self) -> str:
         """Whether choices are used that `webnn-py tune` made."""
-        tuned = sum(bool(kernel.tile) for kernel in self.compiled.kernels)
+        tuned = sum(bool(kernel.tile) for kernel in self.compiled.template.kernels)
         return f"{tuned} kernels with tiles tuned on this adapter" if tuned else ""
 
     @property

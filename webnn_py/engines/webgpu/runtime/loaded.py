@@ -6,7 +6,6 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -16,14 +15,15 @@ from webnn_py.core.at_once import MOST_THREADS, at_once
 from webnn_py.core.cooperation import checkpoint, checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
+from webnn_py.core.tracing import calculated
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants, write_made
-from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.devices.weights import Contents
+from webnn_py.engines.webgpu.runtime.steps import Step, Steps
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
 from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
@@ -31,7 +31,6 @@ from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
-    from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 
 T = TypeVar("T")
 
@@ -45,25 +44,6 @@ LARGE_WEIGHT = 1 << 19
 wait for longer than they take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One dispatch.
-
-    Attributes:
-        kernel: What is run.
-        pipeline: The kernel compiled.
-        layout: Its bind group's layout.
-        parts: What is bound, in order; the last one is written.
-        numbers: Where the kernel's numbers lie, if it has any; bound behind the parts.
-    """
-
-    kernel: Kernel
-    pipeline: Any
-    layout: Any
-    parts: tuple[Part, ...]
-    numbers: Binding | None
-
-
 class LoadedGraph:
     """Kernels' pipelines, and the graph's own buffers.
 
@@ -74,6 +54,9 @@ class LoadedGraph:
         compiled: The graph for devices like it.
         like: The same for other sizes, of which it takes the constants where they are the same.
         buffers: Where runs compute, if others use them, too.
+
+    Attributes:
+        steps: What runs, for all sizes.
     """
 
     def __init__(
@@ -86,7 +69,7 @@ class LoadedGraph:
         self.gpu = gpu
         self.compiled = compiled
         self.graph = compiled.ends
-        kernels = compiled.kernels
+        template = compiled.template
         self._lock = threading.Lock()
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._own: dict[Value, Binding] = {}
@@ -96,23 +79,24 @@ class LoadedGraph:
             **{value: ("input", place) for place, value in enumerate(self.graph.inputs)},
             **{value: ("output", place) for place, (_, value) in enumerate(self.graph.outputs)},
         }
+        outputs = (value for _, value in self.graph.outputs)
+        self._in_template = dict(
+            zip(
+                (*self.graph.inputs, *outputs),
+                (*template.inputs, *template.outputs),
+                strict=True,
+            )
+        )
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._check_sizes()
-        by_code = {kernel.code: kernel for kernel in kernels}
-        made = gpu.pipelines.get_all(
-            ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in by_code.values()),
-            functools.partial(self._place_values, like),
-        )
-        pipelines = {
-            code: (pipeline, _layout_of(pipeline, kernel.name))
-            for (code, kernel), pipeline in zip(by_code.items(), made, strict=True)
-        }
-        self._steps = [
-            Step(kernel, *pipelines[kernel.code], (*kernel.reads, *kernel.writes), numbers)
-            for kernel, numbers in zip(kernels, self._place_numbers(), strict=True)
-        ]
-        self._fixed = [self._fixed_group(step) for step in checkpoints(self._steps)]
+        if like is not None and like.compiled.template is template:
+            self.steps: Steps = like.steps
+            self._place_values(like)
+        else:
+            self.steps = Steps(gpu, template, functools.partial(self._place_values, like))
+        self._words = self._place_words()
+        self._fixed = [self._fixed_group(step) for step in checkpoints(self.steps.all)]
 
     def _check_sizes(self) -> None:
         """What the user will bind must fit into a buffer; better said now than at the first run."""
@@ -178,30 +162,27 @@ class LoadedGraph:
         return buffer
 
     def _place_intermediates(self) -> None:
-        plan = self.compiled.plan
-        by_size = sorted(range(len(plan.sizes)), key=plan.sizes.__getitem__, reverse=True)
+        sizes = self.compiled.buffer_sizes()
+        by_size = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
         pool = {
-            slot: self._buffers.get(place, plan.sizes[slot], f"intermediate {place}")
+            slot: self._buffers.get(place, sizes[slot], f"intermediate {place}")
             for place, slot in checkpoints(enumerate(by_size))
         }
-        for value, slot in plan.slots.items():
-            self._own[value] = Binding(pool[slot], 0, buffer_bytes(value))
+        slots = self.compiled.template.slots
+        for value, size in self.compiled.value_sizes().items():
+            self._own[value] = Binding(pool[slots[value]], 0, size)
 
-    def _place_numbers(self) -> list[Binding | None]:
-        """Where each kernel's numbers lie: all in one buffer."""
-        rows = [np.array(kernel.numbers, np.uint32).tobytes() for kernel in self.compiled.kernels]
-        places: list[Binding | None] = []
-        data = bytearray()
-        for row in rows:
-            size = -(-len(row) // 16) * 16
-            places.append(Binding(None, len(data), size) if row else None)
-            data += row.ljust(_aligned(len(row)), b"\0")
-        if not data:
-            return places
-        with device_errors(f"uploading {len(data)} bytes of numbers"), self.gpu.life:
-            buffer = self.gpu.buffer(len(data), wgpu.BufferUsage.UNIFORM, "numbers", mapped=True)
-            write_made(self.gpu, buffer, [(0, np.frombuffer(data, np.uint8))])
-        return [place and Binding(buffer, place.offset, place.size) for place in places]
+    def _place_words(self) -> Any:
+        """The buffer of what kernels read from one; None if none does."""
+        contents = self.steps.contents(self.compiled.words)
+        if not contents.size:
+            return None
+        with device_errors(f"uploading {contents.nbytes} bytes of numbers"), self.gpu.life:
+            buffer = self.gpu.buffer(
+                contents.nbytes, wgpu.BufferUsage.UNIFORM, "numbers", mapped=True
+            )
+            write_made(self.gpu, buffer, [(0, contents)])
+        return buffer
 
     def _fixed_group(self, step: Step) -> Any:
         """The bind group of a step whose values all lie in the graph's own buffers, else None."""
@@ -234,9 +215,13 @@ class LoadedGraph:
             return found
 
     def _bind_group(self, step: Step, places: Mapping[Value, Binding]) -> Any:
-        bound = [places[part.value].part(part) for part in step.parts]
-        if step.numbers is not None:
-            bound.append(step.numbers)
+        numbers, bound = self.compiled.numbers, []
+        for part in step.parts:
+            place = places[part.value]
+            offset, size = calculated(part.offset, numbers), calculated(part.size, numbers)
+            bound.append(Binding(place.buffer, place.offset + offset, size))
+        if step.words[1]:
+            bound.append(Binding(self._words, *step.words))
         return self.gpu.bind_places(step.layout, bound)
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
@@ -245,15 +230,16 @@ class LoadedGraph:
 
     def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
         """The dispatch of each kernel, for these places of inputs and outputs."""
-        everything = self._own | dict(places)
+        everything = self._own | {self._in_template[value]: at for value, at in places.items()}
+        numbers = self.compiled.numbers
         return [
             (
                 step.pipeline,
                 fixed or self._bind_group(step, everything),
-                *step.kernel.workgroups,
-                step.kernel.times,
+                *calculated(step.kernel.workgroups, numbers),
+                calculated(step.kernel.times, numbers),
             )
-            for step, fixed in checkpoints(zip(self._steps, self._fixed, strict=True))
+            for step, fixed in checkpoints(zip(self.steps.all, self._fixed, strict=True))
         ]
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
@@ -298,7 +284,7 @@ class LoadedGraph:
         arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
         buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
         ends = sum(map(buffer_bytes, self._ends))
-        return arrays | buffers | {id(self._buffers): ends, id(self): len(self._steps) * KERNEL}
+        return arrays | buffers | {id(self._buffers): ends, id(self): len(self._fixed) * KERNEL}
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""
@@ -308,12 +294,6 @@ class LoadedGraph:
                 buffer = self._buffers.get(self._ends[value], size, "io")
                 self._io[value] = Binding(buffer, 0, size)
             return self._io[value]
-
-
-def _layout_of(pipeline: Any, name: str) -> Any:
-    """Of the bind group of a pipeline."""
-    with device_errors(f"binding {name}"):
-        return pipeline.get_bind_group_layout(0)
 
 
 def _aligned(size: int) -> int:

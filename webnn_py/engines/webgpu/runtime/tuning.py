@@ -19,7 +19,6 @@ from webnn_py.engines.webgpu.runtime.roof import wake
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.memory.plan import Plan
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -126,14 +125,19 @@ def _fastest(gpu: Device, kind: Candidates, features: Features) -> tuple[str, fl
 def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
     """Kernels over buffers of their own."""
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
+    from webnn_py.engines.webgpu.compiler.template import Template
 
     values: dict[Value, None] = {}
     for kernel in kernels:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
-    sizes = tuple(buffer_bytes(value) for value in values)
-    plan = Plan({value: slot for slot, value in enumerate(values)}, sizes, sum(sizes))
     nothing = Graph((), {}, (), ())
-    return Compiled(nothing, features, kernels, (), plan, lambda: nothing)
+    made = Compiled.of(nothing, features, kernels)
+    own: Template = replace(
+        made.template,
+        slots={value: slot for slot, value in enumerate(values)},
+        sizes={value: buffer_bytes(value) for value in values},
+    )
+    return replace(made, template=own)
 
 
 def _whole(gpu: Device, graph: Graph, ways: Sequence[Features]) -> list[float]:

@@ -7,13 +7,10 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from webnn_py.ir import Value
 from webnn_py.memory.overlap import Span
-
-if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.compiler.kernel import Part
 
 T = TypeVar("T")
 PlacesKey = tuple[tuple[int, int], ...]
@@ -43,10 +40,6 @@ class Binding:
     def span(self) -> Span:
         """The memory."""
         return Span(self.buffer, self.offset, self.offset + self.size)
-
-    def part(self, part: Part) -> Binding:
-        """What a part of the tensor takes."""
-        return Binding(self.buffer, self.offset + part.offset, part.size)
 
 
 def copy_binding(encoder: Any, source: Binding, target: Binding) -> None:

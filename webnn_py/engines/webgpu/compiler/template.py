@@ -1,0 +1,102 @@
+"""What is the same of a compiled graph for all sizes that it serves: what runs, over which buffers.
+
+Where it serves more than one set of sizes, its numbers are traced: those for some sizes follow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.tracing import number_now
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
+from webnn_py.ir import Graph, Value
+from webnn_py.memory.plan import Steps, plan_buffers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Template:
+    """What is the same for all sizes.
+
+    Attributes:
+        inputs: Of the graph.
+        outputs: Of the graph.
+        kernels: In the order in which they run.
+        reads: The words that each kernel reads from a uniform buffer, by their places among all.
+        constants: The constants that kernels read.
+        slots: The number of the buffer that each intermediate value lies in.
+        sizes: Bytes of each intermediate value.
+    """
+
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    kernels: Sequence[Kernel]
+    reads: Sequence[Sequence[int]]
+    constants: Sequence[Value]
+    slots: Mapping[Value, int]
+    sizes: Mapping[Value, int]
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        features: Features,
+        kernels: Sequence[Kernel],
+        reads: Sequence[Sequence[int]] | None = None,
+    ) -> Template:
+        """With a plan of buffers that is made for the sizes which are traced, and right for others.
+
+        Args:
+            graph: With at least its ends and constants.
+            features: What the devices have.
+            kernels: In order.
+            reads: As the attribute; None where each kernel has its words, `words_of` all of them.
+
+        Raises:
+            NotSupportedError: A kernel would need more than the devices have.
+        """
+        _check_bindings(kernels, features)
+        if reads is None:
+            ends = itertools.accumulate(len(kernel.numbers) for kernel in kernels)
+            reads = [range(e - len(k.numbers), e) for k, e in zip(kernels, ends, strict=True)]
+        read = {part.value for kernel in kernels for part in kernel.reads}
+        outputs = [value for _, value in graph.outputs]
+        own = {part.value for kernel in kernels for part in kernel.writes}.difference(outputs)
+        sizes = {value: buffer_bytes(value) for value in own}
+        now = {value: number_now(size) for value, size in sizes.items()}
+        return Template(
+            graph.inputs,
+            outputs,
+            kernels,
+            reads,
+            [value for value in graph.constants if value in read],
+            plan_buffers(steps_of(kernels), now).slots,
+            sizes,
+        )
+
+
+def steps_of(kernels: Sequence[Kernel]) -> Steps[Value]:
+    """What each kernel reads and writes."""
+    return [
+        ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
+        for kernel in kernels
+    ]
+
+
+def words_of(kernels: Sequence[Kernel]) -> list[int]:
+    """The words of kernels, one after the other."""
+    return [word for kernel in kernels for word in kernel.numbers]
+
+
+def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:
+    limit = features.max_bindings
+    for kernel in kernels:
+        count = len(kernel.reads) + len(kernel.writes)
+        if count > limit:
+            raise NotSupportedError(
+                f"{kernel.name} needs {count} storage buffers; this device's"
+                f" max-storage-buffers-per-shader-stage is {limit}"
+                f" (its max-storage-buffer-binding-size {features.binding_bytes})"
+            )
