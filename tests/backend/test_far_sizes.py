@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -14,7 +16,9 @@ from tests.internals import prepared_for
 from tests.processes import run_alone
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.api.session import Session
+from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
 WIDTH = 16
 WEIGHTS = normal(WIDTH, WIDTH, seed=1)
@@ -136,6 +140,32 @@ def test_nothing_is_compiled_for_what_nobody_has(later: Later, traces: list[int]
             context.destroy()
         later.popleft()()
     assert traces == [MET[1]]
+
+
+def test_memory_goes_with_the_graph(
+    gpu: MLContext, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whatever would still be compiled for it."""
+    kept: list[weakref.ref[object]] = []
+    for_sizes = WebGPUEngine.for_sizes
+
+    def noted(self: WebGPUEngine) -> ForSizes:
+        made = for_sizes(self)
+        kept.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
+    graph = met(gpu)
+    check(graph, FAR)
+    kept.append(weakref.ref(prepared_for(graph, length=FAR).executable))
+    assert [ref() is not None for ref in kept] == [True, True]
+    gc.disable()
+    try:
+        del graph
+        assert [ref() is not None for ref in kept] == [False, False]
+    finally:
+        gc.enable()
+    later.popleft()()
 
 
 def test_it_is_compiled_for_on_a_thread_of_its_own(gpu: MLContext, traces: list[int]) -> None:

@@ -78,7 +78,7 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     optimized = session.optimize_open(recipe)
     shared = DerivedConstants()
     if isinstance(session.engine, DeviceEngine):
-        return _prepare_on_device(session, session.engine, optimized, shared)
+        return _OnDevice(session, session.engine, optimized, shared).prepare
     for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
 
     def prepare(sizes: Sizes) -> Prepared:
@@ -98,38 +98,59 @@ def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared
     return prepare
 
 
-def _prepare_on_device(
-    session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
-) -> Callable[[Sizes], Prepared]:
-    """The same on a device, for the first sizes by themselves."""
-    for_sizes = engine.for_sizes()
-    of_all = Derivations(shared)
-    passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
+class _OnDevice:
+    """The same on a device, for the first sizes by themselves.
 
-    def prepare(sizes: Sizes, far_will_do: bool = True) -> Prepared:
-        derivations, numbers = Derivations(shared), dict(sizes)
-        if (opened := passes.opened) is not None:
-            known = session.load(lambda: for_sizes.known(numbers))
-            if known is not None and (far_will_do or not known.is_far):
-                graph, remark = opened, known.remark
-                return Prepared(
-                    known,
-                    graph.constants.values(),
-                    lambda: Listing(fix(graph, numbers), {}, remark),
-                    improve=(lambda: prepare(sizes, False)) if known.is_far else None,
-                )
-        fixed = passes.at(numbers, lambda graph: session.optimize(graph, derivations))
-        opened = passes.opened
+    What it makes knows it, and not the other way round, so that memory goes without a collection.
+    """
+
+    def __init__(
+        self, session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
+    ) -> None:
+        self._session = session
+        self._engine = engine
+        self._shared = shared
+        self._for_sizes = engine.for_sizes()
+        of_all = Derivations(shared)
+        self._passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
+
+    def prepare(self, sizes: Sizes) -> Prepared:
+        """By kernels that were compiled for other sizes, if these will do."""
+        return self._known(sizes) or self._compiled(sizes)
+
+    def _improved(self, sizes: Sizes) -> Prepared:
+        """By kernels that are meant for these sizes."""
+        known = self._known(sizes)
+        return known if known and known.improve is None else self._compiled(sizes)
+
+    def _known(self, sizes: Sizes) -> Prepared | None:
+        opened, numbers = self._passes.opened, dict(sizes)
+        if opened is None:
+            return None
+        known = self._session.load(lambda: self._for_sizes.known(numbers))
+        if known is None:
+            return None
+        remark = known.remark
+        return Prepared(
+            known,
+            opened.constants.values(),
+            lambda: Listing(fix(opened, numbers), {}, remark),
+            improve=functools.partial(self._improved, sizes) if known.is_far else None,
+        )
+
+    def _compiled(self, sizes: Sizes) -> Prepared:
+        session, engine, numbers = self._session, self._engine, dict(sizes)
+        derivations = Derivations(self._shared)
+        fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
+        opened = self._passes.opened
 
         def compile(_: Engine, graph: Graph) -> Executable:
             if opened is None:
                 return engine.compile(graph)
-            return for_sizes.compile(opened, numbers, graph)
+            return self._for_sizes.compile(opened, numbers, graph)
 
         made = session.compile_as(fixed, compile)
         return Prepared.of(*made, derivations)
-
-    return prepare
 
 
 class CompiledGraph:
