@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,

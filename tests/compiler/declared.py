@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from webnn_py.engines.webgpu.compiler.expressions import Scope, adapted, template
+from webnn_py.engines.webgpu.compiler.code.expressions import Scope, adapted, template
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ops.declare import REGISTRY, Operator
 

@@ -17,11 +17,11 @@ from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import abreast
 from webnn_py.engines.webgpu.compiler.abreast import MOST_INVOCATIONS, WINDOW, fuse_abreast
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
-from webnn_py.engines.webgpu.compiler.fusion import Fusion
+from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
+from webnn_py.engines.webgpu.compiler.fusing.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.sharing import share
-from webnn_py.engines.webgpu.compiler.siblings import products_beside
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import read_module
 from webnn_py.ir import Value

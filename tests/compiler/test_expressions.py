@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 
 from tests.compiler.declared import DEVICES, written
-from webnn_py.engines.webgpu.compiler import wgsl
-from webnn_py.engines.webgpu.compiler.expressions import Scope, adapted, express, template
-from webnn_py.engines.webgpu.compiler.wgsl import (
+from webnn_py.engines.webgpu.compiler.code import wgsl
+from webnn_py.engines.webgpu.compiler.code.expressions import Scope, adapted, express, template
+from webnn_py.engines.webgpu.compiler.code.wgsl import (
     COMPARISONS,
     Binary,
     Call,

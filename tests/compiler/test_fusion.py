@@ -12,9 +12,9 @@ import pytest
 from tests.compiler.compiled import kernels, legal
 from tests.graphs import Build, normal
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler import facts
 from webnn_py.engines.webgpu.compiler import kernels as templates
-from webnn_py.engines.webgpu.compiler.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT, Fusion
+from webnn_py.engines.webgpu.compiler.fusing import facts
+from webnn_py.engines.webgpu.compiler.fusing.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT, Fusion
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share

@@ -12,7 +12,7 @@ import pytest
 
 from tests.compiler.declared import DEVICES, written
 from webnn_py.engines.webgpu import compiler
-from webnn_py.engines.webgpu.compiler import expressions, floats, int64, prelude
+from webnn_py.engines.webgpu.compiler.code import expressions, floats, int64, prelude
 from webnn_py.ops.declare import REGISTRY
 
 FOLDER = Path(compiler.__path__[0])

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webnn_py.engines.webgpu.compiler.affine import (
+from webnn_py.engines.webgpu.compiler.code.affine import (
     Affine,
     broadcast_map,
     reverse_map,
     slice_map,
     transpose_map,
 )
-from webnn_py.engines.webgpu.compiler.index import LIMIT, Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import LIMIT, Index, constant, symbol
 
 Array = np.ndarray[Any, Any]
 

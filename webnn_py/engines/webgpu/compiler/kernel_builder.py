@@ -15,9 +15,9 @@ import numpy as np
 
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.engines.webgpu.compiler import prelude
-from webnn_py.engines.webgpu.compiler.affine import Affine
-from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.code import prelude
+from webnn_py.engines.webgpu.compiler.code.affine import Affine
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.places import Places
 from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.code.index import symbol
+from webnn_py.engines.webgpu.compiler.fusing.rows import threads_for
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import scan
-from webnn_py.engines.webgpu.compiler.rows import threads_for
 from webnn_py.ir import Node
 
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from webnn_py.engines.webgpu.compiler.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand
 from webnn_py.engines.webgpu.compiler.legalize.attention import Attention

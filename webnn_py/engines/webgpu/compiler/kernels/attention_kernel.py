@@ -17,7 +17,7 @@ from webnn_py.engines.webgpu.compiler.attention_tile import (
     TEAM,
     tile_for,
 )
-from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels.attention_functions import add_load4, add_score

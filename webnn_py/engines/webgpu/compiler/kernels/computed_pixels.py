@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webnn_py.engines.webgpu.compiler.affine import coordinate
-from webnn_py.engines.webgpu.compiler.facts import elementwise_leaves
-from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.affine import coordinate
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.fusing.facts import elementwise_leaves
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Value
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from webnn_py.engines.webgpu.compiler.affine import slice_map
-from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.code.affine import slice_map
+from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.scatter_kernel import for_each

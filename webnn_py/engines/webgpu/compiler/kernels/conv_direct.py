@@ -8,7 +8,7 @@ every channel and every tap that it lies under.
 from __future__ import annotations
 
 from webnn_py.core.polynomials import MAX_DIMENSION
-from webnn_py.engines.webgpu.compiler.index import constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution

@@ -19,7 +19,7 @@ implementation adds to the one variable index are the same for every read, and f
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
     entry_point,

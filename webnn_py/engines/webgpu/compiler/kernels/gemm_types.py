@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from webnn_py.core.tracing import with_sampled
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.index import Index
 
 LoadHook = Callable[[Index, Index, Index], str]
 StoreHook = Callable[[Index, Index, Index, str], str]

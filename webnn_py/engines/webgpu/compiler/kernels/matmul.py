@@ -5,6 +5,7 @@ The choices were measured; `docs/benchmarks/gemm.md` has the figures.
 
 from __future__ import annotations
 
+from webnn_py.engines.webgpu.compiler.fusing.unpacking import FEW_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     ADDING,
     Split,
@@ -18,7 +19,6 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
-from webnn_py.engines.webgpu.compiler.unpacking import FEW_ROWS
 
 __all__ = ["GemmProblem", "Limits", "Split", "TileKernel", "emit_gemm", "split_of"]
 

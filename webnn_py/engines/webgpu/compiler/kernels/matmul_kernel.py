@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.affine import Affine, broadcast_map
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
+from webnn_py.engines.webgpu.compiler.code.index import Index
+from webnn_py.engines.webgpu.compiler.fusing.unpacking import unpacked_weights, unpacks_fours
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product
@@ -20,7 +21,6 @@ from webnn_py.engines.webgpu.compiler.kernels.operand_view import (
     reshaped,
     resolve,
 )
-from webnn_py.engines.webgpu.compiler.unpacking import unpacked_weights, unpacks_fours
 from webnn_py.ir import Node, Value
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.affine import subset_map
-from webnn_py.engines.webgpu.compiler.index import symbol
+from webnn_py.engines.webgpu.compiler.code.affine import subset_map
+from webnn_py.engines.webgpu.compiler.code.index import symbol
+from webnn_py.engines.webgpu.compiler.fusing.rows import is_reduction, threads_for
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
-from webnn_py.engines.webgpu.compiler.rows import is_reduction, threads_for
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 from webnn_py.ops.declare import Reduce

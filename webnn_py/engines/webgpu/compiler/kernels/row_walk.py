@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Iterator
 
 from webnn_py.core.tracing import is_traced, may_leave_remainder, sampled
-from webnn_py.engines.webgpu.compiler.affine import broadcast_map, subset_map
-from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.fusing.rows import FEWEST_SHARED
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rounds import at_most
-from webnn_py.engines.webgpu.compiler.rows import FEWEST_SHARED
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node, Value
 

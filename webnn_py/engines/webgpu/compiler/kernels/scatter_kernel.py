@@ -6,7 +6,7 @@ update wins, whatever the order in which invocations run.
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.index import constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import gather

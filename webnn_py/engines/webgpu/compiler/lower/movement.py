@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.affine import (
+from webnn_py.engines.webgpu.compiler.code.affine import (
     Affine,
     broadcast_map,
     coordinate,
@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.affine import (
     slice_map,
     transpose_map,
 )
-from webnn_py.engines.webgpu.compiler.index import Index, symbol, total
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering, view
 from webnn_py.ir import Node

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import math
 
-from webnn_py.engines.webgpu.compiler import prelude
-from webnn_py.engines.webgpu.compiler.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.expressions import Scope, template
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code import prelude
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
+from webnn_py.engines.webgpu.compiler.code.expressions import Scope, template
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.program.storage import Features, Storage, storage_of
 from webnn_py.ir import Node, Value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.engines.webgpu.compiler.affine import repeated_map
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.affine import repeated_map
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.engines.webgpu.compiler.affine import subset_map
-from webnn_py.engines.webgpu.compiler.expressions import Scope, express, template
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.affine import subset_map
+from webnn_py.engines.webgpu.compiler.code.expressions import Scope, express, template
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value

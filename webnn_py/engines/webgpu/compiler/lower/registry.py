@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webnn_py.engines.webgpu.compiler.affine import Affine
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.affine import Affine
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, Lowering
 from webnn_py.ir import Node
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.affine import coordinate
-from webnn_py.engines.webgpu.compiler.index import Index, symbol, total
+from webnn_py.engines.webgpu.compiler.code.affine import coordinate
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node

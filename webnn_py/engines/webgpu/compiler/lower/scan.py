@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.engines.webgpu.compiler import prelude
-from webnn_py.engines.webgpu.compiler.expressions import express
-from webnn_py.engines.webgpu.compiler.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code import prelude
+from webnn_py.engines.webgpu.compiler.code.expressions import express
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.engines.webgpu.compiler.rounds import at_most

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from webnn_py.core.errors import OperationError
-from webnn_py.engines.webgpu.compiler.index import Index
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.engines.webgpu.compiler.lower.window import flat, output_position

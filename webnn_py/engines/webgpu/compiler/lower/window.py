@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.affine import coordinate
-from webnn_py.engines.webgpu.compiler.expressions import adapted
-from webnn_py.engines.webgpu.compiler.index import Index, constant, total
+from webnn_py.engines.webgpu.compiler.code.affine import coordinate
+from webnn_py.engines.webgpu.compiler.code.expressions import adapted
+from webnn_py.engines.webgpu.compiler.code.index import Index, constant, total
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS, lowering
 from webnn_py.ir import Node, Value

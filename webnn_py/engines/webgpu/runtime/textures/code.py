@@ -90,7 +90,7 @@ class Conversion:
 
     def _packing(self, texel: str) -> str:
         """Writing float16 numbers two to a word, which may be of several texels."""
-        from webnn_py.engines.webgpu.compiler import prelude
+        from webnn_py.engines.webgpu.compiler.code import prelude
 
         layout = self.layout
         size = layout.width * layout.height * layout.channels
@@ -144,7 +144,7 @@ class Conversion:
 
     def _texel(self, features: Features) -> str:
         """A function that reads the texel at (x, y) from `data`."""
-        from webnn_py.engines.webgpu.compiler.index import symbol
+        from webnn_py.engines.webgpu.compiler.code.index import symbol
 
         storage = storage_of(self.data_type, features)
         channels = "rgba"[: self.layout.channels]

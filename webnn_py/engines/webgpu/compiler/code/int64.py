@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webnn_py.engines.webgpu.compiler import wgsl
+from webnn_py.engines.webgpu.compiler.code import wgsl
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 RULES: dict[str, str] = {

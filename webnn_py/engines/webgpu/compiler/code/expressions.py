@@ -12,8 +12,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler import floats, int64, prelude, wgsl
-from webnn_py.engines.webgpu.compiler.wgsl import (
+from webnn_py.engines.webgpu.compiler.code import floats, int64, prelude, wgsl
+from webnn_py.engines.webgpu.compiler.code.wgsl import (
     ARITHMETIC,
     COMPARISONS,
     RESULT,

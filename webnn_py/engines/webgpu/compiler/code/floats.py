@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from webnn_py.engines.webgpu.compiler import wgsl
-from webnn_py.engines.webgpu.compiler.wgsl import Expression, Number, Operand
+from webnn_py.engines.webgpu.compiler.code import wgsl
+from webnn_py.engines.webgpu.compiler.code.wgsl import Expression, Number, Operand
 
 RULES: dict[str, str] = {
     "max": "wn_max({a}, {b})",

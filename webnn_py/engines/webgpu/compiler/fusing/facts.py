@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.affine import Affine
+from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 from webnn_py.engines.webgpu.compiler.lower import pointwise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.fusion import Fusion
+from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
 from webnn_py.ir import Value
 
 

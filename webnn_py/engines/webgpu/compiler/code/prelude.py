@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from webnn_py.engines.webgpu.compiler import elementary, floats, int64
+from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64
 from webnn_py.engines.webgpu.compiler.rounds import rounds_of
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 

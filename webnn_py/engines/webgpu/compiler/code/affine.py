@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.index import Index, total
+from webnn_py.engines.webgpu.compiler.code.index import Index, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""WGSL: expressions, types that devices may lack, and places in tensors."""
