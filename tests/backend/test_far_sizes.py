@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ Later = deque[Callable[[], None]]
 def later(monkeypatch: pytest.MonkeyPatch) -> Later:
     """What would be done on a thread of its own, and is not."""
     works: Later = deque()
-    monkeypatch.setattr(Session, "improve", lambda self, work: works.append(work))
+    monkeypatch.setattr(Session, "improve", lambda self, work, needless: works.append(work))
     return works
 
 
@@ -179,6 +180,39 @@ def test_it_is_compiled_for_on_a_thread_of_its_own(gpu: MLContext, traces: list[
         there.wait(0.02)
     assert prepared_for(graph, length=FAR).improve is None
     assert traces == [MET[1], FAR]
+
+
+def test_it_is_left_when_the_graph_goes(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch, traces: list[int]
+) -> None:
+    """At the next checkpoint, after the trace has begun."""
+    graph, left, made = met(gpu), threading.Event(), threading.Event()
+    improve, trace = Session.improve, CompiledAlike.__init__
+    begun, goes = threading.Event(), threading.Event()
+
+    def watched(self: Session, work: Callable[[], None], needless: Callable[[], bool]) -> None:
+        def watch() -> None:
+            try:
+                work()
+                made.set()
+            finally:
+                left.set()
+
+        improve(self, watch, needless)
+
+    def held(self: CompiledAlike, *given: Any) -> None:
+        begun.set()
+        assert goes.wait(30)
+        trace(self, *given)
+
+    monkeypatch.setattr(Session, "improve", watched)
+    monkeypatch.setattr(CompiledAlike, "__init__", held)
+    check(graph, FAR)
+    assert begun.wait(30)
+    graph.destroy()
+    goes.set()
+    assert left.wait(30)
+    assert not made.is_set()
 
 
 def _ends_meanwhile() -> None:

@@ -257,7 +257,11 @@ class CompiledGraph:
         """Compiled for some sizes, and not for ones far from them."""
         executables = self.check_usable(self.session)
         found = executables.get(sizes)
-        return found if found.improve is None else _improve(executables, sizes, found)
+        if found.improve is None:
+            return found
+        made = found.improve()
+        executables.replace(sizes, found, made)
+        return made
 
     @property
     def recipe(self) -> Graph:
@@ -327,28 +331,28 @@ class CompiledGraph:
         return str(self._listing)
 
 
-def _improve(executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared) -> Prepared:
-    """What was compiled for sizes far from these replaced by what is compiled for them."""
-    assert found.improve is not None
-    made = found.improve()
-    executables.replace(sizes, found, made)
-    return made
-
-
 def _improve_later(
     session: Session, executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared
 ) -> None:
-    """The same while runs use what there is, if anyone still has that when its turn comes."""
+    """Replace what was compiled for sizes far from these, while runs use it.
+
+    Not if nobody has it any more when its turn comes; left when the graph goes.
+    """
     if found.improve is None:
         return
     kept, before = weakref.ref(executables), weakref.ref(found)
 
     def improve() -> None:
         there, found = kept(), before()
-        if there is not None and found is not None and there.find(sizes) is found:
-            _improve(there, sizes, found)
+        if there is None or found is None or there.find(sizes) is not found:
+            return
+        del there  # whose end tells that this is needless
+        assert found.improve is not None
+        made = found.improve()
+        if (there := kept()) is not None:
+            there.replace(sizes, found, made)
 
-    session.improve(improve)
+    session.improve(improve, lambda: kept() is None)
 
 
 def _shapes(inputs: object) -> Hashable:

@@ -358,12 +358,12 @@ class Session:
         """As `begin_on_worker`, on one thread more: in no order with what runs on those."""
         self._begin_on(self._second, work, fail)
 
-    def improve(self, work: Run) -> None:
-        """Run what nobody waits for, on a thread of its own; left when context or Python ends."""
+    def improve(self, work: Run, needless: Callable[[], bool]) -> None:
+        """Run what nobody waits for on a thread of its own, until it or the context is needless."""
         threads = self._improver
 
         def begin() -> None:
-            with cooperation.abandoned(lambda: threads.closed):
+            with cooperation.abandoned(lambda: threads.closed or needless()):
                 if not threads.closed:
                     work()
 
