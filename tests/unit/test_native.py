@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -213,6 +215,30 @@ def test_functions_raise_what_they_are_told() -> None:
     with pytest.raises(ZeroDivisionError):
         calls.fail()
     assert handler.slots == []
+
+
+def test_a_thread_may_call_from_within_its_first_call(
+    internals: Internals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the collector does, which frees what has ended: errors are raised behind that, too."""
+    helpers = internals.helpers
+    handler = helpers.ErrorHandler(logging.getLogger("wgpu"))
+    lib = SimpleNamespace(refuse=handler.handle_error, free=lambda: None)
+    calls = Calls(lib, handler._get_proxy_stack, handler.handle_error, helpers.ERROR_TYPES)
+    freed: list[bool] = []
+
+    def new_stack() -> deque[Any]:
+        if not freed:
+            freed.append(True)
+            calls.free()
+        return deque()
+
+    monkeypatch.setattr(helpers, "deque", new_stack)
+    handler.capture("by wgpu-py")
+    assert handler.release("by wgpu-py") is None
+    assert freed
+    with pytest.raises(native.wgpu.GPUValidationError, match="too large"):
+        calls.refuse("Validation", "too large")
 
 
 def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> None:

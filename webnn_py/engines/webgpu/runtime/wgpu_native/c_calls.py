@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,7 +20,7 @@ class Calls:
 
     Args:
         lib: Has the functions.
-        slots: Gives this thread's stack of where errors are left, which is always the same.
+        slots: Gives this thread's stack of where errors are left.
         tell: Leaves an error there, by its kind and message.
         kinds: Of errors, by their names.
     """
@@ -37,7 +36,6 @@ class Calls:
         self._slots = slots
         self._tell = tell
         self._kinds = kinds
-        self._thread = threading.local()  # has its `stack`
 
     def fault(self) -> str | None:
         """Why errors are not told where these functions look for them; None if they are."""
@@ -50,13 +48,12 @@ class Calls:
         return None if told and known else "errors of C functions are told in another way"
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function, thread = getattr(self._lib, name), self._thread
+        function, slots = getattr(self._lib, name), self._slots
 
         def call(*given: Any) -> Any:
-            try:
-                stack = thread.stack
-            except AttributeError:
-                stack = thread.stack = self._slots()
+            # Asked for each time: the collector may call from within wgpu-py's making of a thread's
+            # stack, and have another one then than the thread has behind that.
+            stack = slots()
             slot = _Slot()
             stack.append(slot)
             try:
