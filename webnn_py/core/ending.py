@@ -1,7 +1,9 @@
 """Threads of users that are in a library of C++ when Python ends.
 
 Python ends a daemon thread where it next asks for the interpreter, which aborts the process if that
-is within such a library. So what is in one then is waited for, and nothing else begins there.
+is within such a library. So what is in one then is waited for, and nothing else begins there. A
+daemon thread that asks for it ends silently: if Python ended while it wrote of an error, that would
+abort the process, too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from webnn_py.core.errors import ContextLostError
 from webnn_py.core.workers import ENDING
 
 C = TypeVar("C", bound=type)
@@ -55,7 +56,7 @@ def _refused_to_daemons(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread().daemon:
-            raise ContextLostError(ENDING)
+            raise SystemExit(ENDING)
         return method(*args, **kwargs)
 
     return call

@@ -47,4 +47,4 @@ def test_daemon_threads_that_compute(engine: str) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "500.0\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, "500.0\n", "")
