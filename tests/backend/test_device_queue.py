@@ -118,15 +118,20 @@ def test_how_long_is_looked_for_the_end(gpu: MLContext) -> None:
     x = b.input("x", "float32", [384, 384])
     graph = b.build_sync({"y": b.matmul(b.matmul(x, x), x)})
     x, y = (gpu.create_tensor_sync("float32", [384, 384], readable=True) for _ in range(2))
-    for _ in range(20):
-        gpu.dispatch(graph, {"x": x}, {"y": y})
     staging, queue = engine_of(gpu).gpu.staging, session_of(gpu).queue
     assert isinstance(queue, DeviceQueue)
-    fence = staging.fence(queue.recorder.batch.encoder())
-    gpu.flush()
-    mapping = staging.mapping(fence)
-    assert not mapping.look_for(1e-5)
-    assert mapping.look_for(LONG)
+    is_over = True
+    for _ in range(50):  # this thread may be kept from its core for longer than a device computes
+        for _ in range(20):
+            gpu.dispatch(graph, {"x": x}, {"y": y})
+        fence = staging.fence(queue.recorder.batch.encoder())
+        gpu.flush()
+        mapping = staging.mapping(fence)
+        is_over = mapping.look_for(1e-5)
+        assert mapping.look_for(LONG)
+        if not is_over:
+            break
+    assert not is_over
 
 
 def test_a_signal_and_an_export_submit(gpu: MLContext, submissions: list[int]) -> None:
