@@ -20,7 +20,6 @@ EVERY = 0.002
 PAUSE = 2e-4
 """Seconds to sleep: a thread that waits takes this long to wake, and must not find it taken."""
 
-
 OFTEN = 5e-4
 """As `EVERY`, of work that nobody waits for: an await takes the interpreter several times."""
 

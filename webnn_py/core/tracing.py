@@ -235,10 +235,8 @@ def _operator(
         key, known = _key(name, self, other), self.trace.known
         if key not in known:
             one, two = (other, self) if turned else (self, other)
-            text, made = (
-                f"{_text(one)} {sign} {_text(two)}",
-                function(number_now(one), number_now(two)),
-            )
+            text = f"{_text(one)} {sign} {_text(two)}"
+            made = function(number_now(one), number_now(two))
             names = self.names | other.names if isinstance(other, Traced) else self.names
             always = divisor(_divisor(one), _divisor(two)) if isinstance(made, int) else 1
             known[key] = self.trace.make(text, made, names, always)

@@ -7,6 +7,9 @@ writes the same buffer.
 from __future__ import annotations
 
 import bisect
+import heapq
+import itertools
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -48,20 +51,24 @@ def last_uses(steps: Steps[T]) -> dict[T, int]:
     return last
 
 
-def most_at_once(steps: Steps[T], sizes: Mapping[T, int]) -> int:
-    """Bytes of the values that live at the same time, at most; arguments as of `plan_buffers`."""
+def lives_of(steps: Steps[T], sizes: Mapping[T, int]) -> dict[T, tuple[int, int]]:
+    """The first and the last step of each value that is placed; arguments as of `plan_buffers`."""
     last = last_uses(steps)
-    begun: set[T] = set()
-    live = most = 0
-    for number, (reads, writes) in enumerate(steps):
-        for value in dict.fromkeys(writes):
-            if value in sizes and value not in begun:
-                begun.add(value)
-                live += sizes[value]
-        most = max(most, live)
-        ended = begun.intersection((*reads, *writes))
-        live -= sum(sizes[value] for value in ended if last[value] == number)
-    return most
+    lives: dict[T, tuple[int, int]] = {}
+    for number, (_, writes) in enumerate(steps):
+        for value in writes:
+            if value in sizes:
+                lives.setdefault(value, (number, last[value]))
+    return lives
+
+
+def most_at_once(lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]) -> int:
+    """Bytes of the values that live at the same time, at most."""
+    changes: Counter[int] = Counter()
+    for value, (first, last) in lives.items():
+        changes[first] += sizes[value]
+        changes[last + 1] -= sizes[value]
+    return max(itertools.accumulate(changes[step] for step in sorted(changes)), default=0)
 
 
 def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
@@ -72,25 +79,30 @@ def plan_buffers(steps: Steps[T], sizes: Mapping[T, int]) -> Plan[T]:
         sizes: Bytes of the values to place; values not in it (inputs, constants, outputs that the
             caller owns) are left out.
     """
-    last = last_uses(steps)
-    slots: dict[T, int] = {}
-    capacity: list[int] = []
-    free: list[int] = []
-    lives: dict[T, tuple[int, int]] = {}
-    for number, (reads, writes) in enumerate(steps):
-        for value in writes:
-            if value in sizes and value not in slots:
-                slots[value] = _take(free, capacity, sizes[value])
-                lives[value] = number, last[value]
-        for value in dict.fromkeys((*reads, *writes)):
-            if value in slots and last[value] == number:
-                free.append(slots[value])
-    bound = most_at_once(steps, sizes)
+    lives = lives_of(steps, sizes)
+    bound = most_at_once(lives, sizes)
+    slots, capacity = _in_order(lives, sizes)
     if bound < sum(capacity) and len(slots) <= MOST_VALUES:
         other_slots, other_capacity = _by_size(lives, sizes)
         if sum(other_capacity) < sum(capacity):
             slots, capacity = other_slots, other_capacity
     return Plan(slots, tuple(capacity), bound)
+
+
+def _in_order(
+    lives: Mapping[T, tuple[int, int]], sizes: Mapping[T, int]
+) -> tuple[dict[T, int], list[int]]:
+    """Each value, as its life begins, into a buffer that is free by then; as `_by_size`."""
+    slots: dict[T, int] = {}
+    capacity: list[int] = []
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []  # the last steps and their buffers, as a heap
+    for value, (first, last) in lives.items():
+        while taken and taken[0][0] < first:
+            free.append(heapq.heappop(taken)[1])
+        slots[value] = _take(free, capacity, sizes[value])
+        heapq.heappush(taken, (last, slots[value]))
+    return slots, capacity
 
 
 def _by_size(
@@ -99,7 +111,7 @@ def _by_size(
     """The largest values first, each into the buffer that is free all its life and fits best.
 
     Args:
-        lives: The first and the last step of each value.
+        lives: The first and the last step of each value, in the order in which they begin.
         sizes: Bytes of each.
 
     Returns:

@@ -10,10 +10,10 @@ from webnn_py.core.tracing import Numbers, calculated
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.template import Template, steps_of, words_of
+from webnn_py.engines.webgpu.compiler.template import Template, steps_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.memory.plan import Plan, most_at_once
+from webnn_py.memory.plan import Plan, lives_of, most_at_once
 
 Tell = Callable[[Kernel], None]
 
@@ -52,10 +52,13 @@ class Compiled:
         Raises:
             NotSupportedError: A kernel would need more than the devices have.
         """
-        template = Template.of(graph, features, kernels)
-        return Compiled(
-            graph, features, template, words_of(kernels), lambda: kernels, lambda: graph
-        )
+        words: list[int] = []
+        reads: list[range] = []
+        for kernel in kernels:
+            reads.append(range(len(words), len(words) + len(kernel.numbers)))
+            words += kernel.numbers
+        template = Template.of(graph, features, kernels, reads)
+        return Compiled(graph, features, template, words, lambda: kernels, lambda: graph)
 
     @functools.cached_property
     def kernels(self) -> Sequence[Kernel]:
@@ -70,24 +73,14 @@ class Compiled:
     @functools.cached_property
     def plan(self) -> Plan[Value]:
         """Which buffer each intermediate value of the template lies in."""
-        steps = steps_of(self.template.kernels)
-        return Plan(
-            self.template.slots, self.buffer_sizes(), most_at_once(steps, self.value_sizes())
-        )
+        template, sizes = self.template, self.value_sizes()
+        most = most_at_once(lives_of(steps_of(template.kernels), sizes), sizes)
+        return Plan(template.slots, template.buffer_sizes(sizes), most)
 
     def value_sizes(self) -> dict[Value, int]:
         """Bytes of each intermediate value of the template."""
         numbers = self.numbers
         return {value: calculated(size, numbers) for value, size in self.template.sizes.items()}
-
-    def buffer_sizes(self) -> tuple[int, ...]:
-        """Bytes of the buffers that these lie in."""
-        slots = self.template.slots
-        sizes = [0] * (max(slots.values(), default=-1) + 1)
-        for value, size in self.value_sizes().items():
-            slot = slots[value]
-            sizes[slot] = max(sizes[slot], size)
-        return tuple(sizes)
 
     @functools.cached_property
     def graph(self) -> Graph:

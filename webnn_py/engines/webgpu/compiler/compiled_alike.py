@@ -77,6 +77,10 @@ class CompiledAlike:
         sizes: Those that are traced.
         features: What the devices have.
         tell: As of `compile_graph`.
+
+    Attributes:
+        numbers: Gives its numbers for some sizes, and how many estimates are not of these; None
+            for sizes that do not meet all conditions.
     """
 
     def __init__(self, graph: Graph, sizes: Sizes, features: Features, tell: Tell) -> None:
@@ -98,7 +102,7 @@ class CompiledAlike:
                 [tuple(map(self._place_of, made[kernel.code][1])) for kernel in kernels],
             )
         self._open = {value for value in self._values() if [*marks_in(value.shape)]}
-        self._calculate = trace.calculate(self._marks())
+        self.numbers = trace.calculate(self._marks())
 
     def _place_of(self, read: Read) -> int:
         """Of a number among all that kernels read."""
@@ -123,13 +127,6 @@ class CompiledAlike:
             yield from marks_in((*kernel.workgroups, kernel.times))
             for part in (*kernel.reads, *kernel.writes):
                 yield from marks_in((part.offset, part.size))
-
-    def numbers(self, sizes: Sizes) -> tuple[Numbers, int] | None:
-        """Its numbers for some sizes, and how many estimates are not of these.
-
-        None for sizes that do not meet all conditions.
-        """
-        return self._calculate(sizes)
 
     def at(self, numbers: Numbers, far: int) -> Compiled:
         """The graph compiled for sizes that have these numbers."""

@@ -26,8 +26,8 @@ from webnn_py.engines.webgpu.program.plan import (
 )
 from webnn_py.engines.webgpu.program.source import GraphStep, KernelStep, Slot
 from webnn_py.engines.webgpu.program.storage import (
-    PART_ALIGNMENT,
     Features,
+    aligned,
     buffer_bytes,
     host_dtype,
     parts_of,
@@ -239,7 +239,7 @@ class VariantBuilder:
         name = self._tables.tensor(value.name or "constant", array, value.data_type)
         if name not in self._weights:
             size = buffer_bytes(value)
-            offset = _aligned(self._arena.size)
+            offset = aligned(self._arena.size)
             if offset + size > ARENA_BYTES:
                 self._arena, offset = _Buffer(), 0
             self._arena.contents.append(Contents(name, offset))
@@ -272,7 +272,7 @@ class VariantBuilder:
 
     def _numbers_of(self, kernel: Kernel) -> _Bound:
         row = np.array(kernel.numbers, np.uint32).tobytes()
-        offset, size = _aligned(len(self._words)), -(-len(row) // 16) * 16
+        offset, size = aligned(len(self._words)), -(-len(row) // 16) * 16
         self._words += bytes(offset - len(self._words)) + row.ljust(size, b"\0")
         return _Bound(self._numbers, offset, size)
 
@@ -325,7 +325,3 @@ class VariantBuilder:
 
 def _whole(slot: Slot) -> _Bound:
     return _Bound(slot, 0, buffer_bytes(slot.descriptor))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT

@@ -5,7 +5,6 @@ Where it serves more than one set of sizes, its numbers are traced: those for so
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +43,7 @@ class Template:
         graph: Graph,
         features: Features,
         kernels: Sequence[Kernel],
-        reads: Sequence[Sequence[int]] | None = None,
+        reads: Sequence[Sequence[int]],
     ) -> Template:
         """With a plan of buffers that is made for the sizes which are traced, and right for others.
 
@@ -52,15 +51,12 @@ class Template:
             graph: With at least its ends and constants.
             features: What the devices have.
             kernels: In order.
-            reads: As the attribute; None where each kernel has its words, `words_of` all of them.
+            reads: As the attribute.
 
         Raises:
             NotSupportedError: A kernel would need more than the devices have.
         """
         _check_bindings(kernels, features)
-        if reads is None:
-            ends = itertools.accumulate(len(kernel.numbers) for kernel in kernels)
-            reads = [range(e - len(k.numbers), e) for k, e in zip(kernels, ends, strict=True)]
         read = {part.value for kernel in kernels for part in kernel.reads}
         outputs = [value for _, value in graph.outputs]
         own = {part.value for kernel in kernels for part in kernel.writes}.difference(outputs)
@@ -76,6 +72,14 @@ class Template:
             sizes,
         )
 
+    def buffer_sizes(self, sizes: Mapping[Value, int]) -> tuple[int, ...]:
+        """Bytes of each buffer, for values of so many bytes."""
+        made = [0] * (max(self.slots.values(), default=-1) + 1)
+        for value, size in sizes.items():
+            slot = self.slots[value]
+            made[slot] = max(made[slot], size)
+        return tuple(made)
+
 
 def steps_of(kernels: Sequence[Kernel]) -> Steps[Value]:
     """What each kernel reads and writes."""
@@ -83,11 +87,6 @@ def steps_of(kernels: Sequence[Kernel]) -> Steps[Value]:
         ([part.value for part in kernel.reads], [part.value for part in kernel.writes])
         for kernel in kernels
     ]
-
-
-def words_of(kernels: Sequence[Kernel]) -> list[int]:
-    """The words of kernels, one after the other."""
-    return [word for kernel in kernels for word in kernel.numbers]
 
 
 def _check_bindings(kernels: Sequence[Kernel], features: Features) -> None:

@@ -210,6 +210,11 @@ def buffer_bytes(tensor: Descriptor) -> int:
     return _storage_of(tensor.data_type, False, False).buffer_bytes(tensor.size)
 
 
+def aligned(size: int) -> int:
+    """The next place for a binding behind so many bytes."""
+    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
+
+
 def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
     """Offset and length in bytes of the bindings that a buffer of `size` bytes needs."""
     step = limit // PART_ALIGNMENT * PART_ALIGNMENT

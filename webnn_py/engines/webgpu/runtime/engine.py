@@ -164,7 +164,7 @@ class _Alike(ForSizes):
         return None if found is None else self._loaded(found)
 
     def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
-        begin = _nothing if in_background() else _Beginner(self._engine.gpu)
+        begin = _Beginner(self._engine.gpu)
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
@@ -173,14 +173,11 @@ class _Alike(ForSizes):
         return made
 
 
-def _nothing(kernel: Kernel) -> None:
-    """Where threads for it are left to others."""
-
-
 class _Beginner:
     """Has long kernels compiled while others are being written.
 
-    Of those that may share their code, the first alone: what they share is not known yet.
+    Of those that may share their code, the first alone: what they share is not known yet. None
+    where nobody waits: the threads are left to others.
     """
 
     def __init__(self, gpu: Device) -> None:
@@ -189,7 +186,7 @@ class _Beginner:
 
     def __call__(self, kernel: Kernel) -> None:
         """Told of a kernel that was written."""
-        if len(kernel.code) < LONG_CODE:
+        if in_background() or len(kernel.code) < LONG_CODE:
             return
         from webnn_py.engines.webgpu.compiler.sharing import form_of
 

@@ -16,7 +16,7 @@ from webnn_py.core.cooperation import checkpoint, checkpoints
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.recently_used import Held
 from webnn_py.core.tracing import calculated
-from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT, buffer_bytes, host_dtype
+from webnn_py.engines.webgpu.program.storage import aligned, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
@@ -130,7 +130,7 @@ class LoadedGraph:
         """Where constants lie in a buffer of theirs."""
         checkpoint()
         sizes = [buffer_bytes(value) for value in values]
-        starts = list(itertools.accumulate(map(_aligned, sizes[:-1]), initial=0))
+        starts = list(itertools.accumulate(map(aligned, sizes[:-1]), initial=0))
         contents = [(self.graph.constants[value], value.data_type) for value in values]
         upload = functools.partial(self._upload, contents, starts, sizes, large)
         buffer = self.gpu.weights.get(contents, upload)
@@ -162,15 +162,15 @@ class LoadedGraph:
         return buffer
 
     def _place_intermediates(self) -> None:
-        sizes = self.compiled.buffer_sizes()
+        template, values = self.compiled.template, self.compiled.value_sizes()
+        sizes = template.buffer_sizes(values)
         by_size = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
         pool = {
             slot: self._buffers.get(place, sizes[slot], f"intermediate {place}")
             for place, slot in checkpoints(enumerate(by_size))
         }
-        slots = self.compiled.template.slots
-        for value, size in self.compiled.value_sizes().items():
-            self._own[value] = Binding(pool[slots[value]], 0, size)
+        for value, size in values.items():
+            self._own[value] = Binding(pool[template.slots[value]], 0, size)
 
     def _place_words(self) -> Any:
         """The buffer of what kernels read from one; None if none does."""
@@ -294,11 +294,6 @@ class LoadedGraph:
                 buffer = self._buffers.get(self._ends[value], size, "io")
                 self._io[value] = Binding(buffer, 0, size)
             return self._io[value]
-
-
-def _aligned(size: int) -> int:
-    """The next place for a binding behind so many bytes."""
-    return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 def record_pass(encoder: Any, commands: Encodable) -> None:

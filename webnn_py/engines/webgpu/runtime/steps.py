@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT
+from webnn_py.engines.webgpu.program.storage import aligned
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
@@ -72,7 +72,7 @@ class Steps:
             targets += range(begin // WORD, begin // WORD + len(reads))
             parts = (*kernel.reads, *kernel.writes)
             self.all.append(Step(kernel, *pipelines[kernel.code], parts, (begin, size)))
-            self._size += -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
+            self._size += aligned(size)
         self._sources, self._targets = np.array(sources, np.intp), np.array(targets, np.intp)
 
     def contents(self, words: Sequence[int]) -> np.ndarray[Any, Any]:
