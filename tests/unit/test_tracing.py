@@ -105,6 +105,7 @@ def conditions(ask: Callable[[Any], object]) -> list[int]:
         (lambda n: bool(n % 3), range(3, 21, 3)),
         (lambda n: [*range(n)], [6]),
         (lambda n: int(n // 4), range(4, 8)),
+        (lambda n: int(n / 4), [6]),
         (float, [6]),
         (lambda n: f"{n:>3}", [6]),
         (lambda n: f"{n}", range(1, 21)),

@@ -385,7 +385,10 @@ class Traced:
         """Whether it does for some sizes."""
         return bool(self.divisor % divisor)
 
-    __index__ = __int__ = exactly
+    __index__ = exactly
+
+    def __int__(self) -> int:
+        return int(self.exactly())
 
     def __float__(self) -> float:
         return float(self.exactly())

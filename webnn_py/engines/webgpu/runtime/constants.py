@@ -1,0 +1,93 @@
+"""The constants of a graph on a device."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from webnn_py.core.at_once import MOST_THREADS, at_once
+from webnn_py.core.cooperation import checkpoint
+from webnn_py.core.dtypes import DTYPES
+from webnn_py.engines.webgpu.program.storage import aligned, buffer_bytes, host_dtype
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
+from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants, padded_bytes, write_made
+from webnn_py.engines.webgpu.runtime.devices.weights import Contents
+from webnn_py.ir import Array, Value
+
+SMALL_WEIGHT = 1 << 14
+"""Bytes up to which the constants of a graph lie in one buffer: each takes a tenth of a
+millisecond to make, whatever it holds."""
+LARGE_WEIGHT = 1 << 19
+"""Bytes, on average, of weights that several threads upload: drivers have locks, which small ones
+wait for longer than they take."""
+
+
+def place_constants(
+    gpu: Device, constants: Sequence[Value], arrays: Mapping[Value, Array]
+) -> dict[Value, Binding]:
+    """Upload what is not on the device yet.
+
+    Args:
+        gpu: The device.
+        constants: Those that are needed there.
+        arrays: The contents of these, and perhaps others.
+
+    Returns:
+        Where each one lies.
+
+    Raises:
+        OperationError: The device has no memory left.
+    """
+    small = [v for v in constants if buffer_bytes(v) <= SMALL_WEIGHT]
+    values = [v for v in constants if buffer_bytes(v) > SMALL_WEIGHT]
+    size = sum(map(buffer_bytes, values))
+    threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
+    groups = [[value] for value in values] + ([small] if small else [])
+    placed: dict[Value, Binding] = {}
+    with LargeConstants(gpu) as large:
+        works = [functools.partial(_place, gpu, group, arrays, large) for group in groups]
+        for places in at_once(works, size, threads):
+            placed |= places
+    return placed
+
+
+def _place(
+    gpu: Device, values: Sequence[Value], arrays: Mapping[Value, Array], large: LargeConstants
+) -> dict[Value, Binding]:
+    """Where constants lie in a buffer of theirs."""
+    checkpoint()
+    sizes = [buffer_bytes(value) for value in values]
+    starts = list(itertools.accumulate(map(aligned, sizes[:-1]), initial=0))
+    contents = [(arrays[value], value.data_type) for value in values]
+    upload = functools.partial(_upload, gpu, contents, starts, sizes, large)
+    buffer = gpu.weights.get(contents, upload)
+    return {
+        value: Binding(buffer, start, size)
+        for value, start, size in zip(values, starts, sizes, strict=True)
+    }
+
+
+def _upload(
+    gpu: Device,
+    contents: Sequence[Contents],
+    starts: Sequence[int],
+    sizes: Sequence[int],
+    large: LargeConstants,
+) -> Any:
+    total = starts[-1] + sizes[-1]
+    is_large = len(sizes) == 1 and large.takes(total)
+    with device_errors(f"uploading constants of {total} bytes"), gpu.life:
+        buffer = gpu.buffer(total, STORAGE | COPIES, "constants", mapped=not is_large)
+        arrays = (
+            array.astype(DTYPES[host_dtype(kind)].numpy, copy=False) for array, kind in contents
+        )
+        parts = (padded_bytes(*one) for one in zip(arrays, sizes, strict=True))
+        if is_large:
+            large.write(buffer, *parts)
+        else:
+            write_made(gpu, buffer, zip(starts, parts, strict=True))
+    return buffer
