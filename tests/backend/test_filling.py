@@ -10,9 +10,9 @@ import pytest
 from tests.graphs import awaited
 from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
+from webnn_py.engines.webgpu.runtime.constants import SMALL_WEIGHT
 from webnn_py.engines.webgpu.runtime.devices import device, filling
 from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants
-from webnn_py.engines.webgpu.runtime.loaded import SMALL_WEIGHT
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
 KINDS = ("float32", "float16", "uint8", "int64")

@@ -132,7 +132,7 @@ def doubling(gpu: MLContext, request: Any, monkeypatch: pytest.MonkeyPatch) -> A
         group = device.bind_places(pipeline.get_bind_group_layout(0), [x, y], bindings)
         assert isinstance(group, wgpu.GPUBindGroup) is (request.param == "by wgpu")
         encoder = device.plain_encoder("doubling")
-        record_pass(encoder, DispatchCommands([(pipeline, group, 1, 1, 1, 1)]))
+        record_pass(encoder, DispatchCommands([(pipeline, group, (), 1, 1, 1, 1)]))
         del group
         device.submit(encoder.finish())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from tests.graphs import awaited, normal
 from tests.internals import prepared_for
-from webnn_py import MLContext, MLGraph, MLGraphBuilder
+from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLTensor
+from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 
@@ -35,6 +37,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
         return count
 
     monkeypatch.setattr(PipelineCache, "_make", counted)
+    return since
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> Made:
+    """How many bind groups were made since it was asked last."""
+    count = itertools.count()
+    bind, last = Device.bind_places, 0
+
+    def counted(self: Device, *given: Any) -> Any:
+        next(count)
+        return bind(self, *given)
+
+    def since() -> int:
+        nonlocal last
+        before, last = last, next(count) + 1
+        return last - before - 1
+
+    monkeypatch.setattr(Device, "bind_places", counted)
     return since
 
 
@@ -118,6 +139,58 @@ def test_sizes_alike_share_their_weights(gpu: MLContext) -> None:
         places.append(executable.loaded.places_of(executable.compiled.constants))
     assert places[1]
     assert places[1] == places[2] == places[3]
+
+
+def test_bind_groups_are_made_once_for_many_sizes(gpu: MLContext, bound: Made) -> None:
+    """Anew where buffers grow or are shared by too many; what ran before leaves nothing there."""
+    graph, made = attending(gpu, 1, "length"), []
+    awaited(graph, {"x": np.full((1, 150, WIDTH), np.nan, np.float32)})
+    for length in (67, *range(145, 75, -1)):
+        x = normal(1, length, WIDTH, seed=length)
+        found = awaited(graph, {"x": x})
+        made.append(bound())
+        scores = x[0] @ WEIGHTS @ x[0].T
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        wanted = weights / weights.sum(1, keepdims=True) @ x[0]
+        np.testing.assert_allclose(found["y"][0], wanted, rtol=1e-4, atol=1e-5)
+    assert made[0] > 0
+    assert sum(map(bool, made)) < 12, made
+
+
+@pytest.mark.parametrize("lengths", [(70, 72, 75), (75, 72, 70)])
+def test_sizes_alike_are_recorded_side_by_side(gpu: MLContext, lengths: Sequence[int]) -> None:
+    """In one submission, each with the numbers that it reads; in slices, too."""
+    graph = attending(gpu, 1, "length")
+    given = {n: normal(1, n, WIDTH, seed=n) for n in (67, *lengths)}
+    wanted = {n: awaited(attending(gpu, 1, n), {"x": x}) for n, x in given.items()}
+    awaited(graph, {"x": given[67]})
+    encoder, outputs = MLCommandEncoder(gpu), {}
+    for length in lengths:
+        shapes = graph.output_shapes({"length": length})
+        outputs[length] = {
+            name: gpu.create_tensor_sync("float32", shape, readable=True)
+            for name, shape in shapes.items()
+        }
+        encoder.dispatch(graph, {"x": given[length]}, outputs[length])
+    gpu.submit([encoder.finish()])
+    for length in lengths:
+        assert_read(gpu, outputs[length], wanted[length])
+        job = gpu.slice_dispatch(graph, {"x": given[length]}, outputs[length])
+        done = False
+        while not done:
+            frame = gpu.device.create_command_encoder()
+            done = MLCommandEncoder(gpu, encoder=frame).dispatch_slice(job, budget_ms=0.01)
+            gpu.device.queue.submit([frame.finish()])
+        assert_read(gpu, outputs[length], wanted[length])
+
+
+def assert_read(
+    context: MLContext, tensors: Mapping[str, MLTensor], wanted: Mapping[str, Any]
+) -> None:
+    for name, tensor in tensors.items():
+        np.testing.assert_allclose(
+            context.read_tensor_sync(tensor), wanted[name], rtol=1e-4, atol=1e-5, err_msg=name
+        )
 
 
 def buffers_of(graph: MLGraph, length: int) -> dict[int, int]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.ir import Value
 
+WORDS = "var<uniform> numbers"
+"""How a kernel declares the words that it reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -49,6 +52,11 @@ class Kernel:
     numbers: tuple[int, ...] = ()
     roots: tuple[Value, ...] = ()
     tile: str = ""
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether there is such a buffer, for these sizes or any."""
+        return WORDS in self.code
 
 
 def grid(count: int, limit: int) -> tuple[int, int, int]:

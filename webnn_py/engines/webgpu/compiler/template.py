@@ -13,7 +13,7 @@ from webnn_py.core.tracing import number_now
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Value
-from webnn_py.memory.plan import Steps, plan_buffers
+from webnn_py.memory.plan import Plan, Steps, plan_buffers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class Template:
         kernels: In the order in which they run.
         reads: The words that each kernel reads from a uniform buffer, by their places among all.
         constants: The constants that kernels read.
-        slots: The number of the buffer that each intermediate value lies in.
+        slots: The number of the buffer that each intermediate value lies in, the largest first.
         sizes: Bytes of each intermediate value.
     """
 
@@ -68,7 +68,7 @@ class Template:
             kernels,
             reads,
             [value for value in graph.constants if value in read],
-            plan_buffers(steps_of(kernels), now).slots,
+            _largest_first(plan_buffers(steps_of(kernels), now)),
             sizes,
         )
 
@@ -79,6 +79,13 @@ class Template:
             slot = self.slots[value]
             made[slot] = max(made[slot], size)
         return tuple(made)
+
+
+def _largest_first(plan: Plan[Value]) -> dict[Value, int]:
+    """The slots of a plan, numbered by their sizes: graphs that share buffers need fewer bytes."""
+    slots = sorted(range(len(plan.sizes)), key=plan.sizes.__getitem__, reverse=True)
+    ranks = {slot: rank for rank, slot in enumerate(slots)}
+    return {value: ranks[slot] for value, slot in plan.slots.items()}
 
 
 def steps_of(kernels: Sequence[Kernel]) -> Steps[Value]:

@@ -19,9 +19,9 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_bindin
 from webnn_py.engines.webgpu.runtime.devices.commands import check_submission, uses_of
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
+from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.loaded import padded_bytes
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
 from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.engines.webgpu.runtime.wgpu_native import native, public

@@ -24,6 +24,8 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate, load_template
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
@@ -38,6 +40,7 @@ from webnn_py.passes import PIPELINE, TILES, widen_halves
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
+    from webnn_py.engines.webgpu.compiler.template import Template
 
 LONG_CODE = 12_000
 """Characters of a kernel that takes drivers long, and seldom shares its code with another."""
@@ -121,21 +124,19 @@ class WebGPUEngine(DeviceEngine):
         from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
         self._worker(self.gpu.staging.begin)
-        return self.load(compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True))
+        compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True)
+        return self.load(compiled, load_template(self.gpu, compiled))
 
     def for_sizes(self) -> ForSizes:
         """What is compiled for some sizes serves all that compiling would do the same for."""
         return _Alike(self)
 
     def load(
-        self,
-        compiled: Compiled,
-        like: WebGPUExecutable | None = None,
-        buffers: RunBuffers | None = None,
+        self, compiled: Compiled, template: LoadedTemplate, buffers: RunBuffers | None = None
     ) -> WebGPUExecutable:
-        """Make pipelines and buffers, and upload constants; arguments as of `WebGPUExecutable`."""
-        recorder, under_way = self._queue.recorder, self._under_way
-        return WebGPUExecutable(self.gpu, compiled, recorder, under_way, like, buffers)
+        """Make buffers; arguments as of `LoadedGraph`."""
+        loaded = LoadedGraph(self.gpu, compiled, template, buffers)
+        return WebGPUExecutable(loaded, self._queue.recorder, self._under_way)
 
     def load_program(self, plan: Plan) -> ProgramExecutable:
         """Make pipelines and buffers of a compiled program.
@@ -157,7 +158,9 @@ class _Alike(ForSizes):
         self._engine = engine
         self._compiled = CompiledForSizes(engine.gpu.features)
         self._buffers = RunBuffers(engine.gpu)
-        self._last: Callable[[], WebGPUExecutable | None] = lambda: None
+        self._templates: weakref.WeakValueDictionary[Template, LoadedTemplate] = (
+            weakref.WeakValueDictionary()
+        )
 
     def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
         found = self._compiled.known(sizes)
@@ -168,9 +171,11 @@ class _Alike(ForSizes):
         return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
-        made = self._engine.load(compiled, self._last(), self._buffers)
-        self._last = weakref.ref(made)
-        return made
+        template = self._templates.get(compiled.template)
+        if template is None:
+            template = load_template(self._engine.gpu, compiled)
+            self._templates[compiled.template] = template
+        return self._engine.load(compiled, template, self._buffers)
 
 
 class _Beginner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +16,13 @@ from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import profiling, resources
 from webnn_py.engines.webgpu.runtime.ahead import Ahead
 from webnn_py.engines.webgpu.runtime.awaited import Run
-from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
 from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
-
-if TYPE_CHECKING:
-    from webnn_py.engines.webgpu.compiler.compiled import Compiled
 
 _ARRAYS = {np.ndarray}
 _MADE = {np.ndarray, type(None)}
@@ -38,29 +33,17 @@ class WebGPUExecutable(DeviceExecutable):
     """A graph's kernels and buffers on a device.
 
     Args:
-        gpu: The device.
-        compiled: The graph for devices like it.
+        loaded: The graph there.
         recorded: What the context has not yet submitted.
         under_way: What the context has begun.
-        like: The same graph for other sizes.
-        buffers: Where runs compute, if those for other sizes use them, too.
     """
 
-    def __init__(
-        self,
-        gpu: Device,
-        compiled: Compiled,
-        recorded: Recorded,
-        under_way: UnderWay,
-        like: WebGPUExecutable | None = None,
-        buffers: RunBuffers | None = None,
-    ) -> None:
-        self.compiled = compiled
-        like_it = None if like is None else like.loaded
-        self.loaded: LoadedGraph = LoadedGraph(gpu, compiled, like_it, buffers)
-        self.ahead = Ahead(gpu)
+    def __init__(self, loaded: LoadedGraph, recorded: Recorded, under_way: UnderWay) -> None:
+        self.loaded = loaded
+        self.compiled = loaded.compiled
+        self.ahead = Ahead(loaded.gpu)
         self._arrays: resources.ArrayPlaces | None = None
-        self._made = [value for _, value in self.loaded.graph.outputs]
+        self._made = [value for _, value in loaded.graph.outputs]
         self._recorded = recorded
         self._under_way = under_way
 

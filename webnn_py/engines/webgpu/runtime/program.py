@@ -15,9 +15,9 @@ from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Pl
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.filling import write_made
+from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes, write_made
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.loaded import padded_bytes, record_pass
+from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import largest_piece
 from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
@@ -132,6 +132,7 @@ class LoadedProgram:
             (
                 self._pipelines[step.kernel],
                 self._fixed.get(number) or self._bind_group(step, places),
+                (),
                 *step.workgroups,
                 step.times,
             )

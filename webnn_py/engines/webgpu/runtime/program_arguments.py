@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.program.plan import Argument
 from webnn_py.engines.webgpu.runtime import resources
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device import STORAGE
-from webnn_py.engines.webgpu.runtime.loaded import padded_bytes
+from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.engines.webgpu.runtime.textures.parts import is_texture

@@ -18,9 +18,10 @@ from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.usable import check_usable
 from webnn_py.engines.webgpu.runtime.exact_copy import copy_exactly
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, padded_bytes
+from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import (
     is_texture,

@@ -81,4 +81,4 @@ def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> Dispat
     pipeline = gpu.pipelines.get("roof", code)
     bound = [{"buffer": buffer, "offset": 0, "size": buffer.size} for buffer in buffers]
     group = gpu.bind_group(pipeline.get_bind_group_layout(0), bound)
-    return DispatchCommands([(pipeline, group, groups, 1, 1, 1)])
+    return DispatchCommands([(pipeline, group, (), groups, 1, 1, 1)])

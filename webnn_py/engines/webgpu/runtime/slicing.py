@@ -209,7 +209,7 @@ class SlicedGraphRun(SlicedRun):
         self._graphs, self.placed, self._dispatches = None, resources.Dispatch(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
-        return DispatchCommands([(*self._dispatches[n][:5], times) for n, times in parts])
+        return DispatchCommands([(*self._dispatches[n][:-1], times) for n, times in parts])
 
     def _within(self, costs: Costs, seconds: float) -> list[Part]:
         """The next dispatches that fit into a budget."""
@@ -218,7 +218,7 @@ class SlicedGraphRun(SlicedRun):
         expected = 0.0
         while number < len(self._dispatches) and len(parts) < MOST_PASSES:
             each = costs.of(number)
-            left = self._dispatches[number][5] - made
+            left = self._dispatches[number][-1] - made
             fitting = left if each <= 0 else int((seconds - expected) / each)
             times = min(left, fitting if parts else max(fitting, 1))
             if times <= 0:
@@ -233,6 +233,6 @@ class SlicedGraphRun(SlicedRun):
     def _advance(self, parts: Sequence[Part]) -> None:
         for number, times in parts:
             made = times + (self._at[1] if number == self._at[0] else 0)
-            whole = made == self._dispatches[number][5]
+            whole = made == self._dispatches[number][-1]
             self._at = (number + 1, 0) if whole else (number, made)
             self._done += times

@@ -14,6 +14,7 @@ from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.known_tiles import known_tiles, remember_tiles
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.loaded_template import load_template
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
 from webnn_py.engines.webgpu.runtime.roof import wake
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
@@ -112,7 +113,7 @@ def tune(gpu: Device, graph: Graph, progress: BuildProgress = lambda done, total
 def _fastest(gpu: Device, kind: Candidates, features: Features) -> tuple[str, float, float]:
     """A tile, and the seconds of all alike without it and with it."""
     kernels = [kernel for made in kind.kernels.values() for kernel in made]
-    loaded = LoadedGraph(gpu, _side_by_side(kernels, features))
+    loaded = _loaded(gpu, _side_by_side(kernels, features))
     dispatches = iter(loaded.dispatches({}))
     runs = {name: [next(dispatches) for _ in made] for name, made in kind.kernels.items()}
     seconds = _medians(gpu, runs)
@@ -120,6 +121,10 @@ def _fastest(gpu: Device, kind: Candidates, features: Features) -> tuple[str, fl
     if seconds[tile] > (1 - GAIN) * seconds[""]:
         tile = ""
     return tile, kind.count * seconds[""], kind.count * seconds[tile]
+
+
+def _loaded(gpu: Device, compiled: Compiled) -> LoadedGraph:
+    return LoadedGraph(gpu, compiled, load_template(gpu, compiled))
 
 
 def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
@@ -146,7 +151,7 @@ def _whole(gpu: Device, graph: Graph, ways: Sequence[Features]) -> list[float]:
 
     runs = {}
     for number, features in enumerate(ways):
-        loaded = LoadedGraph(gpu, compile_graph(graph, features))
+        loaded = _loaded(gpu, compile_graph(graph, features))
         ends = (*loaded.graph.inputs, *(value for _, value in loaded.graph.outputs))
         places = {value: loaded.io_buffer(value) for value in ends}
         runs[str(number)] = loaded.dispatches(places)

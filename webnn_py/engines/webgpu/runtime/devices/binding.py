@@ -13,7 +13,7 @@ from webnn_py.ir import Value
 from webnn_py.memory.overlap import Span
 
 T = TypeVar("T")
-PlacesKey = tuple[tuple[int, int], ...]
+PlacesKey = tuple[tuple[int, int, int], ...]
 KEPT = 64
 
 
@@ -25,11 +25,13 @@ class Binding:
         buffer: The wgpu.GPUBuffer.
         offset: Where the tensor begins, in bytes.
         size: Bytes of the tensor.
+        room: Bytes that kernels may be shown from there, if more: nobody else has the rest.
     """
 
     buffer: Any
     offset: int
     size: int
+    room: int = 0
 
     @property
     def entry(self) -> dict[str, Any]:
@@ -76,7 +78,12 @@ class PlaceCache(Generic[T]):
             make: Called if nothing is kept for these places.
             name: Under what `recall` finds the same.
         """
-        key = tuple([(self._serial(place.buffer), place.offset) for place in places.values()])
+        key = tuple(
+            [
+                (self._serial(place.buffer), place.offset, place.room or place.size)
+                for place in places.values()
+            ]
+        )
         found = self._entries.get(key)
         if found is None:
             found = make(places)

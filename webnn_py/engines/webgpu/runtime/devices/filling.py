@@ -83,3 +83,13 @@ class LargeConstants:
         encoder.copy_buffer_to_buffer(source, 0, buffer, start, len(piece))
         gpu.submit(encoder.finish())
         self._uploads.give_back([source])
+
+
+def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """The bytes of an array, with zeros up to `size`."""
+    raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+    if raw.size == size:
+        return raw
+    wide = np.zeros(size, np.uint8)
+    wide[: raw.size] = raw
+    return wide

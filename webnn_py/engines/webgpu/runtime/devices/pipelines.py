@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import wgpu
 from webnn_py.core import cooperation, priority, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
+from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, BindingType, ProgramKernel
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
@@ -47,6 +47,7 @@ class PipelineKey:
         constants: What pipeline-overridable constants are.
         bindings: The layout of its bind group; None for what the code has.
         target: The texture format that a render pipeline draws to; "" for a compute pipeline.
+        has_offsets: What it has as uniforms lies at an offset that is told with each dispatch.
         ends: Its loops are known to end, as those of kernels are that were written here.
     """
 
@@ -55,12 +56,20 @@ class PipelineKey:
     constants: tuple[tuple[str, float], ...] = ()
     bindings: tuple[BindingLayout, ...] | None = None
     target: str = ""
+    has_offsets: bool = False
     ends: bool = False
 
     @classmethod
     def of_graph(cls, kernel: Kernel) -> PipelineKey:
         """That of a graph's kernel."""
-        return cls(kernel.code, ends=True)
+        counts: Mapping[BindingType, int] = {
+            "read-only-storage": len(kernel.reads),
+            "storage": len(kernel.writes),
+            "uniform": kernel.reads_words,
+        }
+        types = [type for type, count in counts.items() for _ in range(count)]
+        bindings = tuple(BindingLayout(number, type, 0) for number, type in enumerate(types))
+        return cls(kernel.code, bindings=bindings, has_offsets=True, ends=True)
 
     @classmethod
     def of_program(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
@@ -221,7 +230,7 @@ class PipelineCache:
                 "entry_point": key.entry_point,
                 "constants": dict(key.constants),
             }
-            layout = "auto" if key.bindings is None else self._layout(key.bindings)
+            layout = "auto" if key.bindings is None else self._layout(key.bindings, key.has_offsets)
             if key.target:
                 pipeline = device.create_render_pipeline(
                     label=name,
@@ -235,13 +244,17 @@ class PipelineCache:
             self._recent.append(pipeline)
             return self._pipelines.setdefault(key, pipeline)
 
-    def _layout(self, bindings: Sequence[BindingLayout]) -> Any:
+    def _layout(self, bindings: Sequence[BindingLayout], has_offsets: bool) -> Any:
         """The layout of a pipeline with one bind group, of buffers."""
         entries = [
             {
                 "binding": layout.binding,
                 "visibility": wgpu.ShaderStage.COMPUTE,
-                "buffer": {"type": layout.type, "min_binding_size": layout.min_size},
+                "buffer": {
+                    "type": layout.type,
+                    "min_binding_size": layout.min_size,
+                    "has_dynamic_offset": has_offsets and layout.type == "uniform",
+                },
             }
             for layout in bindings
         ]

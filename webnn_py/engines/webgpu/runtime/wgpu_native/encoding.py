@@ -6,6 +6,7 @@ errors come again when an encoder is finished.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ class DispatchCommands:
     """The dispatches of a graph over fixed places, to be recorded as often as one likes.
 
     Args:
-        dispatches: Pipeline, bind group, workgroups (x, y, z), and how many times in a row.
+        dispatches: What is recorded.
     """
 
     __slots__ = ("_calls", "_dispatches", "_native", "_pieces")
@@ -29,8 +30,8 @@ class DispatchCommands:
         self._pieces: list[list[DispatchCommands]] = []
         self._dispatches = dispatches
         self._calls = [
-            (pipeline._internal, group._internal, x, y, z, times)
-            for pipeline, group, x, y, z, times in (dispatches if self._native else ())
+            (pipeline._internal, group._internal, len(offsets), _words(offsets), x, y, z, times)
+            for pipeline, group, offsets, x, y, z, times in (dispatches if self._native else ())
         ]
 
     def __len__(self) -> int:
@@ -52,12 +53,18 @@ class DispatchCommands:
             return
         handle = compute._internal
         for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):
-            for pipeline, group, x, y, z, times in self._calls:
+            for pipeline, group, count, offsets, x, y, z, times in self._calls:
                 _set_pipeline(handle, pipeline)
-                _set_bind_group(handle, 0, group, 0, _NULL)
+                _set_bind_group(handle, 0, group, count, offsets)
                 _dispatch(handle, x, y, z)
                 for _ in checkpoints(range(times - 1)) if times > 1 else ():
                     _dispatch(handle, x, y, z)
+
+
+@functools.lru_cache(1024)
+def _words(offsets: tuple[int, ...]) -> Any:
+    """Dynamic offsets for C; kept, as most dispatches of a graph have the same."""
+    return _ffi.new(_OFFSETS, offsets) if offsets else _NULL
 
 
 class BindGroup:
@@ -182,6 +189,7 @@ if RECORDING.there:
     _NEW_PASS = _ffi.new("WGPUComputePassDescriptor *")
     _NEW_BUFFER = _ffi.new("WGPUCommandBufferDescriptor *")
     _ENTRIES, _NEW_GROUP = map(_ffi.typeof, ("WGPUBindGroupEntry[]", "WGPUBindGroupDescriptor *"))
+    _OFFSETS = _ffi.typeof("uint32_t[]")
     _ONE_BUFFER = _ffi.typeof("WGPUCommandBuffer[1]")
     _copy = _lib.wgpuCommandEncoderCopyBufferToBuffer
     _begin_pass = _lib.wgpuCommandEncoderBeginComputePass

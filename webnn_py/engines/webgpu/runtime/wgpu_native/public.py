@@ -13,17 +13,17 @@ import wgpu
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import ContextLostError, OperationError
 
-Dispatch = tuple[Any, Any, int, int, int, int]
-"""Pipeline, bind group, workgroups (x, y, z), and how many times in a row."""
+Dispatch = tuple[Any, Any, tuple[int, ...], int, int, int, int]
+"""Pipeline, bind group, dynamic offsets, workgroups (x, y, z), and how many times in a row."""
 LIFE_SIGN = 0.05
 """Seconds between two looks at whether a device still lives, as nobody tells who waits for it."""
 
 
 def encode(compute: Any, dispatches: Sequence[Dispatch]) -> None:
     """Record dispatches into an open compute pass."""
-    for pipeline, group, x, y, z, times in checkpoints(dispatches):
+    for pipeline, group, offsets, x, y, z, times in checkpoints(dispatches):
         compute.set_pipeline(pipeline)
-        compute.set_bind_group(0, group)
+        compute.set_bind_group(0, group, offsets)
         for _ in checkpoints(range(times)):
             compute.dispatch_workgroups(x, y, z)
 
