@@ -215,5 +215,5 @@ def _buffers(graph: MLGraph) -> tuple[set[int], set[int]]:
     loaded = executable_of(graph).loaded
     found: tuple[set[int], set[int]] = set(), set()
     for value in loaded.compiled.constants:
-        found[value.byte_length > SMALL_WEIGHT].add(id(loaded._own[value].buffer))
+        found[value.byte_length > SMALL_WEIGHT].add(id(loaded.places_of([value])[value].buffer))
     return found

@@ -423,3 +423,16 @@ def calculated(value: Any, numbers: Numbers) -> Any:
     if isinstance(value, Traced):
         return numbers[value.mark]
     return tuple(calculated(item, numbers) for item in value) if type(value) is tuple else value
+
+
+def calculation(values: Sequence[Any]) -> Callable[[Numbers], list[Any]]:
+    """What gives `calculated` of each value, for one set of sizes after the other."""
+    traced = [(place, value.mark) for place, value in enumerate(values) if is_traced(value)]
+
+    def calculate(numbers: Numbers) -> list[Any]:
+        made = list(values)
+        for place, mark in traced:
+            made[place] = numbers[mark]
+        return made
+
+    return calculate

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from webnn_py.core.tracing import Numbers, calculated
+from webnn_py.core.tracing import Numbers
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
@@ -79,8 +79,8 @@ class Compiled:
 
     def value_sizes(self) -> dict[Value, int]:
         """Bytes of each intermediate value of the template."""
-        numbers = self.numbers
-        return {value: calculated(size, numbers) for value, size in self.template.sizes.items()}
+        template = self.template
+        return dict(zip(template.sizes, template.calculate_sizes(self.numbers), strict=True))
 
     @functools.cached_property
     def graph(self) -> Graph:

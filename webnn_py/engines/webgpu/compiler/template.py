@@ -5,11 +5,11 @@ Where it serves more than one set of sizes, its numbers are traced: those for so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.tracing import number_now
+from webnn_py.core.tracing import Numbers, calculation, number_now
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Value
@@ -28,6 +28,7 @@ class Template:
         constants: The constants that kernels read.
         slots: The number of the buffer that each intermediate value lies in, the largest first.
         sizes: Bytes of each intermediate value.
+        calculate_sizes: Gives these, in order, for the numbers of some sizes.
     """
 
     inputs: Sequence[Value]
@@ -37,6 +38,7 @@ class Template:
     constants: Sequence[Value]
     slots: Mapping[Value, int]
     sizes: Mapping[Value, int]
+    calculate_sizes: Callable[[Numbers], list[int]]
 
     @staticmethod
     def of(
@@ -70,6 +72,7 @@ class Template:
             [value for value in graph.constants if value in read],
             _largest_first(plan_buffers(steps_of(kernels), now)),
             sizes,
+            calculation([*sizes.values()]),
         )
 
     def buffer_sizes(self, sizes: Mapping[Value, int]) -> tuple[int, ...]:

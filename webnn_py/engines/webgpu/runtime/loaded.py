@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.recently_used import Held
-from webnn_py.core.tracing import calculated
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import Device
@@ -25,12 +24,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KERNEL = 2048
+GROUP = 2048
 """Bytes of the host's memory for a kernel and its bind group, about."""
+DISPATCH = 256
+"""And for how it is dispatched for some sizes."""
 
 
 class LoadedGraph:
-    """Kernels' pipelines, and the graph's own buffers.
+    """A graph's own buffers for some sizes, and what runs over them.
 
     Inputs and outputs are bound at recording. Everything else is made here, once.
 
@@ -76,10 +77,8 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._check_sizes()
-        self._own: dict[Value, Binding] = dict(template.constants)
-        pool = self._place_intermediates()
         self._words = template.place_words(compiled.words) if words is None else words
-        self._groups = template.groups(self._words, self._own, pool)
+        self._groups = template.groups(self._words, self._pool())
         self._inner = self._bind_inner()
 
     def _check_sizes(self) -> None:
@@ -87,29 +86,26 @@ class LoadedGraph:
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
             self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
 
-    def _place_intermediates(self) -> list[Any]:
-        """Place them, and return their buffers."""
-        template, values = self.template.template, self.compiled.value_sizes()
-        pool = [
+    def _pool(self) -> list[Any]:
+        """The buffers of intermediate values."""
+        sizes = self.template.template.buffer_sizes(self.compiled.value_sizes())
+        return [
             self._buffers.get(slot, size, f"intermediate {slot}")
-            for slot, size in checkpoints(enumerate(template.buffer_sizes(values)))
+            for slot, size in checkpoints(enumerate(sizes))
         ]
-        for value, size in values.items():
-            buffer = pool[template.slots[value]]
-            self._own[value] = Binding(buffer, 0, size, buffer.size)
-        return pool
 
     def _bind_inner(self) -> dict[int, Any]:
         """The bind groups of steps whose values all lie in the graph's own buffers, by number."""
-        return self._groups.fixed | {
-            number: self.template.bind(step, self._own, self._words, self.compiled.numbers)
+        groups, numbers = self._groups, self.compiled.numbers
+        return groups.fixed | {
+            number: self.template.bind(step, groups.own, self._words, numbers)
             for number, step in checkpoints(enumerate(self.template.steps))
-            if not step.is_steady and self._own.keys() >= {part.value for part in step.parts}
+            if not step.is_steady and groups.has(step)
         }
 
     def places_of(self, values: Iterable[Value]) -> dict[Value, Binding]:
         """Where some of the graph's own values lie."""
-        return {value: self._own[value] for value in values}
+        return {value: self._groups.own[value] for value in values}
 
     def take_apart(self) -> LoadedGraph:
         """The same graph over intermediates of its own, which nobody else has until `give_back`.
@@ -142,16 +138,15 @@ class LoadedGraph:
         """The dispatch of each kernel, for these places of inputs and outputs."""
         ends = {self._in_template[value]: place for value, place in places.items()}
         groups = self._groups.at_ends(ends) | self._inner
-        numbers = self.compiled.numbers
+        numbers, offset = self.compiled.numbers, (self._words.offset,)
         made: list[Dispatch] = []
-        for number, step in checkpoints(enumerate(self.template.steps)):
+        steps = zip(self.template.steps, self.template.runs(numbers), strict=True)
+        for number, (step, run) in checkpoints(enumerate(steps)):
             group = groups.get(number)
             if group is None:
-                group = self.template.bind(step, {**self._own, **ends}, self._words, numbers)
-            x, y, z = calculated(step.kernel.workgroups, numbers)
-            times = calculated(step.kernel.times, numbers)
-            offsets = (self._words.offset,) if step.words[1] else ()
-            made.append((step.pipeline, group, offsets, x, y, z, times))
+                own = self._groups.own
+                group = self.template.bind(step, {**own, **ends}, self._words, numbers)
+            made.append((step.pipeline, group, offset if step.words[1] else (), *run))
         return made
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
@@ -193,11 +188,16 @@ class LoadedGraph:
 
     def held(self) -> Held:
         """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
-        arrays = {id(array): array.nbytes for array in self.graph.constants.values()}
-        buffers = {id(place.buffer): place.buffer.size for place in self._own.values()}
-        ends = sum(map(buffer_bytes, self._ends))
-        kernels = len(self.template.steps) * KERNEL
-        return arrays | buffers | {id(self._buffers): ends, id(self._groups): kernels}
+        held: dict[Hashable, int] = {
+            id(array): array.nbytes for array in self.graph.constants.values()
+        }
+        for place in self._groups.own.values():
+            held[id(place.buffer)] = place.buffer.size
+        steps = len(self.template.steps)
+        held[id(self._buffers)] = sum(map(buffer_bytes, self._ends))
+        held[id(self._groups)] = steps * GROUP
+        held[id(self)] = steps * DISPATCH
+        return held
 
     def io_buffer(self, value: Value) -> Binding:
         """The graph's own buffer for an input or output; runs that use it follow in the queue."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import wgpu
 
 from webnn_py.core.cooperation import checkpoints
-from webnn_py.core.tracing import Numbers, calculated, is_traced
+from webnn_py.core.tracing import Numbers, calculated, calculation, is_traced
 from webnn_py.engines.webgpu.program.storage import aligned
 from webnn_py.engines.webgpu.runtime.constants import place_constants
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
@@ -113,6 +113,8 @@ class LoadedTemplate:
             words, steady = (begin, size), all(map(_is_steady, parts))
             self.steps.append(Step(kernel, *pipelines[kernel.code], parts, words, steady))
             self._size += aligned(size)
+        runs = ((*step.kernel.workgroups, step.kernel.times) for step in self.steps)
+        self._runs = calculation([number for run in runs for number in run])
         self._sources, self._targets = np.array(sources, np.intp), np.array(targets, np.intp)
         self._words = Words(None, 0)  # of the sizes that came last
         self._lock = threading.Lock()
@@ -146,18 +148,22 @@ class LoadedTemplate:
             buffer, offset = self._gpu.buffer(SIZES_TOGETHER * self._size, usage, "numbers"), 0
         return Words(buffer, offset)
 
-    def groups(self, words: Words, own: Places, pool: Sequence[Any]) -> Groups:
+    def runs(self, numbers: Numbers) -> Iterator[tuple[int, int, int, int]]:
+        """The workgroups of each step, and how many times in a row it runs, for some sizes."""
+        each = iter(self._runs(numbers))
+        return zip(each, each, each, each, strict=True)
+
+    def groups(self, words: Words, pool: Sequence[Any]) -> Groups:
         """The bind groups over some buffers, the same ones as long as somebody has them.
 
         Args:
             words: Where a set of sizes has its own.
-            own: Where constants and intermediate values lie.
-            pool: The buffers of the latter.
+            pool: The buffers of intermediate values.
         """
         key = id(pool[0]) if pool else 0
         found = self._groups.get(key)
         if found is None or found.buffers != (words.buffer, *pool):
-            found = self._groups[key] = Groups(self, words, own, pool)
+            found = self._groups[key] = Groups(self, words, pool)
         return found
 
     def bind(self, step: Step, places: Places, words: Words, numbers: Numbers) -> Any:
@@ -200,24 +206,29 @@ class Groups:
     Args:
         loaded: The template.
         words: In the buffer that is bound.
-        own: Where constants and intermediate values lie.
-        pool: The buffers of the latter.
+        pool: The buffers of intermediate values.
 
     Attributes:
-        buffers: Those of words and of intermediate values.
+        buffers: Both.
+        own: Where constants lie, and intermediate values, which begin with their buffers.
         fixed: By the number of the step, where all its values are the graph's own.
     """
 
-    def __init__(
-        self, loaded: LoadedTemplate, words: Words, own: Places, pool: Sequence[Any]
-    ) -> None:
-        self._loaded, self._words, self._own = loaded, words, own
+    def __init__(self, loaded: LoadedTemplate, words: Words, pool: Sequence[Any]) -> None:
+        self._loaded, self._words = loaded, words
         self.buffers = (words.buffer, *pool)
+        whole = [Binding(buffer, 0, buffer.size) for buffer in pool]
+        slots = loaded.template.slots
+        self.own = {**loaded.constants, **{value: whole[slot] for value, slot in slots.items()}}
         steady = {n: step for n, step in enumerate(loaded.steps) if step.is_steady}
-        inner = {n for n, step in steady.items() if own.keys() >= {p.value for p in step.parts}}
-        self.fixed = {n: loaded.bind(steady[n], own, words, {}) for n in checkpoints(inner)}
+        inner = {n for n, step in steady.items() if self.has(step)}
+        self.fixed = {n: loaded.bind(steady[n], self.own, words, {}) for n in checkpoints(inner)}
         self._outer = {n: step for n, step in steady.items() if n not in inner}
         self._at_ends: PlaceCache[dict[int, Any]] = PlaceCache()
+
+    def has(self, step: Step) -> bool:
+        """Whether no value of a step is an input or output."""
+        return all(part.value in self.own for part in step.parts)
 
     def at_ends(self, places: Places) -> dict[int, Any]:
         """Those of the other steps, by number.
@@ -228,7 +239,7 @@ class Groups:
         return self._at_ends.get(places, self._bind_ends)
 
     def _bind_ends(self, places: Places) -> dict[int, Any]:
-        everything, outer = {**self._own, **places}, checkpoints(self._outer.items())
+        everything, outer = {**self.own, **places}, checkpoints(self._outer.items())
         return {n: self._loaded.bind(step, everything, self._words, {}) for n, step in outer}
 
 

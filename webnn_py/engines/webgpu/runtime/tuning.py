@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.progress import BuildProgress
+from webnn_py.core.tracing import calculation
 from webnn_py.engines.webgpu.program.storage import NO_TILES, Features, buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
@@ -137,10 +138,12 @@ def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
     nothing = Graph((), {}, (), ())
     made = Compiled.of(nothing, features, kernels)
+    sizes = {value: buffer_bytes(value) for value in values}
     own: Template = replace(
         made.template,
         slots={value: slot for slot, value in enumerate(values)},
-        sizes={value: buffer_bytes(value) for value in values},
+        sizes=sizes,
+        calculate_sizes=calculation([*sizes.values()]),
     )
     return replace(made, template=own)
 
