@@ -79,7 +79,10 @@ def shown(kernel: Kernel, numbers: Numbers) -> object:
 
 
 def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features) -> int:
-    """For how many sizes a trace of the first serves, with the kernels written for each."""
+    """For how many sizes a trace of the first serves, with the kernels written for each.
+
+    Others may do with its kernels, as those that divide where it does not; `tests/backend` runs them.
+    """
     with Trace(first) as trace:
         kernels = written(legalize(at_sizes(graph, trace.sizes), features), features)
     numbers_at, served = trace.calculate(marks_of(kernels)), 0
@@ -90,7 +93,7 @@ def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features
             continue
         found = numbers_at(sizes)
         assert found is not None or sizes != first
-        if found is not None:
+        if found is not None and not found[1]:
             numbers, _ = found
             alone = written(legalize(fixed, features), features)
             for kernel, own in zip(kernels, alone, strict=True):

@@ -20,6 +20,7 @@ from webnn_py.core.tracing import (
     MARK,
     Trace,
     calculated,
+    divides,
     highest,
     is_traced,
     marks_in,
@@ -118,6 +119,9 @@ def conditions(ask: Callable[[Any], object]) -> list[int]:
         (lambda n: n * 6 % 3, range(1, 21)),
         (lambda n: n * 6 % 4 == 0, range(2, 21, 2)),
         (lambda n: may_leave_remainder(n * 6, 4), range(1, 21)),
+        (lambda n: divides(3, n), range(3, 21, 3)),
+        (lambda n: divides(4, n), [n for n in range(1, 21) if n % 4]),
+        (lambda n: divides(3, n * 12), range(1, 21)),
         (lambda n: highest(n), range(1, 9)),
         (lambda n: highest(17), range(1, 21)),
         (lambda n: number_in(f"{n}") > 8, range(1, 9)),
@@ -139,6 +143,12 @@ def test_sizes_that_are_far_may_do_with_estimates() -> None:
     assert [*both] == [*range(1, 9)]
     assert (both[6], both[2]) == (0, 2)  # it is a third, and its square a ninth
     assert estimates(lambda n: n < 9).keys() == {*range(1, 9)}
+
+
+def test_what_leaves_no_remainder_may_do_with_what_allows_for_one() -> None:
+    found = estimates(lambda n: divides(4, n))
+    assert [*found] == [*range(1, 21)]
+    assert [n for n, far in found.items() if far] == [*range(4, 21, 4)]
 
 
 def test_estimates_are_of_the_sizes_that_are_traced() -> None:

@@ -39,7 +39,7 @@ NEAR = 2
 """Sizes larger or smaller by up to this factor have the same estimates."""
 
 FAR = 8
-"""Sizes larger or smaller by up to this factor may do with them."""
+"""Sizes larger by up to this factor may do with them, and all smaller ones: they take no longer."""
 
 T = TypeVar("T")
 Numbers = Mapping[int, Any]
@@ -175,6 +175,15 @@ def sampled(number: T) -> T:
 def may_leave_remainder(number: int, divisor: int) -> bool:
     """Whether a division may leave a remainder, be it for other sizes than those traced."""
     return number.may_leave_remainder(divisor) if is_traced(number) else bool(number % divisor)
+
+
+def divides(divisor: int, number: int) -> bool:
+    """Whether no remainder is left. Else sizes that leave none may do with what is made for any."""
+    rest = number % divisor
+    if is_traced(rest) and rest.number:
+        rest.trace.ask(f"n[{rest.mark}]", needed=False)
+        return False
+    return bool(rest == 0)
 
 
 def with_sampled(made: T, *names: str) -> T:
@@ -366,20 +375,21 @@ class Traced:
         return most
 
     def sampled(self) -> Any:
-        """The number, for other sizes if they are near and it is not far off; far ones may do."""
+        """The number, for other sizes if they are near and it is not far off; others may do."""
         key, known = ("sampled", self.mark), self.trace.known
         if key not in known:
             known[key] = self.number
             for name in self.names:
-                self.trace.sizes[name].within(FAR)
-                self.trace.sizes[name].within(NEAR, needed=False)
-            self.within(NEAR * NEAR, needed=False)
+                size = self.trace.sizes[name]
+                self.trace.ask(f"n[{size.mark}] <= {FAR * size.number}")
+                size.estimate(NEAR)
+            self.estimate(NEAR * NEAR)
         return known[key]
 
-    def within(self, factor: int, needed: bool = True) -> None:
-        """Ask other sizes for a number that is larger or smaller by a factor at most."""
+    def estimate(self, factor: int) -> None:
+        """Have it stand for what is larger or smaller by a factor at most."""
         ends = self.number // factor, self.number * factor
-        self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}", needed)
+        self.trace.ask(f"{min(ends)} <= n[{self.mark}] <= {max(factor, *ends)}", needed=False)
 
     def may_leave_remainder(self, divisor: int) -> bool:
         """Whether it does for some sizes."""

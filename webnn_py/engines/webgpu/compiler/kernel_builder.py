@@ -15,6 +15,7 @@ import numpy as np
 
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
@@ -162,7 +163,7 @@ class KernelBuilder:
     def writes_vectors(self, extent: int) -> bool:
         """Whether the root can be written as vec4s along an innermost dimension of this size."""
         is_float = self.storage(self.root).element in ("f32", "f16")
-        return extent % 4 == 0 and is_float and self.places.in_runs(self.root, 4)
+        return divides(4, extent) and is_float and self.places.in_runs(self.root, 4)
 
     def _part_loader(self, value: Value, name: str) -> str:
         storage = self.storage(value)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from webnn_py.core import shapes
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, slice_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
@@ -70,9 +71,9 @@ class Places:
     def in_runs(self, value: Value, count: int) -> bool:
         """Whether so many elements of a stored value, from a multiple on, lie so in its buffer."""
         small = self.view(value).collapsed()
-        if not small.sizes or small.strides[-1] != 1 or small.sizes[-1] % count:
+        if not small.sizes or small.strides[-1] != 1 or not divides(count, small.sizes[-1]):
             return False
-        return not any(step % count for step in (small.offset, *small.strides[:-1]))
+        return all(divides(count, step) for step in (small.offset, *small.strides[:-1]))
 
     def _place(self, value: Value) -> tuple[Value, Affine]:
         if value not in self._known:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT, Body, KernelBuilder
@@ -260,7 +261,7 @@ def _weight_vectors(conv: Convolution, width: int) -> LoadHook | None:
 
 def _pixel_vectors(conv: Convolution) -> LoadHook | None:
     """The input four pixels at a time, where the window is one pixel and moves by one."""
-    if not conv.is_pixelwise or conv.area % 4:
+    if not conv.is_pixelwise or not divides(4, conv.area):
         return None
     load = _input_vectors(conv, 4)
     if load is None:

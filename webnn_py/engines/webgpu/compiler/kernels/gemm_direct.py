@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
@@ -52,7 +53,7 @@ def emit_direct(problem: GemmProblem, tile: DirectTile, limits: Limits) -> TileK
     # Reading k four at a time pays where it makes one load of four; A is cheap when it is shared.
     along_k = problem.b_major == "k" and problem.b4 is not None
     a_along_k = problem.a_major == "k" and problem.a4 is not None and tile.spread == "blocks"
-    step = 4 if problem.k % 4 == 0 and (along_k or a_along_k) else 1
+    step = 4 if divides(4, problem.k) and (along_k or a_along_k) else 1
     plan = _Plan(problem, tile, width, step, a_along_k, along_k)
     span = tile.cols * (tile.lanes if tile.spread == "columns" else 1)
     guards = Guards.of(problem, tile.rows, span, 1)

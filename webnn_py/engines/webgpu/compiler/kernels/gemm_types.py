@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from webnn_py.core.tracing import with_sampled
+from webnn_py.core.tracing import divides, with_sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index
 
 LoadHook = Callable[[Index, Index, Index], str]
@@ -128,10 +128,10 @@ class GemmProblem:
         along_a = self.k if self.a_major == "k" else self.m
         along_b = self.n if self.b_major == "n" else self.k
         for hook, extent in ((self.a4, along_a), (self.b4, along_b), (self.store4, self.n)):
-            if hook is not None and extent % 4:
+            if hook is not None and not divides(4, extent):
                 raise ValueError(f"a vec4 hook needs an extent divisible by 4, got {extent}")
         for hook, major in ((self.a8, self.a_major), (self.b8, self.b_major)):
-            if hook is not None and (major != "k" or self.k % 8):
+            if hook is not None and (major != "k" or not divides(8, self.k)):
                 raise ValueError(f"eight halves need k divisible by 8, got {self.k} by {major}")
 
     def sampled(self) -> GemmProblem:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.core import shapes
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.fusing.unpacking import unpacked_weights, unpacks_fours
@@ -125,16 +126,16 @@ class Operand:
         strided = self._strided
         if strided is None:
             return self._reshaped_vectors(width)
-        if min(strided.strides) < 0 or strided.offset % width:
+        if min(strided.strides) < 0 or not divides(width, strided.offset):
             return None
         along: Literal["row", "column"] = "column" if strided.strides[-1] == 1 else "row"
         axis = -1 if along == "column" else -2
         others = [
             step for i, step in enumerate(strided.strides) if i - len(strided.strides) != axis
         ]
-        if strided.strides[axis] != 1 or self._value.shape[axis] % width:
+        if strided.strides[axis] != 1 or not divides(width, self._value.shape[axis]):
             return None
-        if any(step % width for step in others):
+        if not all(divides(width, step) for step in others):
             return None
         load = self._loads(strided.stored, width, self.index)
         return None if load is None else (load, along)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from webnn_py.core.tracing import is_traced, may_leave_remainder, sampled
+from webnn_py.core.tracing import divides, is_traced, may_leave_remainder, sampled
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.rows import FEWEST_SHARED
@@ -60,7 +60,7 @@ class RowWalk:
         is_float = builder.storage(operand).element in ("f32", "f16")
         # What is read in other places, too, is bound twice.
         few = 2 * len(self._leaves(builder.root)) < builder.features.max_bindings
-        fits = count % 4 == 0 and within.identity and is_float and few
+        fits = divides(4, count) and within.identity and is_float and few
         # Kernels that hold rows are for one length.
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
         self.held = hardware and threads > 1 and holds

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.expressions import express
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid
@@ -120,7 +121,7 @@ class _Step:
             for letter in letters
         ]
         vectors = builder.vector(self.recurrent) if builder.is_stored(self.recurrent) else None
-        width = 4 if vectors is not None and hidden % 4 == 0 else 1
+        width = 4 if vectors is not None and divides(4, hidden) else 1
         kind = "vec4<f32>" if width == 4 else "f32"
         totals = [body.var(kind, f"{kind}()", "total") for _ in rows]
         with body.block(f"for (var k = lane; k < {hidden // width}u; k += {lanes}u)"):

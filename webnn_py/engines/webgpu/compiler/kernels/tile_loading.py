@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
@@ -79,7 +80,7 @@ class TileLoading:
         self._split = sum(shares) <= n and (a_turned or b_turned)
         ranges = [(0, shares[0]), (shares[0], shares[1])] if self._split else [(0, n), (0, n)]
         self.steps = tile.steps(problem)
-        self.run = problem.k_run if problem.k_run % tile.depth == 0 else 1
+        self.run = problem.k_run if divides(tile.depth, problem.k_run) else 1
         copies = tile.copies(problem)
         wide = 8 if copies == 2 else 4  # 16 bytes are read at once
         pairs = self.steps == 2 and tile.depth % 8 == 0
