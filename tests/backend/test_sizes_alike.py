@@ -12,6 +12,7 @@ import pytest
 from tests.graphs import awaited, normal
 from tests.internals import prepared_for
 from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLTensor
+from webnn_py.engines.webgpu.runtime import loaded_template
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
@@ -75,6 +76,14 @@ def attending(context: MLContext, batch: Any, length: Any) -> MLGraph:
         "sums": b.cumulative_sum(x, axis=1),
     }
     return b.build_sync(outputs)
+
+
+def means(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What `attending` has as "mean"."""
+    scores = x @ WEIGHTS @ x.transpose(0, 2, 1)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    made: np.ndarray[Any, Any] = (weights / weights.sum(2, keepdims=True) @ x).mean(1)
+    return made
 
 
 @pytest.mark.parametrize("device", ["gpu", "plain", "one_by_one"])
@@ -149,12 +158,21 @@ def test_bind_groups_are_made_once_for_many_sizes(gpu: MLContext, bound: Made) -
         x = normal(1, length, WIDTH, seed=length)
         found = awaited(graph, {"x": x})
         made.append(bound())
-        scores = x[0] @ WEIGHTS @ x[0].T
-        weights = np.exp(scores - scores.max(1, keepdims=True))
-        wanted = weights / weights.sum(1, keepdims=True) @ x[0]
-        np.testing.assert_allclose(found["y"][0], wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["mean"], means(x), rtol=1e-4, atol=1e-5)
     assert made[0] > 0
     assert sum(map(bool, made)) < 12, made
+
+
+def test_many_numbers_lie_in_buffers_of_their_own(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaded_template, "MOST_TOGETHER", 1)
+    graph, buffers = attending(gpu, 1, "length"), set()
+    for length in (66, 68, 72, 76, 80):
+        x = normal(1, length, WIDTH, seed=length)
+        np.testing.assert_allclose(awaited(graph, {"x": x})["mean"], means(x), rtol=1e-4, atol=1e-5)
+        buffers.add(prepared_for(graph, length=length).executable.loaded.words.buffer)
+    assert len(buffers) == 5
 
 
 @pytest.mark.parametrize("lengths", [(70, 72, 75), (75, 72, 70)])

@@ -81,7 +81,7 @@ def shown(kernel: Kernel, numbers: Numbers) -> object:
 def held(graph: Graph, first: Sizes, others: Iterable[Sizes], features: Features) -> int:
     """For how many sizes a trace of the first serves, with the kernels written for each.
 
-    Others may do with its kernels, as those that divide where it does not; `tests/backend` runs them.
+    Others may do with its kernels, as those that divide where it does not: see `tests/backend`.
     """
     with Trace(first) as trace:
         kernels = written(legalize(at_sizes(graph, trace.sizes), features), features)

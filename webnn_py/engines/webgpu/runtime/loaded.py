@@ -44,6 +44,7 @@ class LoadedGraph:
 
     Attributes:
         template: As given.
+        words: Where what kernels read of numbers lies.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class LoadedGraph:
         self._apart: list[LoadedGraph] = []
         self._costs: Any = None
         self._check_sizes()
-        self._words = template.place_words(compiled.words) if words is None else words
-        self._groups = template.groups(self._words, self._pool())
+        self.words = template.place_words(compiled.words) if words is None else words
+        self._groups = template.groups(self.words, self._pool())
         self._inner = self._bind_inner()
 
     def _check_sizes(self) -> None:
@@ -98,7 +99,7 @@ class LoadedGraph:
         """The bind groups of steps whose values all lie in the graph's own buffers, by number."""
         groups, numbers = self._groups, self.compiled.numbers
         return groups.fixed | {
-            number: self.template.bind(step, groups.own, self._words, numbers)
+            number: self.template.bind(step, groups.own, self.words, numbers)
             for number, step in checkpoints(enumerate(self.template.steps))
             if not step.is_steady and groups.has(step)
         }
@@ -115,7 +116,7 @@ class LoadedGraph:
         with self._lock:
             if self._apart:
                 return self._apart.pop()
-        return LoadedGraph(self.gpu, self.compiled, self.template, words=self._words)
+        return LoadedGraph(self.gpu, self.compiled, self.template, words=self.words)
 
     def give_back(self, twin: LoadedGraph) -> None:
         """End what `take_apart` began; who takes it next follows in the queue."""
@@ -138,14 +139,14 @@ class LoadedGraph:
         """The dispatch of each kernel, for these places of inputs and outputs."""
         ends = {self._in_template[value]: place for value, place in places.items()}
         groups = self._groups.at_ends(ends) | self._inner
-        numbers, offset = self.compiled.numbers, (self._words.offset,)
+        numbers, offset = self.compiled.numbers, (self.words.offset,)
         made: list[Dispatch] = []
         steps = zip(self.template.steps, self.template.runs(numbers), strict=True)
         for number, (step, run) in checkpoints(enumerate(steps)):
             group = groups.get(number)
             if group is None:
                 own = self._groups.own
-                group = self.template.bind(step, {**own, **ends}, self._words, numbers)
+                group = self.template.bind(step, {**own, **ends}, self.words, numbers)
             made.append((step.pipeline, group, offset if step.words[1] else (), *run))
         return made
 
@@ -191,8 +192,9 @@ class LoadedGraph:
         held: dict[Hashable, int] = {
             id(array): array.nbytes for array in self.graph.constants.values()
         }
-        for place in self._groups.own.values():
-            held[id(place.buffer)] = place.buffer.size
+        places = self._groups.own.values()
+        for buffer in {place.buffer for place in places} | {self.words.buffer} - {None}:
+            held[id(buffer)] = buffer.size
         steps = len(self.template.steps)
         held[id(self._buffers)] = sum(map(buffer_bytes, self._ends))
         held[id(self._groups)] = steps * GROUP

@@ -32,6 +32,8 @@ WORD = 4
 """Bytes."""
 SIZES_TOGETHER = 32
 """Sets of sizes whose words share a buffer, behind the first one: many graphs have but that."""
+MOST_TOGETHER = 1 << 22
+"""Bytes of such a buffer, but for one set that takes more."""
 
 Places = Mapping[Value, Binding]
 
@@ -145,7 +147,8 @@ class LoadedTemplate:
         buffer, offset = self._words.buffer, self._words.offset + self._size
         if offset >= buffer.size:
             usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-            buffer, offset = self._gpu.buffer(SIZES_TOGETHER * self._size, usage, "numbers"), 0
+            sizes = max(1, min(SIZES_TOGETHER, MOST_TOGETHER // self._size))
+            buffer, offset = self._gpu.buffer(sizes * self._size, usage, "numbers"), 0
         return Words(buffer, offset)
 
     def runs(self, numbers: Numbers) -> Iterator[tuple[int, int, int, int]]:
