@@ -16,18 +16,21 @@ from hypothesis import strategies as st
 
 from tests.property.trees import Tree, trees
 from tests.property.trees import calculated as evaluated
+from webnn_py.core.choices import (
+    divides,
+    highest,
+    is_zero,
+    may_leave_remainder,
+    sampled,
+    with_sampled,
+)
 from webnn_py.core.tracing import (
     MARK,
     Trace,
     calculated,
-    divides,
-    highest,
     is_traced,
     marks_in,
-    may_leave_remainder,
     number_in,
-    sampled,
-    with_sampled,
     with_sampled_marks,
 )
 
@@ -122,6 +125,8 @@ def conditions(ask: Callable[[Any], object]) -> list[int]:
         (lambda n: divides(3, n), range(3, 21, 3)),
         (lambda n: divides(4, n), [n for n in range(1, 21) if n % 4]),
         (lambda n: divides(3, n * 12), range(1, 21)),
+        (lambda n: is_zero((n - 1) // 4), range(5, 21)),
+        (lambda n: is_zero(n // 7), range(1, 7)),
         (lambda n: highest(n), range(1, 9)),
         (lambda n: highest(17), range(1, 21)),
         (lambda n: number_in(f"{n}") > 8, range(1, 9)),

@@ -16,7 +16,6 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
 
 from webnn_py.core.cooperation import checkpoints
@@ -167,33 +166,6 @@ def is_traced(number: object) -> TypeGuard[Traced]:
     return isinstance(number, Traced)
 
 
-def sampled(number: T) -> T:
-    """The number for the sizes that were traced: for estimates, as good for those that are near."""
-    return number.sampled() if is_traced(number) else number
-
-
-def may_leave_remainder(number: int, divisor: int) -> bool:
-    """Whether a division may leave a remainder, be it for other sizes than those traced."""
-    return number.may_leave_remainder(divisor) if is_traced(number) else bool(number % divisor)
-
-
-def divides(divisor: int, number: int) -> bool:
-    """Whether no remainder is left. Else sizes that leave none may do with what is made for any."""
-    rest = number % divisor
-    if is_traced(rest) and rest.number:
-        rest.trace.ask(f"n[{rest.mark}]", needed=False)
-        return False
-    return bool(rest == 0)
-
-
-def with_sampled(made: T, *names: str) -> T:
-    """An instance of a dataclass with these fields as `sampled` gives them."""
-    fields = {name: getattr(made, name) for name in names}
-    if not any(map(is_traced, fields.values())):
-        return made
-    return replace(made, **{name: sampled(value) for name, value in fields.items()})  # type: ignore[type-var]
-
-
 def with_sampled_marks(text: str) -> str:
     """A text with the numbers of its marks as `sampled` gives them."""
     return MARK.sub(lambda mark: str(_active.trace.at(mark[1]).sampled()), text)
@@ -203,11 +175,6 @@ def number_in(text: str) -> int:
     """A number that stands in code, or that of a mark."""
     found = MARK.fullmatch(text)
     return int(text) if found is None else _active.trace.at(found[1])
-
-
-def highest(number: int) -> int:
-    """The highest that a number may be for all sizes: itself, or the next power of two."""
-    return number.highest() if is_traced(number) else number
 
 
 def _key(sign: str, one: Traced, other: Any) -> Hashable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from webnn_py.core.tracing import sampled
+from webnn_py.core.choices import sampled
 from webnn_py.engines.webgpu.compiler.abreast_code import (
     Code,
     bindings_of,

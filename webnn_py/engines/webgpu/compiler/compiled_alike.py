@@ -16,14 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.messages import LOG, said
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.tracing import (
-    ANY_MARK,
-    MARK,
-    Numbers,
-    Trace,
-    calculated,
-    marks_in,
-)
+from webnn_py.core.tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
 from webnn_py.engines.webgpu.compiler.compiled import (
     Compiled,
     Tell,

@@ -13,9 +13,9 @@ from typing import Protocol, overload
 
 import numpy as np
 
+from webnn_py.core.choices import divides
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.tracing import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol

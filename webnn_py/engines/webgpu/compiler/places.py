@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from webnn_py.core import shapes
-from webnn_py.core.tracing import divides
+from webnn_py.core.choices import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, slice_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS

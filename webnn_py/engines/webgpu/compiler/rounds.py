@@ -12,7 +12,8 @@ import functools
 import re
 from collections.abc import Collection, Mapping
 
-from webnn_py.core.tracing import ANY_MARK, highest, number_in
+from webnn_py.core.choices import highest
+from webnn_py.core.tracing import ANY_MARK, number_in
 
 MOST_ROUNDS = 65_000
 """Rounds that one invocation may make in all its loops together."""

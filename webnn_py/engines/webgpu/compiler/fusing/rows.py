@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from webnn_py.core.tracing import sampled
+from webnn_py.core.choices import sampled
 from webnn_py.engines.webgpu.compiler.fusing.facts import facts_of
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
 from webnn_py.engines.webgpu.compiler.rounds import LONG

@@ -5,7 +5,7 @@ It writes one element of the bound array: a word, which holds several of a packe
 
 from __future__ import annotations
 
-from webnn_py.core.tracing import sampled
+from webnn_py.core.choices import sampled
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder

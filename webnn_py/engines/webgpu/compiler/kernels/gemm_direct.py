@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webnn_py.core.tracing import divides
+from webnn_py.core.choices import divides
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,

@@ -19,6 +19,7 @@ implementation adds to the one variable index are the same for every read, and f
 
 from __future__ import annotations
 
+from webnn_py.core.choices import divides, is_zero
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
@@ -249,7 +250,7 @@ class _TileWriter:
                 "}",
             ]
         lines += ["workgroupBarrier();", "}"]
-        if every and -(-k // depth) * depth % every:
+        if every and not divides(every, -(-k // depth) * depth):
             lines += self._add_run()
         return lines
 
@@ -261,7 +262,7 @@ class _TileWriter:
         """
         k, depth = self.problem.k, self.tile.depth
         following, last = symbol("k0") + depth, (k - 1) // depth * depth
-        if last == 0:
+        if is_zero(last):
             return []
         if self.tile.fills_registers and self.loading.run == 1:
             next_k = symbol("next_k", last + 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.core import shapes
-from webnn_py.core.tracing import divides
+from webnn_py.core.choices import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.fusing.unpacking import unpacked_weights, unpacks_fours

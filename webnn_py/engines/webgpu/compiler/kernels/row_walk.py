@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from webnn_py.core.tracing import divides, is_traced, may_leave_remainder, sampled
+from webnn_py.core.choices import divides, may_leave_remainder, sampled
+from webnn_py.core.tracing import is_traced
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.rows import FEWEST_SHARED

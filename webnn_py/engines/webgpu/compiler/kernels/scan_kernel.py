@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webnn_py.core.tracing import sampled
+from webnn_py.core.choices import sampled
 from webnn_py.engines.webgpu.compiler.code.expressions import express
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
