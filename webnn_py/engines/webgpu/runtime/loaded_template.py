@@ -202,9 +202,7 @@ def load_template(gpu: Device, compiled: Compiled) -> LoadedTemplate:
 
 
 class Groups:
-    """The bind groups of a template's steps over the same buffers, for all sizes.
-
-    Those of steps alone that are steady.
+    """The bind groups of a template's steady steps over the same buffers, for all sizes.
 
     Args:
         loaded: The template.
@@ -212,7 +210,7 @@ class Groups:
         pool: The buffers of intermediate values.
 
     Attributes:
-        buffers: Both.
+        buffers: The buffer of words, and those of intermediate values.
         own: Where constants lie, and intermediate values, which begin with their buffers.
         fixed: By the number of the step, where all its values are the graph's own.
     """
