@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backend.test_slices import frames
 from tests.graphs import awaited, normal
 from tests.internals import prepared_for
 from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLTensor
@@ -194,11 +195,7 @@ def test_sizes_alike_are_recorded_side_by_side(gpu: MLContext, lengths: Sequence
     for length in lengths:
         assert_read(gpu, outputs[length], wanted[length])
         job = gpu.slice_dispatch(graph, {"x": given[length]}, outputs[length])
-        done = False
-        while not done:
-            frame = gpu.device.create_command_encoder()
-            done = MLCommandEncoder(gpu, encoder=frame).dispatch_slice(job, budget_ms=0.01)
-            gpu.device.queue.submit([frame.finish()])
+        frames(gpu, job, budget=0.01)
         assert_read(gpu, outputs[length], wanted[length])
 
 

@@ -79,8 +79,7 @@ class Compiled:
 
     def value_sizes(self) -> dict[Value, int]:
         """Bytes of each intermediate value of the template."""
-        template = self.template
-        return dict(zip(template.sizes, template.calculate_sizes(self.numbers), strict=True))
+        return self.template.value_sizes(self.numbers)
 
     @functools.cached_property
     def graph(self) -> Graph:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.program.plan import BindingType
 from webnn_py.ir import Value
 
 WORDS = "var<uniform> numbers"
@@ -57,6 +58,13 @@ class Kernel:
     def reads_words(self) -> bool:
         """Whether there is such a buffer, for these sizes or any."""
         return WORDS in self.code
+
+    @property
+    def bindings(self) -> list[BindingType]:
+        """What it binds, in the order of their numbers from 0."""
+        bound: list[BindingType] = ["read-only-storage"] * len(self.reads)
+        bound += ["storage"] * len(self.writes)
+        return [*bound, "uniform"] if self.reads_words else bound
 
 
 def grid(count: int, limit: int) -> tuple[int, int, int]:

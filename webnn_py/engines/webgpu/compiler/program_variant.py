@@ -219,9 +219,7 @@ class VariantBuilder:
 
     def _intermediates(self, compiled: Compiled) -> dict[Value, _Bound]:
         """Where a graph's intermediate values lie: all graphs take turns with the same buffers."""
-        sizes = compiled.plan.sizes
-        ranks = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
-        buffers = {slot: self._scratch(rank, sizes[slot]) for rank, slot in enumerate(ranks)}
+        buffers = [self._scratch(slot, size) for slot, size in enumerate(compiled.plan.sizes)]
         return {
             value: _Bound(buffers[slot], 0, buffer_bytes(value))
             for value, slot in compiled.plan.slots.items()
@@ -250,10 +248,7 @@ class VariantBuilder:
     def _dispatch(self, kernel: Kernel, places: Mapping[Value, _Bound]) -> None:
         parts = (*kernel.reads, *kernel.writes)
         bound = [places[part.value].part(part) for part in parts]
-        types: list[BindingType] = ["read-only-storage"] * len(kernel.reads)
-        types += ["storage"] * len(kernel.writes)
-        if kernel.numbers:
-            types.append("uniform")
+        if kernel.reads_words:
             bound.append(self._numbers_of(kernel))
         if "enable f16;" in kernel.code:
             self.used |= {"shader-f16"}
@@ -263,7 +258,7 @@ class VariantBuilder:
             kernel.name,
             kernel.code,
             "main",
-            list(enumerate(types)),
+            list(enumerate(kernel.bindings)),
             [part.size for part in bound],
             {},
             Workgroup(),  # within the limits that it was compiled for

@@ -5,6 +5,7 @@ Where it serves more than one set of sizes, its numbers are traced: those for so
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from webnn_py.ir import Graph, Value
 from webnn_py.memory.plan import Plan, Steps, plan_buffers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Template:
     """What is the same for all sizes.
 
@@ -28,7 +29,6 @@ class Template:
         constants: The constants that kernels read.
         slots: The number of the buffer that each intermediate value lies in, the largest first.
         sizes: Bytes of each intermediate value.
-        calculate_sizes: Gives these, in order, for the numbers of some sizes.
     """
 
     inputs: Sequence[Value]
@@ -38,7 +38,6 @@ class Template:
     constants: Sequence[Value]
     slots: Mapping[Value, int]
     sizes: Mapping[Value, int]
-    calculate_sizes: Callable[[Numbers], list[int]]
 
     @staticmethod
     def of(
@@ -72,8 +71,15 @@ class Template:
             [value for value in graph.constants if value in read],
             _largest_first(plan_buffers(steps_of(kernels), now)),
             sizes,
-            calculation([*sizes.values()]),
         )
+
+    @functools.cached_property
+    def _calculate_sizes(self) -> Callable[[Numbers], list[int]]:
+        return calculation([*self.sizes.values()])
+
+    def value_sizes(self, numbers: Numbers) -> dict[Value, int]:
+        """Bytes of each intermediate value, for the numbers of some sizes."""
+        return dict(zip(self.sizes, self._calculate_sizes(numbers), strict=True))
 
     def buffer_sizes(self, sizes: Mapping[Value, int]) -> tuple[int, ...]:
         """Bytes of each buffer, for values of so many bytes."""

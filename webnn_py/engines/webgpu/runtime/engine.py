@@ -25,7 +25,7 @@ from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate, load_template
+from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
@@ -125,7 +125,7 @@ class WebGPUEngine(DeviceEngine):
 
         self._worker(self.gpu.staging.begin)
         compiled = compile_graph(graph, self.gpu.features, _Beginner(self.gpu), True)
-        return self.load(compiled, load_template(self.gpu, compiled))
+        return self.load(compiled, LoadedTemplate(self.gpu, compiled))
 
     def for_sizes(self) -> ForSizes:
         """What is compiled for some sizes serves all that compiling would do the same for."""
@@ -173,7 +173,7 @@ class _Alike(ForSizes):
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         template = self._templates.get(compiled.template)
         if template is None:
-            template = load_template(self._engine.gpu, compiled)
+            template = LoadedTemplate(self._engine.gpu, compiled)
             self._templates[compiled.template] = template
         return self._engine.load(compiled, template, self._buffers)
 

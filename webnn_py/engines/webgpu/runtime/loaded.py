@@ -71,7 +71,7 @@ class LoadedGraph:
         self._in_template = dict(
             zip(
                 (*self.graph.inputs, *outputs),
-                (*template.template.inputs, *template.template.outputs),
+                (*compiled.template.inputs, *compiled.template.outputs),
                 strict=True,
             )
         )
@@ -89,7 +89,7 @@ class LoadedGraph:
 
     def _pool(self) -> list[Any]:
         """The buffers of intermediate values."""
-        sizes = self.template.template.buffer_sizes(self.compiled.value_sizes())
+        sizes = self.compiled.template.buffer_sizes(self.compiled.value_sizes())
         return [
             self._buffers.get(slot, size, f"intermediate {slot}")
             for slot, size in checkpoints(enumerate(sizes))
@@ -139,14 +139,14 @@ class LoadedGraph:
         """The dispatch of each kernel, for these places of inputs and outputs."""
         ends = {self._in_template[value]: place for value, place in places.items()}
         groups = self._groups.at_ends(ends) | self._inner
+        everything = self._groups.own | ends
         numbers, offset = self.compiled.numbers, (self.words.offset,)
         made: list[Dispatch] = []
         steps = zip(self.template.steps, self.template.runs(numbers), strict=True)
         for number, (step, run) in checkpoints(enumerate(steps)):
             group = groups.get(number)
             if group is None:
-                own = self._groups.own
-                group = self.template.bind(step, {**own, **ends}, self.words, numbers)
+                group = self.template.bind(step, everything, self.words, numbers)
             made.append((step.pipeline, group, offset if step.words[1] else (), *run))
         return made
 

@@ -21,12 +21,11 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.filling import write_made
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.ir import Array, Value
+from webnn_py.ir import Value
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-    from webnn_py.engines.webgpu.compiler.template import Template
 
 WORD = 4
 """Bytes."""
@@ -78,22 +77,25 @@ class LoadedTemplate:
 
     Args:
         gpu: The device.
-        template: What runs.
-        arrays: The contents of constants.
+        compiled: What runs, for any of its sizes.
 
     Attributes:
-        template: As given.
         steps: The dispatches, in order.
         constants: Where they lie.
+        slots: The number of the buffer that each intermediate value lies in.
+
+    Raises:
+        OperationError: The device refused a kernel, or has no memory left.
     """
 
-    def __init__(self, gpu: Device, template: Template, arrays: Mapping[Value, Array]) -> None:
+    def __init__(self, gpu: Device, compiled: Compiled) -> None:
+        template = compiled.template
         self._gpu = gpu
-        self.template = template
+        self.slots = template.slots
         self.constants: dict[Value, Binding] = {}
 
         def place() -> None:
-            self.constants |= place_constants(gpu, template.constants, arrays)
+            self.constants |= place_constants(gpu, template.constants, compiled.ends.constants)
 
         by_code = {kernel.code: kernel for kernel in template.kernels}
         made = gpu.pipelines.get_all(
@@ -192,15 +194,6 @@ class LoadedTemplate:
         return Binding(place.buffer, place.offset + offset, size)
 
 
-def load_template(gpu: Device, compiled: Compiled) -> LoadedTemplate:
-    """Make the pipelines of a compiled graph, and upload its constants.
-
-    Raises:
-        OperationError: The device refused a kernel, or has no memory left.
-    """
-    return LoadedTemplate(gpu, compiled.template, compiled.ends.constants)
-
-
 class Groups:
     """The bind groups of a template's steady steps over the same buffers, for all sizes.
 
@@ -219,8 +212,8 @@ class Groups:
         self._loaded, self._words = loaded, words
         self.buffers = (words.buffer, *pool)
         whole = [Binding(buffer, 0, buffer.size) for buffer in pool]
-        slots = loaded.template.slots
-        self.own = {**loaded.constants, **{value: whole[slot] for value, slot in slots.items()}}
+        between = {value: whole[slot] for value, slot in loaded.slots.items()}
+        self.own = {**loaded.constants, **between}
         steady = {n: step for n, step in enumerate(loaded.steps) if step.is_steady}
         inner = {n for n, step in steady.items() if self.has(step)}
         self.fixed = {n: loaded.bind(steady[n], self.own, words, {}) for n in checkpoints(inner)}

@@ -9,13 +9,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.progress import BuildProgress
-from webnn_py.core.tracing import calculation
 from webnn_py.engines.webgpu.program.storage import NO_TILES, Features, buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.known_tiles import known_tiles, remember_tiles
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.loaded_template import load_template
+from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
 from webnn_py.engines.webgpu.runtime.roof import wake
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
@@ -125,7 +124,7 @@ def _fastest(gpu: Device, kind: Candidates, features: Features) -> tuple[str, fl
 
 
 def _loaded(gpu: Device, compiled: Compiled) -> LoadedGraph:
-    return LoadedGraph(gpu, compiled, load_template(gpu, compiled))
+    return LoadedGraph(gpu, compiled, LoadedTemplate(gpu, compiled))
 
 
 def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
@@ -138,12 +137,10 @@ def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
     nothing = Graph((), {}, (), ())
     made = Compiled.of(nothing, features, kernels)
-    sizes = {value: buffer_bytes(value) for value in values}
     own: Template = replace(
         made.template,
         slots={value: slot for slot, value in enumerate(values)},
-        sizes=sizes,
-        calculate_sizes=calculation([*sizes.values()]),
+        sizes={value: buffer_bytes(value) for value in values},
     )
     return replace(made, template=own)
 

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import wgpu
 from webnn_py.core import cooperation, priority, progress
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, BindingType, ProgramKernel
+from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
@@ -62,13 +62,7 @@ class PipelineKey:
     @classmethod
     def of_graph(cls, kernel: Kernel) -> PipelineKey:
         """That of a graph's kernel."""
-        counts: Mapping[BindingType, int] = {
-            "read-only-storage": len(kernel.reads),
-            "storage": len(kernel.writes),
-            "uniform": kernel.reads_words,
-        }
-        types = [type for type, count in counts.items() for _ in range(count)]
-        bindings = tuple(BindingLayout(number, type, 0) for number, type in enumerate(types))
+        bindings = tuple(BindingLayout(n, type, 0) for n, type in enumerate(kernel.bindings))
         return cls(kernel.code, bindings=bindings, has_offsets=True, ends=True)
 
     @classmethod

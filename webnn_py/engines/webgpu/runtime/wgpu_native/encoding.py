@@ -30,7 +30,7 @@ class DispatchCommands:
         self._pieces: list[list[DispatchCommands]] = []
         self._dispatches = dispatches
         self._calls = [
-            (pipeline._internal, group._internal, len(offsets), _words(offsets), x, y, z, times)
+            (pipeline._internal, group._internal, len(offsets), _c_array(offsets), x, y, z, times)
             for pipeline, group, offsets, x, y, z, times in (dispatches if self._native else ())
         ]
 
@@ -62,7 +62,7 @@ class DispatchCommands:
 
 
 @functools.lru_cache(1024)
-def _words(offsets: tuple[int, ...]) -> Any:
+def _c_array(offsets: tuple[int, ...]) -> Any:
     """Dynamic offsets for C; kept, as most dispatches of a graph have the same."""
     return _ffi.new(_OFFSETS, offsets) if offsets else _NULL
 
