@@ -1,10 +1,11 @@
 """Models with open dimensions on a GPU: what a run takes for sizes that were not met before.
 
-    python -m benchmarks open_sizes [--lengths 60] [--json FILE] [--plot FILE]
+    python -m benchmarks open_sizes [--lengths 60] [--rest SECONDS] [--json FILE] [--plot FILE]
 
 Milliseconds of an await, upload and readback included: of the first one for a length, and of the
 median of more for the same. The encoder's lengths are drawn at random from 8 to 256; the decoder
-has a token more behind it with each step. The caches of drivers and of this package are off. ONNX
+has a token more behind it with each step. Behind the first length all may rest, as a service does
+that has warmed up. The caches of drivers and of this package are off. ONNX
 Runtime's WebGPU takes turns with us, where the package onnxruntime-webgpu is installed in the place
 of onnxruntime.
 """
@@ -34,7 +35,13 @@ from webnn_py.onnx import load
 Compute = Callable[[Arrays], Mapping[str, Any]]
 MORE = 5
 """Runs for a length behind the first one."""
-PERIODS = {"first": (0, 1), "2 to 10": (1, 10), "11 to 30": (10, 30), "31 and more": (30, 10**9)}
+PERIODS = {
+    "first": (0, 1),
+    "second": (1, 2),
+    "3 to 10": (2, 10),
+    "11 to 30": (10, 30),
+    "31 and more": (30, 10**9),
+}
 """Which of the lengths a column tells of."""
 PEERS = {"ort": "ONNX Runtime WebGPU", "ours": "await"}
 
@@ -71,8 +78,17 @@ def inputs_at(model: onnx.ModelProto, length: int) -> Arrays:
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def measured(name: str, model: onnx.ModelProto, lengths: Iterable[int]) -> report.Figures:
-    """Milliseconds of the first and of further runs for each length, of each peer."""
+def measured(
+    name: str, model: onnx.ModelProto, lengths: Iterable[int], rest: float
+) -> report.Figures:
+    """Milliseconds of the first and of further runs for each length, of each peer.
+
+    Args:
+        name: The model's.
+        model: With open dimensions.
+        lengths: What they are, one after the other.
+        rest: Seconds behind the first one.
+    """
     peers = {"ours": webnn(model)}
     if missing_onnxruntime() is None:
         peers["ort"] = onnxruntime(model)
@@ -91,6 +107,8 @@ def measured(name: str, model: onnx.ModelProto, lengths: Iterable[int]) -> repor
             row["difference"] = float(np.abs(found["ours"] - found["ort"]).max())
         rows.append(row)
         print(name, row, flush=True)
+        if len(rows) == 1:
+            time.sleep(rest)
     return {"model": name, "rows": rows}
 
 
@@ -135,6 +153,7 @@ def main(arguments: list[str] | None = None) -> report.Figures:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lengths", type=int, default=60, help="how many of each model")
     parser.add_argument("--layers", type=int, default=12, help="of each model")
+    parser.add_argument("--rest", type=float, default=0, help="seconds behind the first length")
     report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
@@ -144,8 +163,11 @@ def main(arguments: list[str] | None = None) -> report.Figures:
         drawn = [int(length) for length in rng.permutation(np.arange(8, 257))]
         steps = range(16, 16 + options.lengths)
         models = [
-            measured("encoder", encoder(options.layers, length="length"), drawn[: options.lengths]),
-            measured("decoder", decoder(options.layers), steps),
+            measured(name, model, lengths, options.rest)
+            for name, model, lengths in (
+                ("encoder", encoder(options.layers, length="length"), drawn[: options.lengths]),
+                ("decoder", decoder(options.layers), steps),
+            )
         ]
         missing = missing_onnxruntime()
         notes = [missing] if missing else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,26 @@ def test_each_code_is_compiled_once(device: Counting) -> None:
     assert cache.get_all(reversed(kernels)) == made[::-1]
     assert cache.get("k3", KERNEL.format(3)) is made[3]
     assert device.made == 5
+
+
+def test_what_another_thread_is_at_is_waited_for(device: Counting) -> None:
+    begun, goes = threading.Event(), threading.Event()
+
+    class Held(Counting):
+        def create_compute_pipeline(self, **arguments: Any) -> Any:
+            begun.set()
+            assert goes.wait(10)
+            return super().create_compute_pipeline(**arguments)
+
+    held = Held(device)
+    cache, key = PipelineCache(held), PipelineKey(KERNEL.format(1))
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(cache.get_all, [("one", key)])
+        assert begun.wait(10)
+        other = pool.submit(cache.get_all, [("other", key)])
+        goes.set()
+        assert one.result(10)[0] is other.result(10)[0]
+    assert held.names == ["one"]
 
 
 def test_several_threads_make_them(device: Counting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from webnn_py.api.profile import MLProfile, measure
 from webnn_py.api.profile_built import profile_built
 from webnn_py.api.session import Compiled, Session
 from webnn_py.api.signature import Signature
+from webnn_py.core import cooperation
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
 from webnn_py.core.recently_used import Held, RecentlyUsed, Room
 from webnn_py.core.sizes import check_sizes
 from webnn_py.engines.base import Engine, Executable
-from webnn_py.engines.device import DeviceEngine
+from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Array, Graph
@@ -43,6 +44,7 @@ class Prepared:
         make_listing: Makes what is printed; seldom asked for, and may take long.
         derivations: What passes computed from its constants, for other sizes to have it, too.
         improve: Compiles for these sizes, where the executable was compiled for ones far from them.
+        go_on: Compiles for sizes that may come.
     """
 
     executable: Executable
@@ -50,6 +52,7 @@ class Prepared:
     make_listing: Callable[[], Listing]
     derivations: Derivations | None = None
     improve: Callable[[], Prepared] | None = None
+    go_on: Callable[[], None] | None = None
 
     @staticmethod
     def of(
@@ -116,12 +119,12 @@ class _OnDevice:
 
     def prepare(self, sizes: Sizes) -> Prepared:
         """By kernels that were compiled for other sizes, if these will do."""
-        return self._known(sizes) or self._compiled(sizes)
+        return self._known(sizes) or self._compiled(sizes, for_any=True)
 
     def _improved(self, sizes: Sizes) -> Prepared:
         """By kernels that are meant for these sizes."""
         known = self._known(sizes)
-        return known if known and known.improve is None else self._compiled(sizes)
+        return known if known and known.improve is None else self._compiled(sizes, for_any=False)
 
     def _known(self, sizes: Sizes) -> Prepared | None:
         opened, numbers = self._passes.opened, dict(sizes)
@@ -135,10 +138,14 @@ class _OnDevice:
             known,
             opened.constants.values(),
             lambda: Listing(fix(opened, numbers), {}, remark),
-            improve=functools.partial(self._improved, sizes) if known.is_far else None,
+            improve=self._improvement(known, sizes),
         )
 
-    def _compiled(self, sizes: Sizes) -> Prepared:
+    def _improvement(self, made: Executable, sizes: Sizes) -> Callable[[], Prepared] | None:
+        is_far = isinstance(made, DeviceExecutable) and made.is_far
+        return functools.partial(self._improved, sizes) if is_far else None
+
+    def _compiled(self, sizes: Sizes, for_any: bool) -> Prepared:
         session, engine, numbers = self._session, self._engine, dict(sizes)
         derivations = Derivations(self._shared)
         fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
@@ -147,10 +154,18 @@ class _OnDevice:
         def compile(_: Engine, graph: Graph) -> Executable:
             if opened is None:
                 return engine.compile(graph)
-            return self._for_sizes.compile(opened, numbers, graph)
+            return self._for_sizes.compile(opened, numbers, graph, for_any)
 
-        made = session.compile_as(fixed, compile)
-        return Prepared.of(*made, derivations)
+        made = Prepared.of(*session.compile_as(fixed, compile), derivations)
+        if opened is None and engine.compiles_ahead:
+            return replace(made, go_on=functools.partial(self._compile_ahead, numbers))
+        return replace(made, improve=self._improvement(made.executable, sizes))
+
+    def _compile_ahead(self, first: Mapping[str, int]) -> None:
+        """Behind the first sizes, which have kernels of their own, for others."""
+        self._passes.decide()
+        if self._passes.opened is not None:
+            self._for_sizes.compile_ahead(self._passes.opened, first)
 
 
 class CompiledGraph:
@@ -185,7 +200,8 @@ class CompiledGraph:
         )
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:
-            prepared = prepare(sizes)
+            with cooperation.awaited():
+                prepared = prepare(sizes)
             profile_built(session, signature, dict(sizes), prepared.executable)
             return prepared
 
@@ -193,7 +209,7 @@ class CompiledGraph:
             prepare_and_profile,
             session.room,
             lambda prepared: prepared.held(),
-            functools.partial(_improve_later, session),
+            functools.partial(_go_on_later, session),
         )
         self._signatures: RecentlyUsed[Signature] = RecentlyUsed(
             lambda sizes: signature.at(dict(sizes)), session.room
@@ -331,16 +347,27 @@ class CompiledGraph:
         return str(self._listing)
 
 
-def _improve_later(
+def _go_on_later(
     session: Session, executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared
 ) -> None:
-    """Replace what was compiled for sizes far from these, while runs use it.
+    """Compile more, while runs use what there is; left when the graph goes."""
+    kept = weakref.ref(executables)
+    if found.go_on is not None:
+        session.improve(found.go_on, lambda: kept() is None)
+    elif found.improve is not None:
+        _improve_later(session, kept, sizes, weakref.ref(found))
 
-    Not if nobody has it any more when its turn comes; left when the graph goes.
+
+def _improve_later(
+    session: Session,
+    kept: weakref.ref[RecentlyUsed[Prepared]],
+    sizes: Sizes,
+    before: weakref.ref[Prepared],
+) -> None:
+    """Replace what was compiled for sizes far from these.
+
+    Not if nobody has it any more when its turn comes.
     """
-    if found.improve is None:
-        return
-    kept, before = weakref.ref(executables), weakref.ref(found)
 
     def improve() -> None:
         there, found = kept(), before()

@@ -22,7 +22,7 @@ def may_leave_remainder(number: int, divisor: int) -> bool:
 
 def is_zero(number: int) -> bool:
     """Whether a number is 0. If not, sizes for which it is may do with what is right for any."""
-    if is_traced(number) and number.number:
+    if is_traced(number) and (number.number or number.trace.for_any):
         number.trace.ask(f"n[{number.mark}]", needed=False)
         return False
     return bool(number == 0)

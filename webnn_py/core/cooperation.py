@@ -26,6 +26,9 @@ OFTEN = 5e-4
 LONG_PAUSE = 2e-3
 """As `PAUSE`, of such work."""
 
+LONGER_PAUSE = 2e-2
+"""As `LONG_PAUSE`, while somebody waits for other work."""
+
 
 class Abandoned(BaseException):
     """Work was left that nobody needs any more; not an error, for nothing to go on behind it."""
@@ -37,6 +40,7 @@ class _State(threading.local):
 
 
 _state = _State()
+_awaited: set[object] = set()
 
 
 def enable() -> None:
@@ -59,10 +63,27 @@ def checkpoint() -> None:
     if time.perf_counter() < _state.due:
         return
     needless = _state.needless
-    time.sleep(PAUSE if needless is None else LONG_PAUSE)
+    time.sleep(_pause())
     _state.due = time.perf_counter() + (EVERY if needless is None else OFTEN)
     if needless is not None and needless():
         raise Abandoned
+
+
+def _pause() -> float:
+    if not in_background():
+        return PAUSE
+    return LONGER_PAUSE if _awaited else LONG_PAUSE
+
+
+@contextlib.contextmanager
+def awaited() -> Iterator[None]:
+    """Have work in the background pause for longer, as somebody waits for what is done here."""
+    this = object()
+    _awaited.add(this)
+    try:
+        yield
+    finally:
+        _awaited.discard(this)
 
 
 @contextlib.contextmanager

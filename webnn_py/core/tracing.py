@@ -52,13 +52,17 @@ class Trace:
 
     Args:
         sizes: By name.
+        for_any: What is right for any sizes is taken for these, too, where there is something
+            better for some.
 
     Attributes:
         sizes: The same, traced.
+        for_any: As given.
         known: What was calculated and compared.
     """
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], for_any: bool = False) -> None:
+        self.for_any = for_any
         self._lines: list[tuple[int, str]] = []
         self._made: dict[str, Traced] = {}
         self._by_mark: dict[int, Traced] = {}

@@ -121,18 +121,35 @@ class ForSizes(ABC):
         """
 
     @abstractmethod
-    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> Executable:
+    def compile(
+        self, opened: Graph, sizes: Mapping[str, int], fixed: Graph, for_any: bool
+    ) -> Executable:
         """As `Engine.compile`.
 
         Args:
             opened: The graph, which is the same one each time.
             sizes: By name.
             fixed: The graph recorded for them.
+            for_any: What is made may be far from these sizes, to serve more others.
+        """
+
+    @abstractmethod
+    def compile_ahead(self, opened: Graph, sizes: Mapping[str, int]) -> None:
+        """Compile what serves sizes that may come, if nothing is there that serves these.
+
+        Args:
+            opened: As for `compile`.
+            sizes: Those are taken to be near.
         """
 
 
 class DeviceEngine(Engine):
     """An engine that records graphs into a device's commands."""
+
+    @property
+    def compiles_ahead(self) -> bool:
+        """Whether it compiles for sizes that may come: not where runs need the same processors."""
+        return self.accelerated
 
     @abstractmethod
     def for_sizes(self) -> ForSizes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 from webnn_py.core.messages import LOG, said
@@ -35,6 +36,7 @@ class OpenPasses:
         self._run = run
         self._first: tuple[Sizes, int] | None = None
         self._decided = False
+        self._lock = threading.Lock()
         self.opened: Graph | None = None
 
     def at(self, sizes: Sizes, run: Run) -> Graph:
@@ -45,9 +47,8 @@ class OpenPasses:
             run: Runs the passes on the graph recorded for them.
         """
         first = self._first
-        if first is not None and not self._decided and first[0] != sizes:
-            self._decided = True
-            self._decide(MOST_NODES * first[1])
+        if first is not None and first[0] != sizes:
+            self.decide()
         if self.opened is not None:
             return fix(self.opened, sizes)
         made = run(fix(self._graph, sizes))
@@ -55,11 +56,23 @@ class OpenPasses:
             self._first = sizes, len(made.nodes)
         return made
 
-    def _decide(self, most: float) -> None:
+    def decide(self) -> None:
+        """Run them for all sizes, if that was not done: behind the first ones.
+
+        A thread that is at it is not waited for, as it may have no hurry.
+        """
+        if self._decided or self._first is None:
+            return
+        opened = self._run_on_all(MOST_NODES * self._first[1])
+        with self._lock:
+            if not self._decided:
+                self.opened, self._decided = opened, True
+
+    def _run_on_all(self, most: float) -> Graph | None:
+        """The graph after the passes for all sizes, if it has no more nodes than that."""
         try:
             opened = self._run(self._graph)
         except Exception as error:  # something is not known of open dimensions
             LOG.info("passes run for each set of sizes: %s", said(error))
-            return
-        if len(opened.nodes) <= most:
-            self.opened = opened
+            return None
+        return opened if len(opened.nodes) <= most else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.messages import LOG, said
@@ -70,13 +70,17 @@ class CompiledAlike:
         sizes: Those that are traced.
         features: What the devices have.
         tell: As of `compile_graph`.
+        for_any: As of `Trace`.
 
     Attributes:
         numbers: Gives its numbers for some sizes, and how many estimates are not of these; None
             for sizes that do not meet all conditions.
+        template: What is the same for all of them.
     """
 
-    def __init__(self, graph: Graph, sizes: Sizes, features: Features, tell: Tell) -> None:
+    def __init__(
+        self, graph: Graph, sizes: Sizes, features: Features, tell: Tell, for_any: bool
+    ) -> None:
         self._features = features
         made: dict[str, tuple[str, Sequence[Read]]] = {}
 
@@ -84,11 +88,11 @@ class CompiledAlike:
             made[kernel.code] = reading_marks(kernel, trace, features)
             tell(dataclasses.replace(kernel, code=made[kernel.code][0]))
 
-        with Trace(sizes) as trace:
+        with Trace(sizes, for_any) as trace:
             self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
             kernels = written(self._graph, features, mark)
             self._reads: dict[Read, int] = {}
-            self._template = Template.of(
+            self.template = Template.of(
                 self._graph,
                 features,
                 [dataclasses.replace(kernel, code=made[kernel.code][0]) for kernel in kernels],
@@ -105,7 +109,7 @@ class CompiledAlike:
         yield from self._graph.inputs
         for node in self._graph.nodes:
             yield from node.outputs
-        for kernel in self._template.kernels:
+        for kernel in self.template.kernels:
             yield from (part.value for part in (*kernel.reads, *kernel.writes))
 
     def _marks(self) -> Iterator[int]:
@@ -115,15 +119,15 @@ class CompiledAlike:
             for options in (node.given, node.inferred):
                 yield from marks_in(tuple(options.values()))
         yield from (read.mark for read in self._reads)
-        yield from marks_in(tuple(self._template.sizes.values()))
-        for kernel in self._template.kernels:
+        yield from marks_in(tuple(self.template.sizes.values()))
+        for kernel in self.template.kernels:
             yield from marks_in((*kernel.workgroups, kernel.times))
             for part in (*kernel.reads, *kernel.writes):
                 yield from marks_in((part.offset, part.size))
 
     def at(self, numbers: Numbers, far: int) -> Compiled:
         """The graph compiled for sizes that have these numbers."""
-        at, graph, template = _At(numbers, self._open), self._graph, self._template
+        at, graph, template = _At(numbers, self._open), self._graph, self.template
         words = [read.word(numbers) for read in self._reads]
         outputs = [(name, at.value(value)) for name, value in graph.outputs]
         ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
@@ -243,30 +247,33 @@ class CompiledForSizes:
 
     Args:
         features: What the devices have.
+        is_at_hand: Whether a device has the kernels of a template by now.
     """
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, features: Features, is_at_hand: Callable[[Template], bool]) -> None:
         self._features = features
+        self._is_at_hand = is_at_hand
         self._made: list[CompiledAlike] = []
         self._lock = threading.Lock()
 
     def known(self, sizes: Sizes) -> Compiled | None:
-        """The graph compiled for some sizes, where one for others serves these, too."""
+        """The graph compiled for some sizes, where one for others serves these, too.
+
+        Of those that do, one whose kernels are at hand, and then the one that is least far.
+        """
         with self._lock:
             made = list(self._made)
-        best: tuple[Numbers, int] | None = None
-        for alike in reversed(made):
-            found = alike.numbers(sizes)
-            if found is not None and (best is None or found[1] < best[1]):
-                best, of = found, alike
-                if not found[1]:
-                    break
-        if best is None:
+        at_hand = [alike for alike in made if self._is_at_hand(alike.template)]
+        found = _least_far(at_hand, sizes) or _least_far(made, sizes)
+        if found is None:
             return None
-        self._keep(of)
-        return of.at(*best)
+        alike, numbers, far = found
+        self._keep(alike)
+        return alike.at(numbers, far)
 
-    def compile(self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell) -> Compiled:
+    def compile(
+        self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell, for_any: bool
+    ) -> Compiled:
         """The graph compiled for some sizes, and for those that it serves, too.
 
         Args:
@@ -274,15 +281,31 @@ class CompiledForSizes:
             sizes: By name.
             fixed: The graph recorded for them.
             tell: As of `compile_graph`.
+            for_any: As of `Trace`.
         """
+        made = self._traced(graph, sizes, tell, for_any)
+        return compile_graph(fixed, self._features, tell) if made is None else made
+
+    def compile_ahead(self, graph: Graph, sizes: Sizes) -> Compiled | None:
+        """The graph compiled for any sizes near some; None if others serve these, or it cannot be.
+
+        Args:
+            graph: After passes, with open dimensions.
+            sizes: By name.
+        """
+        if self.known(sizes) is not None:
+            return None
+        return self._traced(graph, sizes, lambda kernel: None, for_any=True)
+
+    def _traced(self, graph: Graph, sizes: Sizes, tell: Tell, for_any: bool) -> Compiled | None:
         try:
-            alike = CompiledAlike(graph, sizes, self._features, tell)
+            alike = CompiledAlike(graph, sizes, self._features, tell, for_any)
             found = alike.numbers(sizes)
         except Exception as error:  # something needs numbers
             LOG.info("kernels are compiled for each set of sizes: %s", said(error))
-            found = None
+            return None
         if found is None:
-            return compile_graph(fixed, self._features, tell)
+            return None
         self._keep(alike)
         return alike.at(*found)
 
@@ -291,3 +314,17 @@ class CompiledForSizes:
         with self._lock:
             others = [other for other in self._made if other is not alike]
             self._made = [*others[1 - MOST_TRACES :], alike]
+
+
+def _least_far(
+    made: Sequence[CompiledAlike], sizes: Sizes
+) -> tuple[CompiledAlike, Numbers, int] | None:
+    """What serves some sizes, its numbers for them, and how many estimates are not of these."""
+    best: tuple[CompiledAlike, Numbers, int] | None = None
+    for alike in reversed(made):
+        found = alike.numbers(sizes)
+        if found is not None and (best is None or found[1] < best[2]):
+            best = alike, *found
+            if not found[1]:
+                break
+    return best

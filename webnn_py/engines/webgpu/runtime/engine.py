@@ -25,7 +25,7 @@ from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate
+from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate, pipelines_of
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
@@ -156,19 +156,29 @@ class _Alike(ForSizes):
         from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
 
         self._engine = engine
-        self._compiled = CompiledForSizes(engine.gpu.features)
         self._buffers = RunBuffers(engine.gpu)
-        self._templates: weakref.WeakValueDictionary[Template, LoadedTemplate] = (
-            weakref.WeakValueDictionary()
+        templates: weakref.WeakValueDictionary[Template, LoadedTemplate]
+        ahead: weakref.WeakKeyDictionary[Template, Any]
+        self._templates = templates = weakref.WeakValueDictionary()
+        self._ahead = ahead = weakref.WeakKeyDictionary()  # pipelines
+        self._compiled = CompiledForSizes(
+            engine.gpu.features, lambda template: template in templates or template in ahead
         )
 
     def known(self, sizes: Mapping[str, int]) -> WebGPUExecutable | None:
         found = self._compiled.known(sizes)
         return None if found is None else self._loaded(found)
 
-    def compile(self, opened: Graph, sizes: Mapping[str, int], fixed: Graph) -> WebGPUExecutable:
+    def compile(
+        self, opened: Graph, sizes: Mapping[str, int], fixed: Graph, for_any: bool
+    ) -> WebGPUExecutable:
         begin = _Beginner(self._engine.gpu)
-        return self._loaded(self._compiled.compile(opened, sizes, fixed, begin))
+        return self._loaded(self._compiled.compile(opened, sizes, fixed, begin, for_any))
+
+    def compile_ahead(self, opened: Graph, sizes: Mapping[str, int]) -> None:
+        made = self._compiled.compile_ahead(opened, sizes)
+        if made is not None:
+            self._ahead[made.template] = pipelines_of(self._engine.gpu, made.template)
 
     def _loaded(self, compiled: Compiled) -> WebGPUExecutable:
         template = self._templates.get(compiled.template)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from webnn_py.ir import Value
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
+    from webnn_py.engines.webgpu.compiler.template import Template
 
 WORD = 4
 """Bytes."""
@@ -97,13 +98,9 @@ class LoadedTemplate:
         def place() -> None:
             self.constants |= place_constants(gpu, template.constants, compiled.ends.constants)
 
-        by_code = {kernel.code: kernel for kernel in template.kernels}
-        made = gpu.pipelines.get_all(
-            ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in by_code.values()), place
-        )
         pipelines = {
-            code: (pipeline, _layout_of(pipeline, kernel.name))
-            for (code, kernel), pipeline in zip(by_code.items(), made, strict=True)
+            code: (pipeline, _layout_of(pipeline))
+            for code, pipeline in pipelines_of(gpu, template, place).items()
         }
         self.steps: list[Step] = []
         self._size = 0  # of the words of a set of sizes
@@ -237,12 +234,30 @@ class Groups:
         return {n: self._loaded.bind(step, everything, self._words, {}) for n, step in outer}
 
 
+def pipelines_of(
+    gpu: Device, template: Template, meanwhile: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """The pipelines of a template, by the code of kernels.
+
+    Args:
+        gpu: The device.
+        template: What runs.
+        meanwhile: What this thread does until they are there.
+
+    Raises:
+        OperationError: The device refused a kernel.
+    """
+    by_code = {kernel.code: kernel for kernel in template.kernels}
+    wanted = ((kernel.name, PipelineKey.of_graph(kernel)) for kernel in by_code.values())
+    return dict(zip(by_code, gpu.pipelines.get_all(wanted, meanwhile), strict=True))
+
+
 def _is_steady(part: Part) -> bool:
     """Whether what is bound does for all sizes: what begins with its buffer may have all of it."""
     return not is_traced(part.offset) and (part.offset == 0 or not is_traced(part.size))
 
 
-def _layout_of(pipeline: Any, name: str) -> Any:
+def _layout_of(pipeline: Any) -> Any:
     """Of the bind group of a pipeline."""
-    with device_errors(f"binding {name}"):
+    with device_errors(f"binding {pipeline.label}"):
         return pipeline.get_bind_group_layout(0)

@@ -202,11 +202,15 @@ class PipelineCache:
         return key in self._begun and key not in self._waiting, -_length(key)
 
     def _made(self, name: str, key: PipelineKey) -> Any:
-        if self._take(key):
+        with self._lock:
+            found, begun = self._pipelines.get(key), self._begun.get(key)
+            if found is None and begun is None:
+                self._begun[key] = Completion()
+        if found is not None:
+            return found
+        if begun is None or self._take(key):
             return self._make_taken(name, key)
-        begun = self._begun.get(key)
-        if begun is not None:
-            begun.wait()
+        begun.wait()
         with self._lock:
             found = self._pipelines.get(key)
         return self._make(name, key) if found is None else found

@@ -1,4 +1,5 @@
-"""Sizes far from those that a graph is compiled for run at once, and are compiled for meanwhile."""
+"""What is compiled while runs go on: for sizes far from others, by whose kernels they run at once,
+and for sizes that may come behind the first ones."""
 
 from __future__ import annotations
 
@@ -13,20 +14,48 @@ import numpy as np
 import pytest
 
 from tests.graphs import awaited, normal
-from tests.internals import prepared_for
+from tests.internals import engine_of, prepared_for, session_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.api.session import Session
+from webnn_py.core.cooperation import in_background
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
 WIDTH = 16
 WEIGHTS = normal(WIDTH, WIDTH, seed=1)
-MET = 80, 84
-"""The first has kernels of its own, which serve no others."""
-FAR = 180
+MET = 80, 85
+"""The first has kernels of its own, which serve no others. The second divides by nothing."""
+FAR = 181
 Later = deque[Callable[[], None]]
+
+
+@pytest.fixture(autouse=True)
+def when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are compiled for when they come, on hardware, too."""
+    monkeypatch.setattr(WebGPUEngine, "compiles_ahead", False)
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch, when_they_come: None) -> None:
+    """And before, as on hardware."""
+    monkeypatch.setattr(WebGPUEngine, "compiles_ahead", True)
+
+
+@pytest.fixture
+def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the pipelines that are made, in order."""
+    made: list[str] = []
+    make = PipelineCache._make
+
+    def noted(self: PipelineCache, name: str, key: PipelineKey) -> Any:
+        made.append(name)
+        return make(self, name, key)
+
+    monkeypatch.setattr(PipelineCache, "_make", noted)
+    return made
 
 
 @pytest.fixture
@@ -48,6 +77,21 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CompiledAlike, "__init__", noted)
+    return made
+
+
+@pytest.fixture
+def for_sizes(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[ForSizes]]:
+    """What compiles each graph, as long as it is there."""
+    made: list[weakref.ref[ForSizes]] = []
+    make = WebGPUEngine.for_sizes
+
+    def noted(self: WebGPUEngine) -> ForSizes:
+        one = make(self)
+        made.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
     return made
 
 
@@ -82,7 +126,7 @@ def test_sizes_that_are_far_run_at_once(
     request: pytest.FixtureRequest, later: Later, traces: list[int], device: str
 ) -> None:
     graph = met(request.getfixturevalue(device))
-    for length in (8, 300, FAR):
+    for length in (9, 301, FAR):
         check(graph, length)
     assert traces == [MET[1]]
     assert len(later) == 3
@@ -90,19 +134,38 @@ def test_sizes_that_are_far_run_at_once(
     for work in later:
         work()
         check(graph, FAR)
-    assert set(traces) == {MET[1], 8, 300} | ({FAR} & set(traces))
+    assert set(traces) == {MET[1], 9, 301} | ({FAR} & set(traces))
     near = prepared_for(graph, length=FAR)
     assert far.improve is not None
     assert near.improve is None
     assert near is not far
-    for length in (*MET, 8, 280, 300, FAR):
+    for length in (*MET, 9, 281, 301, FAR):
         check(graph, length)
         assert prepared_for(graph, length=length).improve is None
 
 
+def test_sizes_that_divide_may_come_first(gpu: MLContext, later: Later, traces: list[int]) -> None:
+    """Who waits has kernels for any sizes; those for sizes that divide are made meanwhile."""
+    graph = attending(gpu)
+    for length in (80, 84, 85, 86, 88):
+        check(graph, length)
+    assert traces == [84]
+    assert len(later) == 2  # for 84 and 88
+    later.popleft()()
+    assert traces == [84, 84]
+    for length in (80, 84, 85, 88, 92):
+        check(graph, length)
+    assert prepared_for(graph, length=84).improve is None
+    assert prepared_for(graph, length=88).improve is not None
+    later.popleft()()
+    assert traces == [84, 84]
+    assert prepared_for(graph, length=88).improve is None
+    assert not later
+
+
 def test_sizes_that_are_near_are_as_good(gpu: MLContext, later: Later, traces: list[int]) -> None:
     graph = met(gpu)
-    for length in range(44, 164, 8):
+    for length in range(45, 165, 8):
         check(graph, length)
     assert traces == [MET[1]]
     assert not later
@@ -144,21 +207,12 @@ def test_nothing_is_compiled_for_what_nobody_has(later: Later, traces: list[int]
 
 
 def test_memory_goes_with_the_graph(
-    gpu: MLContext, later: Later, monkeypatch: pytest.MonkeyPatch
+    gpu: MLContext, later: Later, for_sizes: list[weakref.ref[ForSizes]]
 ) -> None:
     """At once, whatever would still be compiled for it."""
-    kept: list[weakref.ref[object]] = []
-    for_sizes = WebGPUEngine.for_sizes
-
-    def noted(self: WebGPUEngine) -> ForSizes:
-        made = for_sizes(self)
-        kept.append(weakref.ref(made))
-        return made
-
-    monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
     graph = met(gpu)
     check(graph, FAR)
-    kept.append(weakref.ref(prepared_for(graph, length=FAR).executable))
+    kept = [*for_sizes, weakref.ref(prepared_for(graph, length=FAR).executable)]
     assert [ref() is not None for ref in kept] == [True, True]
     gc.disable()
     try:
@@ -215,9 +269,115 @@ def test_it_is_left_when_the_graph_goes(
     assert not made.is_set()
 
 
+def test_kernels_that_are_there_are_not_left_for_better_ones(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the device has not made yet."""
+    graph = met(gpu)
+    begun, goes = threading.Event(), threading.Event()
+    make_all = PipelineCache.get_all
+
+    def held(self: PipelineCache, *given: Any) -> list[Any]:
+        if in_background():
+            begun.set()
+            assert goes.wait(30)
+        return make_all(self, *given)
+
+    monkeypatch.setattr(PipelineCache, "get_all", held)
+    check(graph, FAR)
+    assert begun.wait(30)
+    check(graph, FAR + 2)
+    assert prepared_for(graph, length=FAR + 2).improve is not None
+    goes.set()
+
+
+def test_other_sizes_are_compiled_for_ahead(
+    gpu: MLContext, ahead: None, later: Later, traces: list[int], pipelines: list[str]
+) -> None:
+    graph = attending(gpu)
+    check(graph, MET[0])
+    assert traces == []
+    later.popleft()()
+    assert traces == [MET[0]]
+    pipelines.clear()
+    for length in (MET[1], 9, 82, FAR):
+        check(graph, length)
+    assert traces == [MET[0]]
+    assert pipelines == []
+    assert len(later) == 2  # for 9 and the one that is far
+
+
+def test_the_first_sizes_run_by_kernels_of_their_own(
+    gpu: MLContext, ahead: None, later: Later
+) -> None:
+    graph = attending(gpu)
+    check(graph, MET[0])
+    first = prepared_for(graph, length=MET[0])
+    later.popleft()()
+    check(graph, MET[0])
+    assert prepared_for(graph, length=MET[0]) is first
+
+
+def test_nothing_is_compiled_ahead_that_is_there(
+    gpu: MLContext, ahead: None, later: Later, traces: list[int]
+) -> None:
+    """Others may come before it begins: what is made for them may do for the first, or not."""
+    for other, made in ((MET[1], [MET[1]]), (1, [1, MET[0]])):
+        graph = attending(gpu)
+        check(graph, MET[0])
+        check(graph, other)
+        assert traces == [other]
+        for work in (later.popleft(), *later):
+            work()
+        assert traces == made
+        check(graph, MET[0] + 1)
+        assert traces == made
+        traces.clear()
+        later.clear()
+
+
+def test_only_hardware_compiles_ahead(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    engine = engine_of(gpu)
+    assert engine.compiles_ahead == engine.gpu.hardware
+
+
+def test_memory_goes_with_the_graph_that_was_compiled_ahead(
+    gpu: MLContext, ahead: None, later: Later, for_sizes: list[weakref.ref[ForSizes]]
+) -> None:
+    """Before that begins, and behind it."""
+    gc.disable()
+    try:
+        for done in (False, True):
+            graph = attending(gpu)
+            check(graph, MET[0])
+            if done:
+                later.popleft()()
+            del graph
+            later.clear()
+            assert for_sizes.pop()() is None
+    finally:
+        gc.enable()
+
+
+def test_a_graph_that_is_dropped_is_not_compiled_ahead(
+    gpu: MLContext, ahead: None, monkeypatch: pytest.MonkeyPatch, traces: list[int]
+) -> None:
+    """Its turn comes behind another's."""
+    goes, done = threading.Event(), threading.Event()
+    session_of(gpu).improve(goes.wait, lambda: False)  # type: ignore[arg-type]
+    graph = attending(gpu)
+    check(graph, MET[0])
+    graph.destroy()
+    session_of(gpu).improve(done.set, lambda: False)
+    goes.set()
+    assert done.wait(30)
+    assert traces == []
+
+
 def _ends_meanwhile() -> None:
     graph = met(ml.create_context_sync(device_type="gpu"))
-    for length in (FAR, 8, 300, 1000):
+    for length in (FAR, 9, 301, 1000):
         check(graph, length)
 
 
