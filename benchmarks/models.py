@@ -88,13 +88,17 @@ def half(given: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def encoder(
-    layers: int = 12, width: int = 384, heads: int = 12, length: int | str = 128
+    layers: int = 12,
+    width: int = 384,
+    heads: int = 12,
+    length: int | str = 128,
+    batch: int | str = 1,
 ) -> onnx.ModelProto:
-    """A transformer's encoder over embedded tokens; `length` may be the name of an open size."""
+    """A transformer's encoder over embedded tokens; names may stand for length and batch."""
     with ml.create_context_sync(engine="reference") as context:
         b = MLGraphBuilder(context)
         layer = _Transformer(b, width, heads)
-        h = b.input("x", "float32", [1, length, width])
+        h = b.input("x", "float32", [batch, length, width])
         for _ in range(layers):
             h = layer(h, layer.split(h), layer.split(h))
         return to_onnx(b.build_sync({"y": h}))

@@ -1,23 +1,24 @@
 """Models with open dimensions on a GPU: what a run takes for sizes that were not met before.
 
-    python -m benchmarks open_sizes [--lengths 60] [--rest SECONDS] [--json FILE] [--plot FILE]
+    python -m benchmarks open_sizes [--count 60] [--rest SECONDS] [--json FILE] [--plot FILE]
 
-Milliseconds of an await, upload and readback included: of the first one for a length, and of the
-median of more for the same. The encoder's lengths are drawn at random from 8 to 256; the decoder
-has a token more behind it with each step. Behind the first length all may rest, as a service does
-that has warmed up. The caches of drivers and of this package are off. ONNX
-Runtime's WebGPU takes turns with us, where the package onnxruntime-webgpu is installed in the place
-of onnxruntime.
+Milliseconds of an await, upload and readback included: of the first one for some sizes, and of the
+median of more for the same. The encoder's lengths are drawn at random from 8 to 256, and so are
+those of up to 16 texts at once, behind a short one alone; the decoder has a token more behind it
+with each step. Behind the first sizes all may rest, as a service does that has warmed up. The
+caches of drivers and of this package are off. ONNX Runtime's WebGPU takes turns with us, where the
+package onnxruntime-webgpu is installed in the place of onnxruntime.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ from benchmarks.models import decoder, encoder
 from webnn_py import MLAwaitedExecution, ml
 from webnn_py.onnx import load
 
+Sizes = Mapping[str, int]
 Compute = Callable[[Arrays], Mapping[str, Any]]
 MORE = 5
-"""Runs for a length behind the first one."""
+"""Runs for the same sizes behind the first one."""
 PERIODS = {
     "first": (0, 1),
     "second": (1, 2),
@@ -42,7 +44,7 @@ PERIODS = {
     "11 to 30": (10, 30),
     "31 and more": (30, 10**9),
 }
-"""Which of the lengths a column tells of."""
+"""Which of the sets of sizes a column tells of."""
 PEERS = {"ort": "ONNX Runtime WebGPU", "ours": "await"}
 
 
@@ -68,34 +70,34 @@ def onnxruntime(model: onnx.ModelProto) -> Compute:
     return lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
 
 
-def inputs_at(model: onnx.ModelProto, length: int) -> Arrays:
-    """Random inputs; their open dimensions are `length`."""
-    rng = np.random.default_rng(length)
+def inputs_at(model: onnx.ModelProto, sizes: Sizes) -> Arrays:
+    """Random inputs of some sizes, by the names of open dimensions."""
+    rng = np.random.default_rng([*sizes.values()])
     shapes = {
-        value.name: [d.dim_value or length for d in value.type.tensor_type.shape.dim]
+        value.name: [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
         for value in model.graph.input
     }
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def measured(
-    name: str, model: onnx.ModelProto, lengths: Iterable[int], rest: float
+    name: str, model: onnx.ModelProto, met: Iterable[Sizes], rest: float
 ) -> report.Figures:
-    """Milliseconds of the first and of further runs for each length, of each peer.
+    """Milliseconds of the first and of further runs for each set of sizes, of each peer.
 
     Args:
         name: The model's.
         model: With open dimensions.
-        lengths: What they are, one after the other.
+        met: The sizes, one set after the other.
         rest: Seconds behind the first one.
     """
     peers = {"ours": webnn(model)}
     if missing_onnxruntime() is None:
         peers["ort"] = onnxruntime(model)
     rows = []
-    for length in lengths:
-        row: dict[str, Any] = {"length": length}
-        inputs, found = inputs_at(model, length), {}
+    for sizes in met:
+        row: dict[str, Any] = {"sizes": sizes}
+        inputs, found = inputs_at(model, sizes), {}
         for peer, compute in peers.items():
             times = []
             for _ in range(1 + MORE):
@@ -113,7 +115,7 @@ def measured(
 
 
 def tables(figures: report.Figures) -> report.Tables:
-    """Medians of the lengths of each period, and sums."""
+    """Medians of the sets of sizes of each period, and sums."""
     lines: list[list[object]] = []
     for model in figures["models"]:
         for peer, title in PEERS.items():
@@ -127,14 +129,14 @@ def tables(figures: report.Figures) -> report.Tables:
             again = statistics.median(row["again"] for row in rows)
             total = sum(row["first"] for row in rows) / 1e3
             lines.append([f"{model['model']}, {title}", *medians, again, total])
-    columns = ["first run for a length", *PERIODS, "met before", "sum, s"]
-    title = f"milliseconds by which length it is, {figures['machine']['adapter']}"
+    columns = ["first run for some sizes", *PERIODS, "met before", "sum, s"]
+    title = f"milliseconds by which set of sizes it is, {figures['machine']['adapter']}"
     return [(title, columns, lines)], figures["notes"]
 
 
 def plot(figures: report.Figures, path: Path) -> None:
-    """Draw what the first runs for all lengths so far took together."""
-    drawing = report.new_drawing(9, 4)
+    """Draw what the first runs for all sizes so far took together."""
+    drawing = report.new_drawing(12, 4)
     models = figures["models"]
     for axes, model in zip(drawing.subplots(1, len(models)), models, strict=True):
         for peer, title in PEERS.items():
@@ -142,31 +144,44 @@ def plot(figures: report.Figures, path: Path) -> None:
             if firsts:
                 axes.plot(range(1, len(firsts) + 1), np.cumsum(firsts), label=title)
         axes.set_title(model["model"])
-        axes.set_xlabel("lengths met")
+        axes.set_xlabel("sets of sizes met")
         axes.set_ylabel("seconds of first runs, in all")
         axes.legend(frameon=False)
     report.save_drawing(drawing, path, dpi=120)
 
 
+def _lengths() -> Iterator[Sizes]:
+    """Those of one text after the other."""
+    drawn = np.random.default_rng(0).permutation(np.arange(8, 257))
+    return ({"length": int(length)} for length in drawn)
+
+
+def _texts() -> Iterator[Sizes]:
+    """A short one, and then up to 16 at once."""
+    rng = np.random.default_rng(0)
+    yield {"batch": 1, "length": 12}
+    while True:
+        yield {"batch": int(rng.integers(1, 17)), "length": int(rng.integers(8, 257))}
+
+
 def main(arguments: list[str] | None = None) -> report.Figures:
     """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--lengths", type=int, default=60, help="how many of each model")
+    parser.add_argument("--count", type=int, default=60, help="sets of sizes of each model")
     parser.add_argument("--layers", type=int, default=12, help="of each model")
-    parser.add_argument("--rest", type=float, default=0, help="seconds behind the first length")
+    parser.add_argument("--rest", type=float, default=0, help="seconds behind the first sizes")
     report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
     def measure() -> report.Figures:
         os.environ.update(COLD)
-        rng = np.random.default_rng(0)
-        drawn = [int(length) for length in rng.permutation(np.arange(8, 257))]
-        steps = range(16, 16 + options.lengths)
+        layers = options.layers
         models = [
-            measured(name, model, lengths, options.rest)
-            for name, model, lengths in (
-                ("encoder", encoder(options.layers, length="length"), drawn[: options.lengths]),
-                ("decoder", decoder(options.layers), steps),
+            measured(name, model, itertools.islice(met, options.count), options.rest)
+            for name, model, met in (
+                ("encoder", encoder(layers, length="length"), _lengths()),
+                ("encoder, texts", encoder(layers, length="length", batch="batch"), _texts()),
+                ("decoder", decoder(layers), ({"past": past} for past in itertools.count(16))),
             )
         ]
         missing = missing_onnxruntime()

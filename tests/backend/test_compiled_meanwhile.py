@@ -307,6 +307,37 @@ def test_other_sizes_are_compiled_for_ahead(
     assert len(later) == 2  # for 9 and the one that is far
 
 
+def test_several_are_compiled_for_behind_one(
+    gpu: MLContext, ahead: None, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for requests that are computed together behind the first one."""
+    made: list[dict[str, int]] = []
+    trace = CompiledAlike.__init__
+
+    def noted(self: CompiledAlike, graph: object, sizes: dict[str, int], *rest: object) -> None:
+        made.append(dict(sizes))
+        trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CompiledAlike, "__init__", noted)
+    b = MLGraphBuilder(gpu)
+    x = b.input("x", "float32", ["batch", "length", WIDTH])
+    graph = b.build_sync({"y": b.softmax(b.matmul(x, b.constant(WEIGHTS)), 1)})
+
+    def compute(batch: int, length: int) -> None:
+        x = normal(batch, length, WIDTH, seed=batch * length)
+        raised = np.exp(x @ WEIGHTS)
+        y = raised / raised.sum(1, keepdims=True)
+        np.testing.assert_allclose(awaited(graph, {"x": x})["y"], y, rtol=1e-3, atol=1e-5)
+
+    compute(1, 12)
+    later.popleft()()
+    expected = [{"batch": 1, "length": 12}, {"batch": 4, "length": 12}]
+    assert made == expected
+    for batch, length in ((1, 90), (2, 12), (16, 5), (3, 90), (8, 2)):
+        compute(batch, length)
+    assert made == expected
+
+
 def test_the_first_sizes_run_by_kernels_of_their_own(
     gpu: MLContext, ahead: None, later: Later
 ) -> None:

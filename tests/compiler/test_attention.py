@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from tests.attention_cases import Attention
-from tests.compiler.compiled import kernels, legal
-from webnn_py import MLGraphBuilder, MLOperand
+from tests.compiler.compiled import kernels, legal, optimized
+from tests.graphs import build
+from tests.internals import recipe_of
+from webnn_py import MLGraphBuilder, MLOperand, ml
+from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, LARGE, Change
 from webnn_py.engines.webgpu.program.storage import Features
 
@@ -130,3 +134,26 @@ def test_a_large_matrix_is_not_stored() -> None:
     assert "attention" not in names(case)
     assert 8 * side * side * 4 < LARGE
     assert names(dataclasses.replace(case, batch=(32,))) == ["attention"]
+
+
+def test_a_matrix_that_is_stored_stays_small() -> None:
+    """Also for other sizes that its kernels serve."""
+
+    def what(b: MLGraphBuilder) -> Outputs:
+        q, v = (b.input(name, "float32", [8, "length", 80]) for name in "qv")
+        k = b.input("k", "float32", [8, 80, "length"])
+        return {"y": b.matmul(b.softmax(b.matmul(q, k), 2), v)}
+
+    with ml.create_context_sync(device_type="cpu") as context:
+        graph = optimized(recipe_of(build(context, what)), GPU)
+    compiled = CompiledForSizes(GPU, lambda template: True)
+    for_many = compiled.compile_ahead(graph, {"length": 300})
+    assert for_many is not None
+    assert "attention" not in [kernel.name for kernel in for_many.kernels]
+    most = math.isqrt(LARGE // 4 // 8 - 1)
+    assert compiled.known({"length": most}) is not None
+    assert compiled.known({"length": most + 1}) is None
+    one_kernel = compiled.compile_ahead(graph, {"length": most + 1})
+    assert one_kernel is not None
+    assert "attention" in [kernel.name for kernel in one_kernel.kernels]
+    assert compiled.known({"length": 4 * most}) is not None

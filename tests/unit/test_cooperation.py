@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from webnn_py.core import cooperation
+
+
+class Clock:
+    """Time that is always up, and takes note of pauses.
+
+    Args:
+        pauses: Takes their seconds.
+    """
+
+    def __init__(self, pauses: list[float]) -> None:
+        self.sleep = pauses.append
+        self._seconds = itertools.count()
+
+    def perf_counter(self) -> float:
+        return next(self._seconds)
 
 
 @pytest.fixture
@@ -52,3 +68,25 @@ def test_what_is_needless_is_left(steps: list[int]) -> None:
 def test_threads_of_others_have_no_checkpoints(steps: list[int]) -> None:
     assert on_a_thread(steps, threading.Event(), courteous=False)
     assert steps[-1] == 199
+
+
+def test_work_that_nobody_waits_for_pauses_longer_beside_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(cooperation, "time", Clock(pauses))
+
+    def run() -> None:
+        cooperation.enable()
+        cooperation.checkpoint()
+        with cooperation.abandoned(lambda: False):
+            cooperation.checkpoint()
+            with cooperation.awaited(), cooperation.awaited():
+                cooperation.checkpoint()
+            cooperation.checkpoint()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    pause, long, longer = cooperation.PAUSE, cooperation.LONG_PAUSE, cooperation.LONGER_PAUSE
+    assert pauses == [pause, long, longer, long]

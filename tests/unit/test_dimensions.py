@@ -15,7 +15,8 @@ import pytest
 
 from webnn_py import DataError, MLDimension, MLError, ValidationError
 from webnn_py.core.dimensions import check_divides, fixed, named, undecided
-from webnn_py.core.sizes import OpenSizes, check_sizes, shape, solve
+from webnn_py.core.polynomials import Symbol
+from webnn_py.core.sizes import OpenSizes, check_sizes, shape, sizes_to_come, solve
 
 MOST = 2**31 - 1
 n: Any = named("n", 1, MOST)
@@ -338,3 +339,23 @@ def test_what_else_integers_do() -> None:
 def test_what_an_expression_has_no_value_for(sizes: Any) -> None:
     with pytest.raises(ValidationError, match=r"dimension n \+ 1: got .*expected a number"):
         (n + 1).evaluate(sizes)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        ({"batch": 3, "length": 7}, [{"batch": 3, "length": 7}]),
+        ({"batch": 1, "length": 7}, [{"batch": 1, "length": 7}, {"batch": 4, "length": 7}]),
+        ({"batch": 1, "length": 1}, [{"batch": 4, "length": 2}]),
+        ({"batch": 0, "length": 1}, [{"batch": 0, "length": 1}, {"batch": 0, "length": 2}]),
+    ],
+)
+def test_sizes_to_come(first: dict[str, int], expected: list[dict[str, int]]) -> None:
+    """Several for one, within its bounds: what serves one serves no others."""
+    symbols = {"batch": Symbol("batch", 0, 9), "length": Symbol("length", 1, 2)}
+    assert sizes_to_come(symbols, first) == expected
+
+
+def test_of_one_that_is_always_one_there_are_no_several() -> None:
+    symbols = {"batch": Symbol("batch", 1, 1)}
+    assert sizes_to_come(symbols, {"batch": 1}) == []

@@ -17,7 +17,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.core import cooperation
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
 from webnn_py.core.recently_used import Held, RecentlyUsed, Room
-from webnn_py.core.sizes import check_sizes
+from webnn_py.core.sizes import check_sizes, sizes_to_come
 from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
 from webnn_py.engines.executor import Listing
@@ -164,8 +164,10 @@ class _OnDevice:
     def _compile_ahead(self, first: Mapping[str, int]) -> None:
         """Behind the first sizes, which have kernels of their own, for others."""
         self._passes.decide()
-        if self._passes.opened is not None:
-            self._for_sizes.compile_ahead(self._passes.opened, first)
+        opened = self._passes.opened
+        if opened is not None:
+            for sizes in sizes_to_come(opened.open_sizes, first):
+                self._for_sizes.compile_ahead(opened, sizes)
 
 
 class CompiledGraph:

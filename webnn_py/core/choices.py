@@ -33,6 +33,12 @@ def divides(divisor: int, number: int) -> bool:
     return is_zero(number % divisor)
 
 
+def keep_below(number: int, most: int) -> None:
+    """Have a number stay below another for other sizes, too, if it does for those traced."""
+    if is_traced(number) and number.number < most:
+        bool(number < most)
+
+
 def with_sampled(made: T, *names: str) -> T:
     """An instance of a dataclass with these fields as `sampled` gives them."""
     fields = {name: getattr(made, name) for name in names}

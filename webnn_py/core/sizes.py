@@ -15,6 +15,8 @@ from webnn_py.core.polynomials import MAX_DIMENSION, Range, Symbol
 from webnn_py.core.shapes import Shape
 
 ANY_SIZE: Range = (1, MAX_DIMENSION)
+SEVERAL = 4
+"""A size that is taken for those of requests that are computed together."""
 _ANONYMOUS = "?"
 _SCOPES = itertools.count(1)
 
@@ -157,6 +159,19 @@ def typical_sizes(symbols: Mapping[str, Symbol]) -> dict[str, int]:
         name: max(symbol.low, min(symbol.high, number))
         for number, (name, symbol) in enumerate(symbols.items(), 2)
     }
+
+
+def sizes_to_come(symbols: Mapping[str, Symbol], first: Mapping[str, int]) -> list[dict[str, int]]:
+    """Sizes near those that may come behind the first ones.
+
+    What serves a size of 1, which broadcasts, serves no others: several are taken for it, too.
+    """
+    several = {
+        name: min(SEVERAL, symbols[name].high) if size == 1 else size
+        for name, size in first.items()
+    }
+    near = [dict(first)] if set(first.values()) != {1} else []
+    return near if several == first else [*near, several]
 
 
 def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:

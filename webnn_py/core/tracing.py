@@ -37,7 +37,7 @@ _active = threading.local()
 NEAR = 2
 """Sizes larger or smaller by up to this factor have the same estimates."""
 
-FAR = 8
+FAR = 64
 """Sizes larger by up to this factor may do with them, and all smaller ones: they take no longer."""
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -68,6 +69,43 @@ def test_they_run_for_each_where_they_make_more_of_the_open_graph(graph: Graph, 
     for batch in (3, 5, 7, 9):
         assert at(passes, batch, run) == str(one(fix(graph, {"batch": batch})))
     assert run.open == [False, True, False, False, False]
+
+
+def test_they_may_run_for_all_behind_the_first_sizes(graph: Graph) -> None:
+    run = Passes()
+    passes = OpenPasses(graph, run)
+    passes.decide()
+    assert run.open == []
+    at(passes, 3, run)
+    passes.decide()
+    opened = passes.opened
+    assert opened is not None
+    at(passes, 5, run)
+    passes.decide()
+    assert passes.opened is opened
+    assert run.open == [False, True]
+
+
+def test_a_thread_that_runs_them_is_not_waited_for(graph: Graph) -> None:
+    """What it makes is left then."""
+    begun, goes = threading.Event(), threading.Event()
+
+    def held(graph: Graph) -> Graph:
+        if graph.open_sizes and threading.current_thread() is thread:
+            begun.set()
+            assert goes.wait(30)
+        return graph
+
+    passes = OpenPasses(graph, held)
+    thread = threading.Thread(target=passes.decide)
+    at(passes, 3, held)
+    thread.start()
+    assert begun.wait(30)
+    assert at(passes, 5, held) == str(fix(graph, {"batch": 5}))
+    opened = passes.opened
+    goes.set()
+    thread.join()
+    assert passes.opened is opened is not None
 
 
 def test_a_graph_on_a_device_is_optimized_twice(

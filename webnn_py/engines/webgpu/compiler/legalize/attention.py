@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from webnn_py.core.choices import sampled
+from webnn_py.core.choices import keep_below, sampled
 from webnn_py.engines.webgpu.compiler.attention_tile import SMALLEST
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Node, Value
@@ -150,7 +150,10 @@ def _pays(found: _Found, node: Node) -> bool:
         return False
     depths = next(found.product.operands).shape[-1], node.output.shape[-1]
     shallow = all(depth <= SHALLOW for depth in depths)
-    return (scores.data_type == "float16" and shallow) or sampled(buffer_bytes(scores)) >= LARGE
+    if scores.data_type == "float16" and shallow:
+        return True
+    keep_below(buffer_bytes(scores), LARGE)
+    return sampled(buffer_bytes(scores)) >= LARGE
 
 
 class _Finder:
