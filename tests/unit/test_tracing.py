@@ -141,8 +141,8 @@ def test_what_is_asked_is_a_condition(ask: Callable[[Any], object], held: Iterab
 
 
 def test_sizes_that_are_far_may_do_with_estimates() -> None:
-    found = estimates(sampled, 60)
-    assert [*found] == [*range(1, 49)]
+    found = estimates(sampled, 400)
+    assert [*found] == [*range(1, 385)]
     assert [n for n, far in found.items() if not far] == [*range(3, 13)]
     both = estimates(lambda n: (sampled(n * n), n < 9))
     assert [*both] == [*range(1, 9)]
