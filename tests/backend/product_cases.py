@@ -51,6 +51,13 @@ def products() -> Iterator[Case]:
             operands,
             settings,
         )
+    for m, n in ((20, 16), (37, 70), (130, 68), (9, 3)):
+        yield Case(
+            f"gelu {m}x{n}",
+            lambda g, a, b: g.gelu(g.matmul(a, b)),
+            {"a": numbers("a", (m, 64)), "b": numbers("b", (64, n))},
+            ("gpu", "gpu, plain", "gpu, small", "gpu, in parts", "cpu"),
+        )
     for data_type in ("float32", "float16"):
         shapes = {"a": (24, 96), "b": (96, 32), "c": (96, 20)}
         yield Case(

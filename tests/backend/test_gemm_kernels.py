@@ -54,11 +54,13 @@ class Case:
     a_major: Literal["k", "m"] = "k"
     b_major: Literal["n", "k"] = "n"
     wide: bool = True
+    long_stores: bool = False
 
     def __str__(self) -> str:
         return (
             f"{self.batch}*{self.m}x{self.n}x{self.k}-{self.compute}-"
             f"{self.a_major}{self.b_major}{'' if self.wide else '-single'}"
+            f"{'-long' if self.long_stores else ''}"
         )
 
     def problem(self) -> GemmProblem:
@@ -106,6 +108,7 @@ class Case:
             )
             if vectors
             else None,
+            long_stores=self.long_stores,
             a_major=self.a_major,
             b_major=self.b_major,
         )
@@ -266,6 +269,14 @@ TILED = [
             Case(72, 68, 100, compute="f16"),
             Case(72, 68, 100, compute="f16", a_major="m", b_major="k"),
             Case(72, 67, 200, compute="f16", b_major="k"),
+        ),
+        HALF_TILES,
+    ),
+    *itertools.product(
+        (
+            Case(130, 72, 40, batch=2, long_stores=True),
+            Case(65, 129, 33, a_major="m", b_major="k", long_stores=True),
+            Case(72, 68, 104, compute="f16", b_major="k", long_stores=True),
         ),
         HALF_TILES,
     ),

@@ -291,3 +291,14 @@ def test_large_products_alone_count_the_rounds_of_their_loops(compute: str) -> N
     assert counts(1024, 1024, 1024)
     assert not counts(512, 512, 512)
     assert not counts(1, 4096, 25088)
+
+
+@pytest.mark.parametrize(("what", "once"), [("gelu", True), ("tanh", True), ("sigmoid", False)])
+def test_long_code_behind_a_product_stands_once(what: str, once: bool) -> None:
+    def build(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x = b.input("x", "float32", [2324, 384])
+        weights = b.constant(np.ones((384, 1536), np.float32))
+        return {"y": getattr(b, what)(b.matmul(x, weights))}
+
+    (kernel,) = kernels(build, Features())
+    assert (len(re.findall(r"gemm_store4\(batch, row0", kernel.code)) == 1) == once

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.core.choices import divides
-from webnn_py.engines.webgpu.compiler.code.index import symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     Guards,
     entry_point,
@@ -17,6 +17,8 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     load_functions,
     multiply_add,
     name_batch,
+    one_by_one,
+    stands_once,
     store_functions,
     store_values,
 )
@@ -157,6 +159,13 @@ class _Plan:
 
     def stores(self, guards: Guards) -> list[str]:
         """The writes of the block."""
+        groups = self.tile.cols // self.width
+        if stands_once(self.problem, self.tile.rows * groups):
+            names = [f"acc{i}_{j}" for i in range(self.tile.rows) for j in range(groups)]
+            type_ = self.problem.total4 if self.width == 4 else self.problem.total
+            return one_by_one(
+                names, type_, "row >> 31u", lambda *at: self._store(guards, groups, *at)
+            )
         lines = []
         for i in range(self.tile.rows):
             row = symbol("row") + i
@@ -174,3 +183,11 @@ class _Plan:
                 block = [f"if ({row} < {self.problem.m}u) {{", *block, "}"]
             lines += block
         return lines
+
+    def _store(self, guards: Guards, groups: int, value: str, number: Index) -> list[str]:
+        """The write of one of the block's values."""
+        beside = self.tile.lanes if self.tile.spread == "columns" else 1
+        row = symbol("row") + number // groups
+        col = symbol("col0") + number % groups * (beside * self.width)
+        lines = store_values(self.problem, row, col, value, wide=self.width == 4, guard=guards.n)
+        return [f"if ({row} < {self.problem.m}u) {{", *lines, "}"] if guards.m else lines

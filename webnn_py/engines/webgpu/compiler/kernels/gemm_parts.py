@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.choices import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
+from webnn_py.engines.webgpu.compiler.rounds import at_most
+
+MANY_STORES = 4
+"""By an invocation: long code that computes them stands once, in a loop. Written out, it takes
+NVIDIA's compiler seconds, and is half as fast where it no longer fits caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +209,34 @@ def store_values(
         call = f"gemm_store(batch, {row}, {col + i}, {element});"
         lines.append(f"if ({col + i} < {problem.n}u) {{ {call} }}" if guard else call)
     return lines
+
+
+def stands_once(problem: GemmProblem, stores: int) -> bool:
+    """Whether what computes so many values as it stores them stands in a loop."""
+    return problem.long_stores and stores >= MANY_STORES
+
+
+def one_by_one(
+    values: Sequence[str], type_: str, zero: str, store: Callable[[str, Index], list[str]]
+) -> list[str]:
+    """Statements that store one value after the other in a loop, by code that stands once.
+
+    Args:
+        values: The variables that hold them.
+        type_: Of these.
+        zero: An expression of which compilers do not know that it is 0, as they would write all
+            rounds of the loop out.
+        store: Gives statements for a variable's name and its number.
+    """
+    count = len(values)
+    cases = " ".join(f"case {i}u: {{ stored = {value}; }}" for i, value in enumerate(values))
+    return [
+        f"for (var s = 0u; s < {count}u + ({zero}) {at_most(count + 1)}; s++) {{",
+        f"var stored = {type_}();",
+        f"switch s {{ {cases} default: {{}} }}",
+        *store("stored", symbol("s", count)),
+        "}",
+    ]
 
 
 def add_product(problem: GemmProblem, target: str, left: str, right: str, width: int) -> str:

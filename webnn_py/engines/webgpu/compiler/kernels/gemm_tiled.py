@@ -19,6 +19,8 @@ implementation adds to the one variable index are the same for every read, and f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from webnn_py.core.choices import divides, is_zero
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
@@ -28,6 +30,8 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     load_functions,
     multiply_add,
     name_batch,
+    one_by_one,
+    stands_once,
     store_functions,
     store_values,
 )
@@ -299,19 +303,28 @@ class _TileWriter:
         """The writes of the block, or of this slice's share of it."""
         tile = self.tile
         if tile.slices == 1:
-            places = [constant(i) for i in range(tile.block)]
-            return self._stores(guards, places, self._block())
-        slice_ = symbol("slice", tile.slices)
-        places = [slice_ * tile.share + i for i in range(tile.share)]
-        lines = self._stores(guards, places, [f"sum{i}" for i in range(tile.share)])
+            return self._stores(guards, constant(0), self._block())
+        first = symbol("slice", tile.slices) * tile.share
+        lines = self._stores(guards, first, [f"sum{i}" for i in range(tile.share)])
         owners = -(-tile.block // tile.share)
         return [f"if (slice < {owners}u) {{", *lines, "}"] if owners < tile.slices else lines
 
-    def _stores(self, guards: Guards, places: list[Index], values: list[str]) -> list[str]:
-        """The writes of vec4s at places of the block."""
+    def _stores(self, guards: Guards, first: Index, values: list[str]) -> list[str]:
+        """The writes of vec4s at places of the block, from one on."""
+        if stands_once(self.problem, len(values)):
+            return one_by_one(
+                values,
+                self.problem.total4,
+                "row0 >> 31u",
+                lambda value, number: self._written(guards, {value: first + number}),
+            )
+        return self._written(guards, {value: first + i for i, value in enumerate(values)})
+
+    def _written(self, guards: Guards, places: Mapping[str, Index]) -> list[str]:
+        """The writes of vec4s, by what they are, at places of the block."""
         rows: dict[str, list[str]] = {}
         across = self.tile.block_cols // 4
-        for place, value in zip(places, values, strict=True):
+        for value, place in places.items():
             row = symbol("row0") + self._offset(self.sides[0], place // across)
             col = symbol("col0") + self._offset(self.sides[1], place % across * 4)
             store = store_values(self.problem, row, col, value, wide=True, guard=guards.n)

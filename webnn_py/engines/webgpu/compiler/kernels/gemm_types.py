@@ -94,6 +94,7 @@ class GemmProblem:
         k_run: Runs of k, of which k is a multiple, that the hooks of B divide it by; 1 for none.
             A tile within one run divides for all of its elements at once.
         looped: Steps of small tiles are a loop, however large the product.
+        long_stores: What stores an element is long code, as it computes a gelu, say.
         a_major: The index along which A is contiguous in memory.
         b_major: The index along which B is contiguous in memory.
     """
@@ -113,6 +114,7 @@ class GemmProblem:
     store4: StoreHook | None = None
     k_run: int = 1
     looped: bool = False
+    long_stores: bool = False
     a_major: Literal["k", "m"] = "k"
     b_major: Literal["n", "k"] = "n"
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.prelude import used
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
-from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make, reachable
 from webnn_py.engines.webgpu.compiler.kernels import (
     conv_kernel,
     matmul,
@@ -23,6 +24,10 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.ir import Node, Value
 
 WORKGROUP = 64
+
+LONG = 1_200
+"""Characters of the functions that an epilogue calls: a gelu's, not those of a sigmoid, which takes
+less time written out."""
 
 _PRODUCTS = {"matmul": matmul_kernel.product, "conv2d": conv_kernel.product}
 
@@ -39,8 +44,14 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
         return None
     product.emit_epilogue()
     limits, kind = gemm_limits(builder), builder.features.kind
-    tile = matmul.emit_gemm(product.problem, limits, kind, builder.tile)
+    problem = replace(product.problem, long_stores=_is_long(builder))
+    tile = matmul.emit_gemm(problem, limits, kind, builder.tile)
     return builder.finish(node.op, tile.code, tile.workgroups)
+
+
+def _is_long(builder: KernelBuilder) -> bool:
+    """Whether an epilogue calls long functions."""
+    return len(used("\n".join(reachable(builder.functions, "put( put4(")))) > LONG
 
 
 def emit_divided(make: Make, node: Node) -> list[Kernel] | None:
