@@ -23,33 +23,44 @@ class DispatchCommands:
         dispatches: What is recorded.
     """
 
-    __slots__ = ("_calls", "_dispatches", "_native", "_pieces")
+    __slots__ = ("_calls", "_kept", "_native", "_pieces")
 
     def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
         self._native = RECORDING.there
         self._pieces: list[list[DispatchCommands]] = []
-        self._dispatches = dispatches
-        self._calls = [
-            (pipeline._internal, group._internal, len(offsets), _c_array(offsets), x, y, z, times)
-            for pipeline, group, offsets, x, y, z, times in (dispatches if self._native else ())
-        ]
+        # Graphs keep many of these, through all of which a collection of garbage goes. One list
+        # keeps the objects, so that what is told of a dispatch has none that it follows.
+        self._kept: Sequence[Any] = ()
+        self._calls: Sequence[Any] = dispatches
+        if self._native:
+            pipelines = {id(pipeline): pipeline for pipeline, *_ in dispatches}
+            self._kept = [*pipelines.values(), *(group for _, group, *_ in dispatches)]
+            self._calls = [
+                (pipe._internal, group._internal, len(offsets), _c_array(offsets), x, y, z, times)
+                for pipe, group, offsets, x, y, z, times in dispatches
+            ]
 
     def __len__(self) -> int:
-        return len(self._dispatches)
+        return len(self._calls)
 
     @property
     def pieces(self) -> Sequence[Sequence[DispatchCommands]]:
         """The same in parts, as `in_pieces` makes them."""
         if not self._pieces:
-            parts = in_pieces(self._dispatches)
-            self._pieces = [[DispatchCommands(step) for step in piece] for piece in parts]
+            parts = in_pieces(self._calls)
+            self._pieces = [[self._part(calls) for calls in piece] for piece in parts]
         return self._pieces
+
+    def _part(self, calls: Sequence[Any]) -> DispatchCommands:
+        part = DispatchCommands(())
+        part._calls, part._kept = calls, self._kept
+        return part
 
     def encode(self, compute: Any, repeat: int = 1) -> None:
         """Record into an open compute pass, all of them so often in a row."""
         if not self._native:
             for _ in checkpoints(range(repeat)):
-                public.encode(compute, self._dispatches)
+                public.encode(compute, self._calls)
             return
         handle = compute._internal
         for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):
