@@ -1,10 +1,12 @@
 """WebGPUEngine: what the device runs, and graphs compiled for it.
 
-The compiler is imported when the first graph is built: programs that are loaded run without it.
+The compiler is imported when the first graph is built, or while the driver opens a device: programs
+that are loaded run without it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime.compiler_imports import compiler_imported
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
 from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.devices.device import Device
@@ -217,6 +220,7 @@ def open_engine(device: Any, power_preference: str, hardware: bool) -> WebGPUEng
     Raises:
         NotSupportedError: There is no adapter.
     """
-    if hardware and find_adapter(power_preference, hardware=True) is None:
-        return None
-    return WebGPUEngine(Device(device, power_preference, hardware))
+    with compiler_imported() if device is None else contextlib.nullcontext():
+        if hardware and find_adapter(power_preference, hardware=True) is None:
+            return None
+        return WebGPUEngine(Device(device, power_preference, hardware))
