@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from webnn_py import MLContext, MLGraph, MLTensor, ml
-from webnn_py.api.compiled import CompiledGraph, Prepared
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.prepared import Prepared
 from webnn_py.api.session import Session
 from webnn_py.core.dimensions import is_open
 from webnn_py.core.sizes import solve

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from tests.backend.attending import Later
 from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.internals import taken_for
@@ -14,6 +17,11 @@ from webnn_py import MLContext, ml
 from webnn_py.api.batching import line
 from webnn_py.api.batching.line import Line
 from webnn_py.api.batching.request import Request
+from webnn_py.api.session import Session
+from webnn_py.engines.device import ForSizes
+from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
+from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 
 KINDS = ["cpu", "gpu"]
 PAIRS = [(one, two) for one in KINDS for two in KINDS]
@@ -123,3 +131,54 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[MLContext], Held
     yield held
     for each in made:
         each.let_go()
+
+
+@pytest.fixture
+def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the pipelines that are made, in order."""
+    made: list[str] = []
+    make = PipelineCache._make
+
+    def noted(self: PipelineCache, name: str, key: PipelineKey) -> Any:
+        made.append(name)
+        return make(self, name, key)
+
+    monkeypatch.setattr(PipelineCache, "_make", noted)
+    return made
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    """What would be done on a thread of its own, and is not."""
+    works: Later = deque()
+    monkeypatch.setattr(Session, "improve", lambda self, work, needless: works.append(work))
+    return works
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of each trace, in order."""
+    made: list[int] = []
+    trace = CompiledAlike.__init__
+
+    def noted(self: CompiledAlike, graph: object, sizes: dict[str, int], *rest: object) -> None:
+        made.append(sizes["length"])
+        trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CompiledAlike, "__init__", noted)
+    return made
+
+
+@pytest.fixture
+def for_sizes(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[ForSizes]]:
+    """What compiles each graph, as long as it is there."""
+    made: list[weakref.ref[ForSizes]] = []
+    make = WebGPUEngine.for_sizes
+
+    def noted(self: WebGPUEngine) -> ForSizes:
+        one = make(self)
+        made.append(weakref.ref(one))
+        return one
+
+    monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
+    return made

@@ -1,124 +1,32 @@
-"""What is compiled while runs go on: for sizes far from others, by whose kernels they run at once,
-and for sizes that may come behind the first ones."""
+"""Sizes far from others run at once by their kernels, while better ones are compiled."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.graphs import awaited, normal
-from tests.internals import engine_of, prepared_for, session_of, taken_for
+from tests.backend.attending import FAR, MET, WIDTH, Later, attending, check, met
+from tests.graphs import normal
+from tests.internals import prepared_for, taken_for
 from tests.processes import run_alone
-from webnn_py import MLContext, MLGraph, MLGraphBuilder, ml
+from webnn_py import MLContext, ml
 from webnn_py.api.session import Session
 from webnn_py.core.cooperation import in_background
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
-from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
+from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
-
-WIDTH = 16
-WEIGHTS = normal(WIDTH, WIDTH, seed=1)
-MET = 80, 85
-"""The first has kernels of its own, which serve no others. The second divides by nothing."""
-FAR = 181
-Later = deque[Callable[[], None]]
 
 
 @pytest.fixture(autouse=True)
 def when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are compiled for when they come, on hardware, too."""
     monkeypatch.setattr(WebGPUEngine, "compiles_ahead", False)
-
-
-@pytest.fixture
-def ahead(monkeypatch: pytest.MonkeyPatch, when_they_come: None) -> None:
-    """And before, as on hardware."""
-    monkeypatch.setattr(WebGPUEngine, "compiles_ahead", True)
-
-
-@pytest.fixture
-def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the pipelines that are made, in order."""
-    made: list[str] = []
-    make = PipelineCache._make
-
-    def noted(self: PipelineCache, name: str, key: PipelineKey) -> Any:
-        made.append(name)
-        return make(self, name, key)
-
-    monkeypatch.setattr(PipelineCache, "_make", noted)
-    return made
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Later:
-    """What would be done on a thread of its own, and is not."""
-    works: Later = deque()
-    monkeypatch.setattr(Session, "improve", lambda self, work, needless: works.append(work))
-    return works
-
-
-@pytest.fixture
-def traces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The length of each trace, in order."""
-    made: list[int] = []
-    trace = CompiledAlike.__init__
-
-    def noted(self: CompiledAlike, graph: object, sizes: dict[str, int], *rest: object) -> None:
-        made.append(sizes["length"])
-        trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(CompiledAlike, "__init__", noted)
-    return made
-
-
-@pytest.fixture
-def for_sizes(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[ForSizes]]:
-    """What compiles each graph, as long as it is there."""
-    made: list[weakref.ref[ForSizes]] = []
-    make = WebGPUEngine.for_sizes
-
-    def noted(self: WebGPUEngine) -> ForSizes:
-        one = make(self)
-        made.append(weakref.ref(one))
-        return one
-
-    monkeypatch.setattr(WebGPUEngine, "for_sizes", noted)
-    return made
-
-
-def attending(context: MLContext) -> MLGraph:
-    b = MLGraphBuilder(context)
-    x = b.input("x", "float32", [2, "length", WIDTH])
-    keys = b.matmul(x, b.constant(WEIGHTS))
-    scores = b.softmax(b.matmul(keys, b.transpose(x, permutation=[0, 2, 1])), 2)
-    return b.build_sync({"y": b.layer_normalization(b.matmul(scores, x), axes=[2])})
-
-
-def met(context: MLContext) -> MLGraph:
-    """With sizes that it was compiled for."""
-    graph = attending(context)
-    for length in MET:
-        check(graph, length)
-    return graph
-
-
-def check(graph: MLGraph, length: int) -> None:
-    """It computes what NumPy does."""
-    x = normal(2, length, WIDTH, seed=length)
-    scores = x @ WEIGHTS @ x.transpose(0, 2, 1)
-    weights = np.exp(scores - scores.max(2, keepdims=True))
-    y = weights / weights.sum(2, keepdims=True) @ x
-    y = (y - y.mean(2, keepdims=True)) / np.sqrt(y.var(2, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(awaited(graph, {"x": x})["y"], y, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", ["gpu", "plain"])
@@ -290,121 +198,6 @@ def test_kernels_that_are_there_are_not_left_for_better_ones(
     check(graph, FAR + 2)
     assert prepared_for(graph, length=FAR + 2).improve is not None
     goes.set()
-
-
-def test_other_sizes_are_compiled_for_ahead(
-    gpu: MLContext, ahead: None, later: Later, traces: list[int], pipelines: list[str]
-) -> None:
-    graph = attending(gpu)
-    check(graph, MET[0])
-    assert traces == []
-    later.popleft()()
-    assert traces == [MET[0]]
-    pipelines.clear()
-    for length in (MET[1], 9, 82, FAR):
-        check(graph, length)
-    assert traces == [MET[0]]
-    assert pipelines == []
-    assert len(later) == 2  # for 9 and the one that is far
-
-
-def test_several_are_compiled_for_behind_one(
-    gpu: MLContext, ahead: None, later: Later, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As for requests that are computed together behind the first one."""
-    made: list[dict[str, int]] = []
-    trace = CompiledAlike.__init__
-
-    def noted(self: CompiledAlike, graph: object, sizes: dict[str, int], *rest: object) -> None:
-        made.append(dict(sizes))
-        trace(self, graph, sizes, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(CompiledAlike, "__init__", noted)
-    b = MLGraphBuilder(gpu)
-    x = b.input("x", "float32", ["batch", "length", WIDTH])
-    graph = b.build_sync({"y": b.softmax(b.matmul(x, b.constant(WEIGHTS)), 1)})
-
-    def compute(batch: int, length: int) -> None:
-        x = normal(batch, length, WIDTH, seed=batch * length)
-        raised = np.exp(x @ WEIGHTS)
-        y = raised / raised.sum(1, keepdims=True)
-        np.testing.assert_allclose(awaited(graph, {"x": x})["y"], y, rtol=1e-3, atol=1e-5)
-
-    compute(1, 12)
-    later.popleft()()
-    expected = [{"batch": 1, "length": 12}, {"batch": 4, "length": 12}]
-    assert made == expected
-    for batch, length in ((1, 90), (2, 12), (16, 5), (3, 90), (8, 2)):
-        compute(batch, length)
-    assert made == expected
-
-
-def test_the_first_sizes_run_by_kernels_of_their_own(
-    gpu: MLContext, ahead: None, later: Later
-) -> None:
-    graph = attending(gpu)
-    check(graph, MET[0])
-    first = prepared_for(graph, length=MET[0])
-    later.popleft()()
-    check(graph, MET[0])
-    assert prepared_for(graph, length=MET[0]) is first
-
-
-def test_nothing_is_compiled_ahead_that_is_there(
-    gpu: MLContext, ahead: None, later: Later, traces: list[int]
-) -> None:
-    """Others may come before it begins: what is made for them may do for the first, or not."""
-    for other, made in ((MET[1], [MET[1]]), (1, [1, MET[0]])):
-        graph = attending(gpu)
-        check(graph, MET[0])
-        check(graph, other)
-        assert traces == [other]
-        for work in (later.popleft(), *later):
-            work()
-        assert traces == made
-        check(graph, MET[0] + 1)
-        assert traces == made
-        traces.clear()
-        later.clear()
-
-
-def test_only_hardware_compiles_ahead(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    engine = engine_of(gpu)
-    assert engine.compiles_ahead == engine.gpu.hardware
-
-
-def test_memory_goes_with_the_graph_that_was_compiled_ahead(
-    gpu: MLContext, ahead: None, later: Later, for_sizes: list[weakref.ref[ForSizes]]
-) -> None:
-    """Before that begins, and behind it."""
-    gc.disable()
-    try:
-        for done in (False, True):
-            graph = attending(gpu)
-            check(graph, MET[0])
-            if done:
-                later.popleft()()
-            del graph
-            later.clear()
-            assert for_sizes.pop()() is None
-    finally:
-        gc.enable()
-
-
-def test_a_graph_that_is_dropped_is_not_compiled_ahead(
-    gpu: MLContext, ahead: None, monkeypatch: pytest.MonkeyPatch, traces: list[int]
-) -> None:
-    """Its turn comes behind another's."""
-    goes, done = threading.Event(), threading.Event()
-    session_of(gpu).improve(goes.wait, lambda: False)  # type: ignore[arg-type]
-    graph = attending(gpu)
-    check(graph, MET[0])
-    graph.destroy()
-    session_of(gpu).improve(done.set, lambda: False)
-    goes.set()
-    assert done.wait(30)
-    assert traces == []
 
 
 def _ends_meanwhile() -> None:

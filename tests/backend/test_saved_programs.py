@@ -120,8 +120,9 @@ LOADS = """
 import sys
 import numpy as np
 from webnn_py import ml
+from webnn_py.engines.webgpu.runtime.devices.adapters import request_device
 
-context = ml.create_context_sync(device_type="gpu")
+context = ml.create_context_sync(request_device())  # while it opens a device, it imports more
 program = context.load_program_sync(sys.argv[1])
 print(program.run_sync({"x": np.load(sys.argv[2])})["total"].tobytes().hex())
 found = [name for name in sys.modules if name.startswith("webnn_py.engines.webgpu.compiler")]

@@ -18,14 +18,18 @@ from tests.backend.networks import encoder
 from tests.graphs import awaited, normal
 from tests.processes import LONG, ROOT
 from webnn_py import MLContext, MLGraphBuilder, ml
+from webnn_py.engines.webgpu.runtime.devices.adapters import request_device
 from webnn_py.onnx import importing, load, to_onnx
 
 WRITERS = "webnn_py.engines.webgpu.compiler.kernel_list"
 
 
 def start(shift: float) -> None:
-    """Build and run an encoder; print what was imported for it, and the results."""
-    with ml.create_context_sync(device_type="gpu") as context:
+    """Build and run an encoder; print what was imported for it, and the results.
+
+    On a device that is open: while a context opens one, it imports what may be of use.
+    """
+    with ml.create_context_sync(request_device()) as context:
         b = MLGraphBuilder(context)
         y = b.add(encoder(b, 1, 4, 1, 8, 2), b.constant(normal(1, 4, 8) + np.float32(shift)))
         graph = b.build_sync({"y": y})

@@ -18,10 +18,11 @@ from webnn_py.api.awaited_run import (
 )
 from webnn_py.api.batching.batching import Batching, batching_of
 from webnn_py.api.batching.request import Request
-from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
+from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.postponed import in_turn
+from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import session_of
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError

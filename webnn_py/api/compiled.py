@@ -4,170 +4,28 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
+from webnn_py.api.prepared import Prepared, Sizes, prepare_open
 from webnn_py.api.profile import MLProfile, measure
 from webnn_py.api.profile_built import profile_built
 from webnn_py.api.session import Compiled, Session
 from webnn_py.api.signature import Signature
 from webnn_py.core import cooperation
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
-from webnn_py.core.recently_used import Held, RecentlyUsed, Room
-from webnn_py.core.sizes import check_sizes, sizes_to_come
-from webnn_py.engines.base import Engine, Executable
-from webnn_py.engines.device import DeviceEngine, DeviceExecutable
+from webnn_py.core.recently_used import RecentlyUsed
+from webnn_py.core.sizes import check_sizes
+from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
-from webnn_py.ir import Array, Graph
-from webnn_py.ops.replay import fix
-from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
-
-Sizes = tuple[tuple[str, int], ...]
-"""Open sizes by name, in alphabetical order."""
+from webnn_py.ir import Graph
 
 DESTROYED = "this MLGraph is destroyed"
 MOST_SHAPES = 64
 """Shapes of arrays from which it is remembered what sizes follow."""
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Prepared:
-    """A graph compiled for some sizes.
-
-    Attributes:
-        executable: What runs.
-        constants: The contents of its constants.
-        make_listing: Makes what is printed; seldom asked for, and may take long.
-        derivations: What passes computed from its constants, for other sizes to have it, too.
-        improve: Compiles for these sizes, where the executable was compiled for ones far from them.
-        go_on: Compiles for sizes that may come.
-    """
-
-    executable: Executable
-    constants: Collection[Array]
-    make_listing: Callable[[], Listing]
-    derivations: Derivations | None = None
-    improve: Callable[[], Prepared] | None = None
-    go_on: Callable[[], None] | None = None
-
-    @staticmethod
-    def of(
-        listing: Listing, executable: Executable, derivations: Derivations | None = None
-    ) -> Prepared:
-        """Of a graph that is listed already."""
-        constants = listing.graph.constants.values()
-        return Prepared(executable, constants, lambda: listing, derivations)
-
-    @property
-    def listing(self) -> Listing:
-        """What is printed."""
-        return self.make_listing()
-
-    def held(self) -> Held:
-        """The memory that goes with it. Engines that do not say so have weights for themselves."""
-        pieces = dict(self.executable.held())
-        for array in self.constants:
-            if id(array) not in pieces:
-                pieces[id(self.executable), id(array)] = array.nbytes
-        return pieces
-
-
-def _prepare_open(session: Session, recipe: Graph) -> Callable[[Sizes], Prepared]:
-    """What compiles a graph for sizes; what does not depend on them is done once."""
-    optimized = session.optimize_open(recipe)
-    shared = DerivedConstants()
-    if isinstance(session.engine, DeviceEngine):
-        return _OnDevice(session, session.engine, optimized, shared).prepare
-    for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
-
-    def prepare(sizes: Sizes) -> Prepared:
-        numbers = dict(sizes)
-
-        def opened(engine: Engine) -> Compiled | None:
-            at_sizes = for_all.get(engine)
-            return None if at_sizes is None else at_sizes(numbers)
-
-        made = opened(session.engine)
-        if made is not None:
-            return Prepared.of(*made)
-        derivations = Derivations(shared)
-        made = session.compile(fix(optimized, numbers), derivations, opened)
-        return Prepared.of(*made, derivations)
-
-    return prepare
-
-
-class _OnDevice:
-    """The same on a device, for the first sizes by themselves.
-
-    What it makes knows it, and not the other way round, so that memory goes without a collection.
-    """
-
-    def __init__(
-        self, session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
-    ) -> None:
-        self._session = session
-        self._engine = engine
-        self._shared = shared
-        self._for_sizes = engine.for_sizes()
-        of_all = Derivations(shared)
-        self._passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
-
-    def prepare(self, sizes: Sizes) -> Prepared:
-        """By kernels that were compiled for other sizes, if these will do."""
-        return self._known(sizes) or self._compiled(sizes, for_any=True)
-
-    def _improved(self, sizes: Sizes) -> Prepared:
-        """By kernels that are meant for these sizes."""
-        known = self._known(sizes)
-        return known if known and known.improve is None else self._compiled(sizes, for_any=False)
-
-    def _known(self, sizes: Sizes) -> Prepared | None:
-        opened, numbers = self._passes.opened, dict(sizes)
-        if opened is None:
-            return None
-        known = self._session.load(lambda: self._for_sizes.known(numbers))
-        if known is None:
-            return None
-        remark = known.remark
-        return Prepared(
-            known,
-            opened.constants.values(),
-            lambda: Listing(fix(opened, numbers), {}, remark),
-            improve=self._improvement(known, sizes),
-        )
-
-    def _improvement(self, made: Executable, sizes: Sizes) -> Callable[[], Prepared] | None:
-        is_far = isinstance(made, DeviceExecutable) and made.is_far
-        return functools.partial(self._improved, sizes) if is_far else None
-
-    def _compiled(self, sizes: Sizes, for_any: bool) -> Prepared:
-        session, engine, numbers = self._session, self._engine, dict(sizes)
-        derivations = Derivations(self._shared)
-        fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
-        opened = self._passes.opened
-
-        def compile(_: Engine, graph: Graph) -> Executable:
-            if opened is None:
-                return engine.compile(graph)
-            return self._for_sizes.compile(opened, numbers, graph, for_any)
-
-        made = Prepared.of(*session.compile_as(fixed, compile), derivations)
-        if opened is None and engine.compiles_ahead:
-            return replace(made, go_on=functools.partial(self._compile_ahead, numbers))
-        return replace(made, improve=self._improvement(made.executable, sizes))
-
-    def _compile_ahead(self, first: Mapping[str, int]) -> None:
-        """Behind the first sizes, which have kernels of their own, for others."""
-        self._passes.decide()
-        opened = self._passes.opened
-        if opened is not None:
-            for sizes in sizes_to_come(opened.open_sizes, first):
-                self._for_sizes.compile_ahead(opened, sizes)
 
 
 class CompiledGraph:
@@ -196,14 +54,15 @@ class CompiledGraph:
         self.is_open = bool(recipe.open_sizes)
         # Without a way from it back to this object, whose memory goes when nobody has it any more.
         prepare = (
-            _prepare_open(session, recipe)
+            prepare_open(session, recipe)
             if self.is_open
-            else lambda _: Prepared.of(*(compile or session.compile)(recipe))
+            else lambda *_: Prepared.of(*(compile or session.compile)(recipe))
         )
+        self._wanted = wanted = set[Sizes]()  # with kernels that are meant for them
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:
             with cooperation.awaited():
-                prepared = prepare(sizes)
+                prepared = prepare(sizes, sizes not in wanted)
             profile_built(session, signature, dict(sizes), prepared.executable)
             return prepared
 
@@ -274,8 +133,12 @@ class CompiledGraph:
     def _improved(self, sizes: Sizes) -> Prepared:
         """Compiled for some sizes, and not for ones far from them."""
         executables = self.check_usable(self.session)
-        found = executables.get(sizes)
-        if found.improve is None:
+        self._wanted.add(sizes)
+        try:
+            found = executables.get(sizes)
+        finally:
+            self._wanted.discard(sizes)
+        if found.improve is None or not found.is_far:
             return found
         made = found.improve()
         executables.replace(sizes, found, made)
@@ -353,35 +216,22 @@ def _go_on_later(
     session: Session, executables: RecentlyUsed[Prepared], sizes: Sizes, found: Prepared
 ) -> None:
     """Compile more, while runs use what there is; left when the graph goes."""
-    kept = weakref.ref(executables)
-    if found.go_on is not None:
-        session.improve(found.go_on, lambda: kept() is None)
-    elif found.improve is not None:
-        _improve_later(session, kept, sizes, weakref.ref(found))
-
-
-def _improve_later(
-    session: Session,
-    kept: weakref.ref[RecentlyUsed[Prepared]],
-    sizes: Sizes,
-    before: weakref.ref[Prepared],
-) -> None:
-    """Replace what was compiled for sizes far from these.
-
-    Not if nobody has it any more when its turn comes.
-    """
+    kept, before = weakref.ref(executables), weakref.ref(found)
 
     def improve() -> None:
-        there, found = kept(), before()
-        if there is None or found is None or there.find(sizes) is not found:
+        """Not if nobody has it any more when its turn comes."""
+        there, prepared = kept(), before()
+        if there is None or prepared is None or there.find(sizes) is not prepared:
             return
         del there  # whose end tells that this is needless
-        assert found.improve is not None
-        made = found.improve()
+        assert prepared.improve is not None
+        made = prepared.improve()
         if (there := kept()) is not None:
-            there.replace(sizes, found, made)
+            there.replace(sizes, prepared, made)
 
-    session.improve(improve, lambda: kept() is None)
+    for work in (found.go_on, improve if found.improve else None):
+        if work is not None:
+            session.improve(work, lambda: kept() is None)
 
 
 def _shapes(inputs: object) -> Hashable:

@@ -10,15 +10,15 @@ from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
 
 MOST_NODES = 1.5
-"""Nodes after passes for all sizes, times those for the first ones: what follows from sizes, such
-as ranges, is computed in each run. With more of them, passes run for each set of sizes."""
+"""Nodes after passes for all sizes, times those for some: what follows from sizes, such as ranges,
+is computed in each run. With more of them, passes run for each set of sizes."""
 
 Run = Callable[[Graph], Graph]
 Sizes = Mapping[str, int]
 
 
 class OpenPasses:
-    """Runs passes for the first sizes, of which more is known, and once for all others.
+    """Runs passes once for all sizes, or for the first ones by themselves, of which more is known.
 
     Where they are refused for all, or leave far more to do, they run for each. Called from any
     thread.
@@ -34,45 +34,58 @@ class OpenPasses:
     def __init__(self, graph: Graph, run: Run) -> None:
         self._graph = graph
         self._run = run
-        self._first: tuple[Sizes, int] | None = None
+        self._first: Sizes | None = None
+        self._nodes: int | None = None  # for some sizes
         self._decided = False
         self._lock = threading.Lock()
         self.opened: Graph | None = None
 
     def at(self, sizes: Sizes, run: Run) -> Graph:
-        """The graph after the passes for some sizes.
+        """The graph after the passes for some sizes: the first ones, or all, if that is decided.
 
         Args:
             sizes: By name.
             run: Runs the passes on the graph recorded for them.
         """
-        first = self._first
-        if first is not None and first[0] != sizes:
+        if self._first is not None and self._first != sizes:
             self.decide()
         if self.opened is not None:
             return fix(self.opened, sizes)
+        return self.alone(sizes, run)
+
+    def alone(self, sizes: Sizes, run: Run) -> Graph:
+        """The graph after the passes for these sizes; arguments as of `at`."""
+        self._first = self._first or sizes
         made = run(fix(self._graph, sizes))
-        if first is None:
-            self._first = sizes, len(made.nodes)
+        with self._lock:
+            if self._nodes is None:
+                self._nodes = len(made.nodes)
+                self._compare()
         return made
 
     def decide(self) -> None:
-        """Run them for all sizes, if that was not done: behind the first ones.
+        """Run them for all sizes, if that was not done.
 
         A thread that is at it is not waited for, as it may have no hurry.
         """
-        if self._decided or self._first is None:
+        if self._decided:
             return
-        opened = self._run_on_all(MOST_NODES * self._first[1])
+        opened = self._run_on_all()
         with self._lock:
             if not self._decided:
                 self.opened, self._decided = opened, True
+                self._compare()
 
-    def _run_on_all(self, most: float) -> Graph | None:
-        """The graph after the passes for all sizes, if it has no more nodes than that."""
+    def _compare(self) -> None:
+        """Leave what was made for all sizes if it is far more than for some."""
+        opened, nodes = self.opened, self._nodes
+        if opened is not None and nodes is not None and len(opened.nodes) > MOST_NODES * nodes:
+            self.opened = None
+
+    def _run_on_all(self) -> Graph | None:
+        """The graph after the passes for all sizes."""
         try:
-            opened = self._run(self._graph)
+            return self._run(self._graph)
         except Exception as error:  # something is not known of open dimensions
             LOG.info("passes run for each set of sizes: %s", said(error))
             return None
-        return opened if len(opened.nodes) <= most else None

@@ -74,8 +74,6 @@ def test_they_run_for_each_where_they_make_more_of_the_open_graph(graph: Graph, 
 def test_they_may_run_for_all_behind_the_first_sizes(graph: Graph) -> None:
     run = Passes()
     passes = OpenPasses(graph, run)
-    passes.decide()
-    assert run.open == []
     at(passes, 3, run)
     passes.decide()
     opened = passes.opened
@@ -84,6 +82,28 @@ def test_they_may_run_for_all_behind_the_first_sizes(graph: Graph) -> None:
     passes.decide()
     assert passes.opened is opened
     assert run.open == [False, True]
+
+
+def test_they_may_run_for_all_before(graph: Graph) -> None:
+    run = Passes()
+    passes = OpenPasses(graph, run)
+    passes.decide()
+    for batch in (3, 5, 3):
+        assert at(passes, batch, run) == str(fix(graph, {"batch": batch}))
+    assert run.open == [True]
+
+
+def test_what_they_make_of_all_is_left_once_it_is_known_to_be_far_more(graph: Graph) -> None:
+    run = Passes(without_relu)
+    passes = OpenPasses(graph, run)
+    passes.decide()
+    assert at(passes, 3, run) == str(fix(graph, {"batch": 3}))
+    for batch in (3, 5):
+        fixed = fix(graph, {"batch": batch})
+        assert str(passes.alone({"batch": batch}, run)) == str(without_relu(fixed))
+        assert passes.opened is None
+        assert at(passes, batch, run) == str(without_relu(fixed))
+    assert run.open == [True, False, False, False, False]
 
 
 def test_a_thread_that_runs_them_is_not_waited_for(graph: Graph) -> None:

@@ -13,7 +13,8 @@ from webnn_py.api.arguments import Arguments
 from webnn_py.api.batching.line import Joining, Line
 from webnn_py.api.batching.pace import Pace, run_sizes
 from webnn_py.api.batching.request import Request
-from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import Session
 from webnn_py.core import convert
 from webnn_py.core.completion import Completion

@@ -17,7 +17,8 @@ from typing import Any
 
 from webnn_py.api.batching.pace import Pace
 from webnn_py.api.batching.request import Request, handed_out
-from webnn_py.api.compiled import CompiledGraph, Prepared, Sizes
+from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import Session
 from webnn_py.core.completion import Completion, end_all, next_turn, runs_event_loop
 from webnn_py.core.errors import ContextLostError, telling_of_memory

@@ -13,6 +13,8 @@ import pkgutil
 import threading
 from collections.abc import Iterator
 
+from webnn_py.core import cooperation
+
 COMPILER = "webnn_py.engines.webgpu.compiler"
 
 
@@ -29,9 +31,11 @@ def compiler_imported() -> Iterator[None]:
 
 def _import_until(over: threading.Event) -> None:
     """Import one module after the other, each with what it needs."""
+    cooperation.enable()
     with contextlib.suppress(ImportError):  # told to who builds a graph
         compiler = importlib.import_module(COMPILER)
-        for module in pkgutil.walk_packages(compiler.__path__, f"{COMPILER}."):
+        modules = pkgutil.walk_packages(compiler.__path__, f"{COMPILER}.")
+        for module in cooperation.checkpoints(modules):
             if over.is_set():
                 return
             importlib.import_module(module.name)
