@@ -11,16 +11,20 @@ import pytest
 
 from tests.compiler.test_gemm_emission import SIZES, problem
 from tests.golden import Golden
+from webnn_py.core.tracing import Trace
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
+    COMPILED_SOON,
     COSTS,
     EIGHTS_COSTS,
     HALF_COSTS,
     Cost,
+    Split,
     best_split,
     best_tile,
 )
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, TileKernel, emit_gemm
+from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 PROBLEMS = (
     *SIZES,
@@ -106,3 +110,31 @@ def test_small_products_beside_others_have_workgroups_of_one_size() -> None:
     assert invocations(small, beside=False) == 256
     assert invocations(small, beside=True) == 64
     assert invocations(large, beside=True) == invocations(large, beside=False) > 64
+
+
+@pytest.mark.parametrize("compute", ["f32", "f16"])
+@pytest.mark.parametrize(("rows", "k"), [(2600, 384), (2600, 1536), (64, 4608)])
+def test_who_waits_gets_a_tile_that_is_compiled_soon(compute: str, rows: int, k: int) -> None:
+    """The best one follows, where it is another."""
+
+    def chosen(waits: bool) -> tuple[SharedTile | None, Split | None, int]:
+        with Trace({"rows": rows}, for_any=waits) as trace:
+            of = problem(1, trace.sizes["rows"], 1536, k, compute)
+            made = best_tile(of, LIMITS["large"]), best_split(of, LIMITS["large"])
+        found = trace.calculate([])({"rows": rows})
+        assert found is not None
+        return *made, found[1]
+
+    best, sooner = chosen(waits=False), chosen(waits=True)
+    assert best[2] == 0
+    for one, other in zip(best[:2], sooner[:2], strict=True):
+        if one is not None:
+            assert other is not None
+            assert written(other) <= COMPILED_SOON
+            assert one == other or written(one) > COMPILED_SOON
+    assert sooner[2] == (best[:2] != sooner[:2])
+    assert best != sooner or k != 384
+
+
+def written(made: SharedTile | Split) -> int:
+    return (made.tile if isinstance(made, Split) else made).written

@@ -20,6 +20,7 @@ from webnn_py.core.choices import (
     divides,
     highest,
     is_zero,
+    may_follow_later,
     may_leave_remainder,
     sampled,
     with_sampled,
@@ -154,6 +155,17 @@ def test_what_leaves_no_remainder_may_do_with_what_allows_for_one() -> None:
     found = estimates(lambda n: divides(4, n))
     assert [*found] == [*range(1, 21)]
     assert [n for n, far in found.items() if far] == [*range(4, 21, 4)]
+
+
+def test_who_waits_may_have_the_best_later() -> None:
+    for waits in (False, True):
+        with Trace({"n": 6}, for_any=waits) as trace:
+            n = trace.sizes["n"]
+            assert may_follow_later(3, n) is waits
+            assert not may_follow_later(3, 4)
+        found = trace.calculate([])({"n": 6})
+        assert found is not None
+        assert found[1] == waits
 
 
 def test_estimates_are_of_the_sizes_that_are_traced() -> None:

@@ -33,6 +33,15 @@ def divides(divisor: int, number: int) -> bool:
     return is_zero(number % divisor)
 
 
+def may_follow_later(*numbers: int) -> bool:
+    """Whether what is best for them may follow what is compiled sooner, as somebody waits."""
+    for number in numbers:
+        if is_traced(number) and number.trace.for_any:
+            number.trace.ask("False", needed=False)
+            return True
+    return False
+
+
 def keep_below(number: int, most: int) -> None:
     """Have a number stay below another for other sizes, too, if it does for those traced."""
     if is_traced(number) and number.number < most:

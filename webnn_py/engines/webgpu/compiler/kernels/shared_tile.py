@@ -59,6 +59,11 @@ class SharedTile:
         return self.block_rows * self.block_cols // 4
 
     @property
+    def written(self) -> int:
+        """Multiplications that are written out, if its steps are no loop."""
+        return self.block_rows * self.block_cols * self.depth // self.slices
+
+    @property
     def share(self) -> int:
         """Of these, what each slice adds up for all of them, or some slices, if there are more."""
         return -(-self.block // self.slices)
