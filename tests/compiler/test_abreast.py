@@ -10,21 +10,25 @@ from typing import Any
 
 import pytest
 
-from tests.compiler.compiled import kernels, legal, legalized
-from tests.graphs import Build, normal
+from tests.compiler.compiled import kernels, legal, legalized, optimized
+from tests.graphs import Build, build, normal
+from tests.internals import recipe_of
 from tests.property.graphs import seeded_case
-from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py import MLGraphBuilder, MLOperand, ml
+from webnn_py.core.tracing import Trace
 from webnn_py.engines.webgpu.compiler import abreast
 from webnn_py.engines.webgpu.compiler.abreast import MOST_INVOCATIONS, WINDOW, fuse_abreast
-from webnn_py.engines.webgpu.compiler.compiled import compile_graph
+from webnn_py.engines.webgpu.compiler.compiled import compile_graph, written
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
 from webnn_py.engines.webgpu.compiler.fusing.siblings import products_beside
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.compiler.sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.program.wgsl_interface import read_module
 from webnn_py.ir import Value
+from webnn_py.ops.replay import at_sizes
 
 Outputs = dict[str, MLOperand]
 Groups = Callable[[Sequence[Kernel]], list[list[Kernel]]]
@@ -267,3 +271,22 @@ def test_halves_beside_others_have_workgroups_of_one_size_where_that_pays() -> N
     }
     assert sizes(kernels(of_halves(*apart), GPU)) == {"64"}
     assert sizes(kernels(of_halves((160, 512), (112, 512), (24, 512)), GPU)) == {"256"}
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_waits_gets_long_code_apart(waits: bool) -> None:
+    """Side by side it follows, as it takes drivers longer so."""
+
+    def products(b: MLGraphBuilder) -> Outputs:
+        x = b.input("x", "float32", [1, "length", 384])
+        weights = (b.constant(normal(384, 384, seed=seed)) for seed in range(3))
+        return {f"y{n}": b.matmul(x, weight) for n, weight in enumerate(weights)}
+
+    with ml.create_context_sync(engine="reference") as context:
+        recipe = optimized(recipe_of(build(context, products)), GPU)
+    with Trace({"length": 129}, for_any=waits) as trace:
+        made = written(legalize(at_sizes(recipe, trace.sizes), GPU), GPU)
+    found = trace.calculate([])({"length": 129})
+    assert found is not None
+    assert found[1] == waits
+    assert any(" | " in kernel.name for kernel in made) != waits

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from webnn_py.core.choices import sampled
+from webnn_py.core.choices import may_follow_later, sampled
 from webnn_py.engines.webgpu.compiler.abreast_code import (
     Code,
     bindings_of,
@@ -26,6 +26,10 @@ from webnn_py.ir import Value
 
 MOST_INVOCATIONS = 3000 * 64
 """Of a kernel that leaves processors idle."""
+
+COMPILED_SOON = 4_000
+"""Characters that drivers compile in 50 ms. As one, kernels take them longer than by themselves,
+most of all those that differ in their buffers alone, and are compiled once."""
 
 WINDOW = 24
 """Kernels among which others are looked for: results of those far behind would wait for long."""
@@ -140,4 +144,12 @@ def _fits(steps: Sequence[_Step], features: Features) -> bool:
         len(bindings) <= features.max_bindings
         and sum(bytes_of(kind) for _, kind in shared_of(codes)) <= features.workgroup_bytes
         and sum(workgroups_of(*pair, invocations) for pair in pairs) <= features.grid
+        and not _is_long([step.kernel for step in steps])
     )
+
+
+def _is_long(kernels: Sequence[Kernel]) -> bool:
+    """Whether drivers take too long for them as one, where that may follow later."""
+    length = sum(len(kernel.code) for kernel in kernels)
+    numbers = (number for kernel in kernels for number in kernel.workgroups)
+    return length > COMPILED_SOON and may_follow_later(*numbers)
