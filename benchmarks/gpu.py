@@ -30,7 +30,7 @@ import onnx
 import webnn_py.onnx
 from benchmarks import report
 from benchmarks.cases import CASES, OPERATORS, built
-from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, missing_torch
+from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, by_torch, missing_torch
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
 from benchmarks.models import ENCODER, LIGHT, half, inputs_of
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, ml
@@ -79,7 +79,7 @@ class Recorded:
             self._given[name] = context.create_tensor_sync(descriptor, writable=True)
             context.write_tensor(self._given[name], inputs[name])
         for name, descriptor in graph.outputs.items():
-            self._made[name] = context.create_tensor_sync(descriptor)
+            self._made[name] = context.create_tensor_sync(descriptor, readable=True)
         self._queries = context.device.create_query_set(type="timestamp", count=2)
 
     def seconds(self, count: int) -> float:
@@ -92,6 +92,11 @@ class Recorded:
             recorder.dispatch(self._graph, self._given, self._made)
         stamp(commands, self._queries, 1)
         return stamped_seconds(device, commands, self._queries) / count
+
+    def results(self) -> Arrays:
+        """All outputs."""
+        self._context.dispatch(self._graph, self._given, self._made)
+        return {name: self._context.read_tensor_sync(made) for name, made in self._made.items()}
 
 
 def called(context: MLContext, graph: MLGraph, inputs: Arrays) -> Callable[[], Array]:
@@ -203,7 +208,7 @@ class Row:
 
     def _torch(self, kind: str, got: Array) -> CudaGraph | None:
         try:
-            replayed = CudaGraph(self._models[kind], self._inputs[kind])
+            replayed = CudaGraph(by_torch(self._models[kind]), self._inputs[kind])
             self.figures.setdefault(f"difference{kind}", apart(got, replayed.result()))
         except Exception as error:  # whatever it raises
             self._fails(f"cuda{kind}", error)

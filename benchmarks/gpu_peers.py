@@ -103,16 +103,21 @@ PEERS: dict[str, tuple[Callable[[], str | None], Callable[[onnx.ModelProto, Arra
 """Why each cannot be measured, and what loads a model, by the key of its figures."""
 
 
+def by_torch(model: onnx.ModelProto) -> Callable[[dict[str, Any]], Any]:
+    """What computes the first output of a model by PyTorch, on CUDA."""
+    from benchmarks.torch_model import TorchModel
+
+    return TorchModel(model, "cuda")
+
+
 class CudaGraph:
-    """A model by PyTorch, captured once and replayed; products of float32 are computed as such.
+    """Work of PyTorch, captured once and replayed; products of float32 are computed as such.
 
     cuDNN chooses its convolutions by measuring them.
     """
 
-    def __init__(self, model: onnx.ModelProto, inputs: Arrays) -> None:
+    def __init__(self, compute: Callable[[dict[str, Any]], Any], inputs: Arrays) -> None:
         import torch
-
-        from benchmarks.torch_model import TorchModel
 
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
@@ -120,8 +125,7 @@ class CudaGraph:
         self._inputs = {name: torch.from_numpy(a).cuda() for name, a in inputs.items()}
         self._graph = torch.cuda.CUDAGraph()
         with torch.inference_mode():
-            # Kept: a replay reads its weights.
-            self._compute = compute = TorchModel(model, "cuda")
+            self._compute = compute  # kept: a replay reads its weights
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):

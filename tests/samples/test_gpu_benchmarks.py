@@ -78,10 +78,10 @@ def test_what_counts_is_recorded_once_the_clock_is_up(monkeypatch: pytest.Monkey
 
 
 def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(given: onnx.ModelProto, inputs: gpu.Arrays) -> None:
+    def fails(given: onnx.ModelProto) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(gpu, "CudaGraph", fails)
+    monkeypatch.setattr(gpu, "by_torch", fails)
     with ml.create_context_sync(gpu.open_device()) as context:
         row = gpu.Row(context, CASE, 1)
         row.measure((), torch=True)
