@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, overload
 
-import numpy as np
-
 from webnn_py.core.choices import divides
 from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
+from webnn_py.engines.webgpu.compiler.code.functions import names_word, reachable
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.places import Places
@@ -27,6 +26,13 @@ from webnn_py.ir import Graph, Node, Value
 
 EIGHT = "vec4<u32>"
 """The type of eight halves as they lie in memory: WGSL has none that is loaded at once."""
+
+FOURS = ("f32", "f16", "i32", "u32")
+"""Elements of which four lie in a vector."""
+
+MOST_UNNAMED = 160
+"""Characters of an index up to which it has no name where four are read at once: a name hides what
+is known of its remainder."""
 
 MOST_COPIES = 16
 """Copies of a loop's body that are written out to keep the loop short."""
@@ -53,6 +59,7 @@ class KernelBuilder:
     Attributes:
         scratch: By a node's output, the scratch value from which its lowering computes.
         sums: By a product, the scratch value [parts, elements] whose parts add up to it.
+        spare: How many buffers may be bound twice for `fours`.
         vector_out: The root is written as vec4s.
         atomic_out: The root is written by atomic functions.
     """
@@ -85,6 +92,7 @@ class KernelBuilder:
         self._runs: dict[tuple[Value, str], str] = {}  # by their type, several elements at once
         self._storages: dict[str, Storage] = {}
         self._parts: dict[Value, list[Part]] = {}
+        self.spare = 0
         self.vector_out = False
         self.atomic_out = False
 
@@ -160,6 +168,16 @@ class KernelBuilder:
             self._runs[key] = f"fours{len(self._runs)}"  # not "vec2", a type
         return f"{self._runs[key]}[{{}}]".format
 
+    def fours(self, value: Value) -> Callable[[str], str] | None:
+        """The same for four elements of a stored value's buffer, whatever lies there."""
+        element, buffer = self.storage(value).element, self.places.buffer_of(value)
+        if element not in FOURS or value in self.sums or self.storage(value).per_word > 1:
+            return None
+        kind = f"vec4<{element}>"
+        if (buffer, kind) not in self._runs and len(self._runs) >= self.spare:
+            return None
+        return self._run(buffer, 4, kind)
+
     def writes_vectors(self, extent: int) -> bool:
         """Whether the root can be written as vec4s along an innermost dimension of this size."""
         is_float = self.storage(self.root).element in ("f32", "f16")
@@ -199,7 +217,7 @@ class KernelBuilder:
         ]
         reads += [(self.parts(v)[0], name, kind) for (v, kind), name in self._runs.items()]
         text = "\n".join([*reachable(self.functions, main), main])
-        reads = [read for read in reads if _names(text, read[1])]
+        reads = [read for read in reads if names_word(text, read[1])]
         bindings = [
             f"@group(0) @binding({i}) var<storage, read> {name}: array<{kind}>;"
             for i, (_, name, kind) in enumerate(reads)
@@ -244,10 +262,17 @@ class Body:
 
     Values already computed are remembered by value and index, and so are indices that have names;
     what is written inside a loop or branch is forgotten at its end.
+
+    Args:
+        builder: Of the kernel.
+        by_fours: What lies at a known place of four side by side is read with the others, which
+            are read, too.
     """
 
-    def __init__(self, builder: KernelBuilder) -> None:
+    def __init__(self, builder: KernelBuilder, by_fours: bool = False) -> None:
         self.builder = builder
+        self._by_fours = by_fours
+        self._fours: dict[tuple[Value, str], str] = {}
         self.lines: list[str] = []
         self._indent = 1
         self._count = 0
@@ -269,7 +294,7 @@ class Body:
     @overload
     def let(self, expression: Index, hint: str = "t") -> Index: ...
     def let(self, expression: str | Index, hint: str = "t") -> str | Index:
-        """Name an expression, unless it is a name or number already, or an index that has one."""
+        """Name an expression, unless it is a name or number already, or an index without need."""
         if isinstance(expression, Index):
             return self._let_index(expression, hint)
         if re.fullmatch(r"\w+", expression):
@@ -284,7 +309,9 @@ class Body:
 
     def _let_index(self, index: Index, hint: str) -> Index:
         known = self._name_of(index)
-        if known.is_name:
+        if known.is_name or (
+            self._by_fours and not known.is_call and len(str(index)) < MOST_UNNAMED
+        ):
             return known
         made = index.named(self.fresh(hint))
         self.line(f"let {made} = {index};")
@@ -384,10 +411,26 @@ class Body:
             output = node.outputs.index(value)
             made = self.let(self.builder.lowering(node)(self, node, output, at), "v")
         else:
-            place = self.let(self.builder.places.at(value, at), "i")
-            made = self.let(storage.load(self.builder.element(value), place), "v")
+            place = self.builder.places.at(value, at)
+            made = self._one_of_four(value, place) or self.let(
+                storage.load(self.builder.element(value), self.let(place, "i")), "v"
+            )
         self._known[-1][key] = self._known[-1][value, str(self._name_of(at))] = made
         return made
+
+    def _one_of_four(self, value: Value, place: Index) -> str:
+        """The name of an element that is read with those beside it; "" where it is by itself."""
+        if not self._by_fours or "«" in str(place) or (place % 4).terms:
+            return ""
+        four = place // 4
+        key = self.builder.places.buffer_of(value), str(four)
+        if key not in self._fours:
+            at = self.builder.fours(value) if self._indent == 1 else None
+            if at is None:
+                return ""
+            self._fours[key] = self.let(at(str(self.let(four, "i"))), "q")
+        lane = f"{self._fours[key]}.{'xyzw'[(place % 4).offset]}"
+        return self.let(self.builder.storage(value).load(lambda _: lane, place), "v")
 
     def store(self, index: Index, value: str) -> None:
         """Write the root's element at a flat index; only where one element is one array element."""
@@ -402,39 +445,3 @@ def _summed(at: Callable[[str], str], parts: int, count: int) -> Callable[[str],
     return lambda place: (
         f"({' + '.join(at(f'({place}) + {part * count}u') for part in range(parts))})"
     )
-
-
-def reachable(functions: Sequence[str], main: str) -> list[str]:
-    """The functions that the entry point calls, directly or not; hooks may go unused."""
-    names = {re.match(r"fn (\w+)", function).group(1): function for function in functions}  # type: ignore[union-attr]
-    wanted: set[str] = set()
-    frontier = [main]
-    while frontier:
-        text = frontier.pop()
-        called = {name for name in names.keys() - wanted if _names(text, name, "(")}
-        wanted |= called
-        frontier += [names[name].partition("{")[2] for name in called]
-    return [function for name, function in names.items() if name in wanted]
-
-
-def _names(text: str, name: str, behind: str = "") -> bool:
-    """Whether a word stands in code, and something right behind it; far faster than a pattern."""
-    at = text.find(name + behind)
-    while at >= 0:
-        end = at + len(name)
-        if not (_is_of_word(text[at - 1 : at]) or _is_of_word(text[end : end + 1])):
-            return True
-        at = text.find(name + behind, end)
-    return False
-
-
-def _is_of_word(letter: str) -> bool:
-    return letter.isalnum() or letter == "_"
-
-
-def extreme(storage: Storage, which: str) -> str:
-    """The literal of a data type's lowest ("min") or highest ("max") value, infinities included."""
-    if storage.compute == "f32":
-        return storage.literal(-np.inf if which == "min" else np.inf)
-    info = np.iinfo(storage.data_type)
-    return storage.literal(int(getattr(info, which)))

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+import numpy as np
+
 from webnn_py.core.tracing import Traced, is_traced
 from webnn_py.ir import Descriptor
 
@@ -48,6 +50,8 @@ class Features:
         grid: Workgroups along one dimension.
         kind: "cpu" for a software adapter, else "gpu".
         binding_bytes: Largest binding; a larger tensor is bound in parts.
+        large: Elements from which on hardware has each invocation write four: as many as there are
+            invocations for on a large GPU.
         tiles: Names of tiles that were measured, by what is computed (`compiler/tuning.py`).
     """
 
@@ -59,6 +63,7 @@ class Features:
     grid: int = 65535
     kind: str = "gpu"
     binding_bytes: int = 128 << 20
+    large: int = 1 << 20
     tiles: Mapping[str, str] = field(default_factory=lambda: NO_TILES, hash=False)
 
 
@@ -125,6 +130,13 @@ class Storage:
     def literal(self, value: float | int) -> str:
         """A number of the compute type."""
         return literal(value, self.compute)
+
+    def extreme(self, which: str) -> str:
+        """The literal of the lowest ("min") or highest ("max") value, infinities included."""
+        if self.compute == "f32":
+            return self.literal(-math.inf if which == "min" else math.inf)
+        info = np.iinfo(self.data_type)
+        return self.literal(int(getattr(info, which)))
 
 
 def literal(value: float | int, compute: str) -> str:

@@ -50,6 +50,11 @@ class Index:
         return not self.terms or (self.is_atom and self._atom.operator == "")
 
     @property
+    def is_call(self) -> bool:
+        """Whether it is a call alone."""
+        return bool(self.terms) and self.is_atom and self._atom.operator == "()"
+
+    @property
     def is_product(self) -> bool:
         """Whether it is a number or one term alone: as quick to compute again as to name."""
         return not self.terms or (len(self.terms) == 1 and not self.offset)
@@ -63,8 +68,7 @@ class Index:
     @property
     def enclosed(self) -> str:
         """The text for any place: in parentheses, if need be."""
-        bare = self.is_name or (self.is_atom and self._atom.operator == "()")
-        return str(self) if bare else f"({self})"
+        return str(self) if self.is_name or self.is_call else f"({self})"
 
     def named(self, text: str) -> Index:
         """A name that stands for it."""
@@ -147,11 +151,9 @@ class Index:
         if multiple.terms or multiple.offset:
             made = multiple + rest // divisor
             return Index(made.terms, made.offset, max(made.low, low), min(made.high, high))
-        factors = {_gcd(divisor, factor) for _, factor in self.terms} - {1}
-        for common in sorted(factors, reverse=True):
-            multiple, rest = self._split(common)
-            if rest.high < common:  # it decides nothing
-                return multiple // (divisor // common)
+        common, multiple, _ = self._common(divisor)
+        if common > 1:
+            return multiple // (divisor // common)
         return self._divided("/", divisor, low, high)
 
     def __mod__(self, divisor: int) -> Index:
@@ -171,6 +173,9 @@ class Index:
         multiple, rest = self._split(divisor)
         if multiple.terms or multiple.offset:
             return rest % divisor
+        common, multiple, rest = self._common(divisor)
+        if common > 1:
+            return multiple % (divisor // common) * common + rest
         return self._divided("%", divisor, 0, divisor - 1)
 
     def __str__(self) -> str:
@@ -201,6 +206,15 @@ class Index:
         rest = _sum(others, self.offset)
         count = rest.low // divisor
         return _sum(multiples, count), rest - count * divisor
+
+    def _common(self, divisor: int) -> tuple[int, Index, Index]:
+        """A divisor of that which parts the sum into a multiple and a rest below it; else 1."""
+        factors = {_gcd(divisor, factor) for _, factor in self.terms} - {1}
+        for common in sorted(factors, reverse=True):
+            multiple, rest = self._split(common)
+            if rest.high < common:
+                return common, multiple, rest
+        return 1, self, self
 
     def _divided(self, operator: str, divisor: int, low: int, high: int) -> Index:
         text = str(self) if self._is_operand else f"({self})"
@@ -257,6 +271,11 @@ class _Atom:
 def symbol(text: str, size: int = LIMIT) -> Index:
     """A name of what is less than `size`."""
     return _single(_Atom(text, 0, size - 1))
+
+
+def call(text: str, size: int) -> Index:
+    """A call of a function that gives what is less than `size`, the same for the same text."""
+    return _single(_Atom(text, 0, size - 1, "()"))
 
 
 def constant(value: int) -> Index:

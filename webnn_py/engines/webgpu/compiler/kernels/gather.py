@@ -1,22 +1,28 @@
 """The kernel of values that no template is for: each invocation computes by the lowering.
 
-It writes one element of the bound array: a word, which holds several of a packed type.
+It writes one element of the bound array: a word, which holds several of a packed type. Of what is
+large, hardware writes four at once, and reads so what lies side by side: workgroups are begun one
+after the other, which takes longer than to move an element.
 """
 
 from __future__ import annotations
 
-from webnn_py.core.choices import sampled
+from webnn_py.core.choices import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.each import for_each
 from webnn_py.engines.webgpu.program.storage import Storage
-from webnn_py.ir import Node
+from webnn_py.ir import Node, Value
 
 WORKGROUP = {"gpu": 128, "cpu": 64}
 """Invocations of a workgroup, by kind of device."""
 MOST_EACH = 64
 """Words that an invocation writes one after the other on a software adapter, at most: to begin one
 takes it longer than most words do."""
+LONG_ROW = 1 << 9
+"""Elements of a row, neighbours in which lie so far apart that four for each invocation are too
+many sectors of memory at once."""
 FEWEST = 1 << 10
 """Invocations that there are to be all the same, so that all cores have some."""
 
@@ -29,6 +35,8 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     result = body.load(root, symbol("i"))
     body.line(f"return {result};")
     builder.function("value", "i: u32", storage.compute, body)
+    if _writes_fours(builder):
+        return _emit_fours(builder, node)
     words = part.size // storage.word_bytes if part.offset else storage.words(root.size)
     words = min(words, -(-part.size // storage.word_bytes))
     first = part.offset // storage.word_bytes
@@ -58,6 +66,61 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     name = node.op if node is not None else builder.producers[root].op
     ends = ["}"] if each == 1 else ["  }", "}"]
     return builder.finish(name, "\n".join([*lines, *ends]), groups, part)
+
+
+def _writes_fours(builder: KernelBuilder) -> bool:
+    """Whether the root is large, and as quick to compute as to write."""
+    root, features = builder.root, builder.features
+    return (
+        features.kind != "cpu"
+        and sampled(root.size) >= features.large
+        and not any("for (" in code for code in builder.functions)
+        and builder.is_whole(root)
+        and builder.storage(root).element in FOURS
+        and builder.storage(root).per_word == 1
+        and divides(4, root.size)
+        and builder.places.in_runs(root, 4)
+        and not _turns_long_rows(builder)
+    )
+
+
+def _turns_long_rows(builder: KernelBuilder) -> bool:
+    """Whether the root is a matrix that is transposed: it is read along neither of its rows."""
+    node = builder.producers[builder.root]
+    if node.op != "transpose":
+        return False
+    last = node.output.rank - 1
+    moves = node.attrs["permutation"][-1] != last
+    return moves and sampled(node.output.shape[last]) >= LONG_ROW
+
+
+def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
+    """Compute four elements of the root with each invocation."""
+    root = builder.root
+    storage, element = builder.storage(root), builder.storage(root).element
+    count = root.size // 4
+    builder.spare = builder.features.max_bindings - 1 - len(_read(builder))
+    body = Body(builder, by_fours=True)
+    first = symbol("i", count) * 4
+    made = [storage.pack([body.load(root, first + lane)]) for lane in range(4)]
+    place = builder.places.at(root, first) // 4
+    body.line(f"out0[{place}] = vec4<{element}>({', '.join(made)});")
+    builder.vector_out = True
+    name = node.op if node is not None else builder.producers[root].op
+    return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
+
+
+def _read(builder: KernelBuilder) -> set[Value]:
+    """The buffers from which the root is computed."""
+    found, todo = set(), [builder.root]
+    for value in todo:
+        if builder.computes(value):
+            node = builder.producers[value]
+            scratch = [builder.scratch[v] for v in node.outputs if v in builder.scratch]
+            todo += [v for v in (*node.operands, *scratch) if v not in todo]
+        elif builder.scalar(value) is None:
+            found.add(builder.places.buffer_of(value))
+    return found
 
 
 def _words_each(builder: KernelBuilder, words: int) -> int:

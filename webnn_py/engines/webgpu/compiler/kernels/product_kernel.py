@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from webnn_py.engines.webgpu.compiler.code.functions import reachable
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.code.prelude import used
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
-from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make, reachable
+from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import (
     conv_kernel,
     matmul,

@@ -7,14 +7,13 @@ update wins, whatever the order in which invocations run.
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
-from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import gather
+from webnn_py.engines.webgpu.compiler.kernels.each import for_each
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
-
-WORKGROUP = 64
 
 
 def emit(make: Make, node: Node) -> list[Kernel] | None:
@@ -65,25 +64,3 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     with body.block(f"if ({target} < {size}u)"):  # below `first` it is huge
         body.line(f"atomicMax(&out0[{target}], {update + 1});")
     return for_each(builder, body, node.op, count, part)
-
-
-def for_each(
-    builder: KernelBuilder, body: Body, name: str, count: int, part: Part | None = None
-) -> Kernel:
-    """A kernel that runs the body with each number `i` below the count.
-
-    Args:
-        builder: Of the kernel.
-        body: What it does, without a result.
-        name: For labels and listings.
-        count: How many numbers.
-        part: What it writes of the root; None for the whole.
-    """
-    builder.function("write", "i: u32", "", body)
-    groups = grid(-(-count // WORKGROUP), builder.features.grid)
-    main = f"""@compute @workgroup_size({WORKGROUP})
-fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
-  let i = {place_in(groups, WORKGROUP)};
-  if (i < {count}u) {{ write(i); }}
-}}"""
-    return builder.finish(name, main, groups, part)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core import shapes
-from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index, call, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.ir import Node, Value
@@ -18,7 +18,8 @@ _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
 def _inside(body: Body, indices: Value, at: Index, size: int) -> Index:
     """An index as u32: a negative one counted from the end, then clamped to the dimension."""
     suffix = _SUFFIX[body.builder.storage(indices).compute]
-    return symbol(body.let(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", "at"), size)
+    inside = call(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", size)
+    return body.let(inside, "at").below(size)
 
 
 def _divided(body: Body, index: Index, divisor: int) -> tuple[Index, Index]:

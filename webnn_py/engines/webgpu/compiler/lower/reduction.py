@@ -7,7 +7,7 @@ import math
 from webnn_py.engines.webgpu.compiler.code.affine import subset_map
 from webnn_py.engines.webgpu.compiler.code.expressions import Scope, express, template
 from webnn_py.engines.webgpu.compiler.code.index import Index
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY, Reduce
@@ -23,7 +23,7 @@ def rule_of(node: Node) -> Reduce:
 def initial(rule: Reduce, storage: Storage) -> str:
     """The neutral element."""
     if rule.init in ("min", "max"):
-        return extreme(storage, rule.init)
+        return storage.extreme(rule.init)
     return storage.literal(int(rule.init))
 
 

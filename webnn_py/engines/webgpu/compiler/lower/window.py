@@ -10,7 +10,7 @@ from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.code.affine import coordinate
 from webnn_py.engines.webgpu.compiler.code.expressions import adapted
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, total
-from webnn_py.engines.webgpu.compiler.kernel_builder import Body, extreme
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS, lowering
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
@@ -190,6 +190,6 @@ def l2_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
 def max_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
     """The greatest element."""
     storage = body.builder.storage(node.output)
-    lowest = extreme(storage, "min")
+    lowest = storage.extreme("min")
     total, _ = _pool(body, node, index, lowest, adapted("max({a}, {b})", storage))
     return total
