@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "invocations": 64,
         "max_bindings": 8,
     },
+    "gpu, by fours": {"kind": "gpu", "large": 1},
+    "gpu, by fours, plain": {"kind": "gpu", "large": 1, "f16": False, "int64": False},
+    "gpu, by fours, few": {"kind": "gpu", "large": 1, "max_bindings": 4},
     "cpu": {"kind": "cpu"},
     "cpu, folded": {"kind": "cpu", "grid": 13},
     "gpu, tuned": {"kind": "gpu", "tiles": AnyTiles("gpu")},
@@ -58,6 +62,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """What a device is taken for, beyond what it is."""
 
 GPU = ("gpu", "gpu, folded")
+FOURS = tuple(name for name in SETTINGS if "by fours" in name)
 ALL = (*GPU, "cpu", "cpu, folded")
 TUNED = ("gpu, tuned", "cpu, tuned")
 
@@ -124,6 +129,10 @@ def reductions() -> Iterator[Case]:
     for op_name in ("reduce_l2", "reduce_max"):
         yield _one(op_name, "float32", (7, 600, 3), ALL, axes=[1])
         yield _one(op_name, "float32", (7, 600), ("gpu, small",), axes=[1], keep_dimensions=True)
+    for op_name, shape in itertools.product(("reduce_l2", "reduce_max"), ((70, 257), (3, 66, 420))):
+        yield _one(op_name, "float32", shape, (*GPU, "gpu, small"), axes=[len(shape) - 2])
+    yield _one("reduce_sum", "float32", (2, 7, 15, 600), ("gpu",), axes=[1, 2])
+    yield _one("reduce_sum", "float16", (300, 1100), ("gpu",), axes=[0])
     yield _one("reduce_min", "int64", (3, 5, 70), (*GPU, "gpu, plain"), axes=[0, 2])
     yield _one("reduce_max", "int8", (4, 300), ("gpu",), axes=[1])
     yield _one("reduce_sum", "float32", (4, 30), ("gpu", "cpu"), axes=[1])
@@ -171,6 +180,8 @@ def positions() -> Iterator[Case]:
         for size, settings in ((70, GPU), (600, ALL)):
             yield _one(name, "float32", (5, size, 3), settings, axis=1)
         yield _one(name, "float32", (5, 300), ("gpu, small",), axis=1)
+        for shape in ((70, 257), (2, 300, 515)):  # several side by side
+            yield _one(name, "float32", shape, (*GPU, "gpu, small"), axis=len(shape) - 2)
         yield _one(name, "float32", (5, 20), GPU, axis=1)
         wide = {"output_data_type": "int64"}
         yield _one(name, "int64", (15, 300), ("gpu", "gpu, plain"), axis=1, **wide)
@@ -184,12 +195,18 @@ def no_numbers() -> Iterator[Case]:
     for row, places in enumerate(([0], [599], [255, 256], [300, 44], [64])):
         x[row, places] = np.nan
     x[:, 5] = np.inf
-    for name in (*BETTER, "reduce_max", "reduce_min", "reduce_log_sum_exp"):
-        options = {"axis": 1} if name in BETTER else {"axes": [1]}
+    for name, given in itertools.product(
+        (*BETTER, "reduce_max", "reduce_min", "reduce_log_sum_exp"), (x, np.tile(x, (50, 1)).T)
+    ):
+        axis = int(given is x)
         yield Case(
-            f"{name} of no numbers",
-            functools.partial(_applied, name=name, options=options),
-            {"x": x},
+            f"{name} of no numbers along {axis}",
+            functools.partial(
+                _applied,
+                name=name,
+                options={"axis": axis} if name in BETTER else {"axes": [axis]},
+            ),
+            {"x": np.ascontiguousarray(given)},
             ("gpu", "cpu"),
         )
 
@@ -269,6 +286,52 @@ def gathered() -> Iterator[Case]:
         }
         yield Case(f"shuffled {data_type}", _shuffled, inputs, ("gpu", "gpu, in parts"))
     yield Case("pooled", lambda b, x: b.max_pool2d(x), {"x": numbers("x", x.shape, "int8")})
+
+
+MOVED: dict[str, Callable[..., MLOperand]] = {
+    "row": lambda b, x, y: b.add(x, b.slice(y, [1, 0], [1, 24])),
+    "column": lambda b, x, y: b.sub(b.mul(x, b.slice(y, [0, 3], [10, 1])), y),
+    "turned": lambda b, x, y: b.add(b.transpose(b.reshape(x, [24, 10])), y),
+    "heads": lambda b, x: b.transpose(b.reshape(x, [10, 3, 8]), permutation=[1, 0, 2]),
+    "heads of two": lambda b, x: b.transpose(b.reshape(x, [10, 12, 2]), permutation=[1, 0, 2]),
+    "joined": lambda b, x, y: b.concat([x, y], 1),
+    "every second": lambda b, x: b.slice(x, [2, 1], [8, 22], strides=[2, 2]),
+    "moved": lambda b, x, y: b.slice(b.add(x, y), [1, 6], [8, 16]),
+    "reversed": lambda b, x, y: b.add(b.reverse(x, axes=[1]), y),
+    "repeated": lambda b, x, y: b.tile(b.add(x, y), [2, 3]),
+    "padded": lambda b, x: b.pad(x, [1, 4], [1, 3], mode="reflection"),
+    "triangle": lambda b, x, y: b.triangular(b.mul(x, y), diagonal=2),
+    "gathered": lambda b, x, y: b.gather(x, b.cast(b.slice(y, [0, 0], [10, 3]), "int32")),
+    "cast": lambda b, x, y: b.cast(b.add(x, y), "int32"),
+    "cast to halves": lambda b, x, y: b.cast(b.add(x, y), "float16"),
+    "chosen": lambda b, x, y: b.where(b.greater(x, y), x, y),
+    "both": lambda b, x, y: b.add(b.mul(x, y), b.reverse(b.sub(x, y), axes=[0, 1])),
+    "of odd size": lambda b, x: b.slice(x, [0, 0], [9, 23]),
+}
+"""Elements computed by themselves, 4 of whose operands lie side by side, or not."""
+
+
+def in_fours() -> Iterator[Case]:
+    """Four elements an invocation, what lies side by side read at once."""
+    for (name, move), data_type in itertools.product(
+        MOVED.items(), ("float32", "float16", "int32", "uint32", "int64")
+    ):
+        if data_type == "uint32" and name == "gathered":  # below 0 it is huge
+            continue
+        names = list(inspect.signature(move).parameters)[1:]
+        inputs = {key: numbers(key, (10, 24), data_type) for key in names}
+        yield Case(f"{name} {data_type}", move, inputs, FOURS)
+    x, i = numbers("x", (12, 8)), np.random.default_rng(0).integers(-12, 12, (5, 1), np.int32)
+    scattered = {"x": x, "i": i, "u": numbers("u", (5, 8))}
+    yield Case("scattered", lambda b, x, i, u: b.scatter_nd(x, i, u), scattered, FOURS)
+    image = {"x": numbers("x", (1, 2, 3, 4))}
+    for scale in (2, 3):
+        yield Case(
+            f"enlarged {scale}",
+            lambda b, x, scale=scale: b.resample2d(x, scales=[scale, scale]),
+            image,
+            FOURS,
+        )
 
 
 def _responses(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
@@ -390,6 +453,7 @@ CASES = [
     *running_sums(),
     *scattering(),
     *gathered(),
+    *in_fours(),
     *joined(),
     *meeting_again(),
 ]

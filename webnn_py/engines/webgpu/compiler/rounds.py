@@ -29,7 +29,7 @@ _SAID = re.compile(rf"/\* at most ({_COUNT}) rounds \*/")
 _UPWARDS = re.compile(
     rf"var (\w+) = (\w+)(?: \+ {_COUNT}u)?; \1 < ({_COUNT})u; (?:\1\+\+|\1 \+= (\d+)u)"
 )
-_HALVING = re.compile(rf"var (\w+) = ({_COUNT})u; \1 > 0u; \1 = \1 >> 1u")
+_HALVING = re.compile(rf"var (\w+) = ({_COUNT})u; \1 > \d+u; \1 = \1 >> 1u")
 _DOUBLING = re.compile(rf"var (\w+) = 1u; \1 < ({_COUNT})u; \1 = \1 << 1u")
 
 

@@ -34,6 +34,12 @@ LONGEST = 1 << 13
 """Elements in a row up to which one kernel computes all of it; the reductions of longer ones have
 kernels of their own, and their other operators all of the device."""
 
+SECTOR = 8
+"""Elements of 32 bits that memory gives at least."""
+
+FEWEST_GROUPS = 128
+"""Workgroups that there are to be all the same, so that all processors have some."""
+
 MOST_NODES = 64
 """Operators that are looked at on the way from a reduction."""
 
@@ -75,6 +81,23 @@ def threads_for(count: int, results: int, features: Features) -> int:
     if count < FEWEST_SHARED[features.kind] or results > most[features.kind]:
         return 1
     return min(256 if count >= 256 else 64, features.invocations)
+
+
+def beside_for(threads: int, operand: Value, results: int, features: Features) -> int:
+    """Results that a workgroup of so many invocations makes: those that lie side by side.
+
+    It is more than one where their elements lie side by side, too, and are read in one go.
+
+    Args:
+        threads: As `threads_for` gives them.
+        operand: What is reduced, along other dimensions than the last one.
+        results: How many there are.
+        features: The device.
+    """
+    most = min(sampled(results) // FEWEST_GROUPS, sampled(operand.shape[-1]), SECTOR)
+    if features.kind == "cpu" or threads % 64 or most < 2:
+        return 1
+    return 1 << (int(most).bit_length() - 1)
 
 
 def is_writable(value: Value, features: Features) -> bool:

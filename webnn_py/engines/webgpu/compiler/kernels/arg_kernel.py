@@ -1,9 +1,9 @@
-"""arg_max and arg_min over many elements: a workgroup for each result."""
+"""arg_max and arg_min over many elements: a workgroup for each result, or for some side by side."""
 
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.fusing.rows import threads_for
+from webnn_py.engines.webgpu.compiler.fusing.rows import beside_for, threads_for
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import scan
@@ -19,13 +19,17 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     threads = threads_for(count, node.output.size, builder.features)
     if threads == 1:
         return None
+    results, each = node.output.size, 1
+    if node.attrs["axis"] != operand.rank - 1:
+        each = beside_for(threads, operand, results, builder.features)
+    lanes = threads // each
     compute = builder.storage(operand).compute
     body = Body(builder)
-    i, t, r = symbol("i"), symbol("t", threads), symbol("r", count)
+    i, t, r = symbol("i"), symbol("t", lanes), symbol("r", count)
     base, step = scan.line_of(body, operand, node.attrs["axis"], i)
     first = body.load(operand, base + t * step)
     body.line(f"var best = Best({first}, t);")
-    with body.block(f"for (var r = t + {threads}u; r < {count}u; r += {threads}u)"):
+    with body.block(f"for (var r = t + {lanes}u; r < {count}u; r += {lanes}u)"):
         element = body.load(operand, base + r * step)
         with body.block(f"if ({scan.is_better(body, node, element, 'best.value')})"):
             body.line(f"best = Best({element}, r);")
@@ -41,18 +45,19 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.preset(node.output, i, after.let(scan.as_position(after, node, "place"), "whole"))
     after.store(i, after.load(builder.root, i))
     builder.function("put", "i: u32, place: u32", "", after)
-    groups = grid(node.output.size, builder.features.grid)
+    groups = grid(-(-results // each), builder.features.grid)
+    own = symbol("t", threads)
     main = f"""struct Best {{ value: {compute}, place: u32 }}
 var<workgroup> shared_best: array<Best, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups)};
-  shared_best[t] = candidate(min(i, {node.output.size - 1}u), t);
+  let i = {place_in(groups) * each + own % each};
+  shared_best[t] = candidate(min(i, {results - 1}u), {own // each});
   workgroupBarrier();
-  for (var s = {threads // 2}u; s > 0u; s = s >> 1u) {{
+  for (var s = {threads // 2}u; s > {each // 2}u; s = s >> 1u) {{
     if (t < s) {{ shared_best[t] = better(shared_best[t], shared_best[t + s]); }}
     workgroupBarrier();
   }}
-  if (t == 0u && i < {node.output.size}u) {{ put(i, shared_best[0].place); }}
+  if (t < {each}u && i < {results}u) {{ put(i, shared_best[t].place); }}
 }}"""
     return builder.finish(node.op, main, groups)

@@ -1,10 +1,10 @@
-"""Reductions of many elements to few: a workgroup for each result."""
+"""Reductions of many elements to few: a workgroup for each result, or for some side by side."""
 
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.affine import subset_map
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.fusing.rows import is_reduction, threads_for
+from webnn_py.engines.webgpu.compiler.fusing.rows import beside_for, is_reduction, threads_for
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import reduction
@@ -26,11 +26,14 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     rule = reduction.rule_of(node)
     inner = builder.storage(node.output)
     kept, reduced = reduction.axes_of(node)
+    results, each = node.output.size, 1
+    if reduced[-1] != operand.rank - 1:
+        each = beside_for(threads, operand, results, builder.features)
     body = Body(builder)
     i, r = symbol("i"), symbol("r", count)
     base = body.let(subset_map(operand.shape, kept).at(i), "base")
     total = body.var(inner.compute, reduction.initial(rule, inner))
-    with body.block(f"for (var r = t; r < {count}u; r += {threads}u)"):
+    with body.block(f"for (var r = t; r < {count}u; r += {threads // each}u)"):
         element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {reduction.step(rule, inner, total, element)};")
     body.line(f"return {total};")
@@ -40,31 +43,42 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     after.preset(node.output, i, whole)
     after.store(i, after.load(builder.root, i))
     builder.function("put", f"i: u32, total: {inner.compute}", "", after)
-    groups = grid(node.output.size, builder.features.grid)
-    gathered = "\n".join(gathering("shared_part", threads, rule, inner))
+    groups = grid(-(-results // each), builder.features.grid)
+    gathered = "\n".join(gathering("shared_part", threads, rule, inner, each))
+    t, own = symbol("t", threads), f"< {each}u" if each > 1 else "== 0u"
     main = f"""var<workgroup> shared_part: array<{inner.compute}, {threads}>;
 @compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {{
-  let i = {place_in(groups)};
-  shared_part[t] = partial(min(i, {node.output.size - 1}u), t);
+  let i = {place_in(groups) * each + t % each};
+  shared_part[t] = partial(min(i, {results - 1}u), {t // each});
 {gathered}
-  if (t == 0u && i < {node.output.size}u) {{ put(i, {whole_of("shared_part")}); }}
+  if (t {own} && i < {results}u) {{ put(i, {whole_of("shared_part")}); }}
 }}"""
     return builder.finish(node.op, main, groups)
 
 
-def gathering(array: str, threads: int, rule: Reduce, storage: Storage) -> list[str]:
+def gathering(array: str, threads: int, rule: Reduce, storage: Storage, each: int = 1) -> list[str]:
     """The lines by which each of a workgroup's threads `t` gets all of a shared array combined.
 
     The last one names it as `whole_of` says. Some threads combine several elements each, and then
     all combine what these made: two barriers, where halving takes one for each power of two.
+
+    Args:
+        array: The array's name.
+        threads: Its elements, one for each thread.
+        rule: The reduction.
+        storage: Of what is combined.
+        each: How many results there are, side by side.
     """
-    some = min(divisors(threads), key=lambda n: n + threads // n)
-    parts = [f"{array}[t + {first}u]" for first in range(0, threads, some)]
+    count = threads // each
+    some = min(divisors(count), key=lambda n: n + count // n)
+    parts = [f"{array}[t + {first * each}u]" for first in range(0, count, some)]
     *steps, name = _combined(array, parts, rule, storage)
-    lines = ["  workgroupBarrier();", f"  if (t < {some}u) {{", *steps]
+    lines = ["  workgroupBarrier();", f"  if (t < {some * each}u) {{", *steps]
     lines += [f"    {array}[t] = {name};", "  }", "  workgroupBarrier();"]
-    *steps, name = _combined(array, [f"{array}[{n}]" for n in range(some)], rule, storage)
+    own = symbol("t", threads) % each
+    parts = [f"{array}[{own + n * each}]" if each > 1 else f"{array}[{n}]" for n in range(some)]
+    *steps, name = _combined(array, parts, rule, storage)
     return [*lines, *steps, f"  let {whole_of(array)} = {name};"]
 
 
