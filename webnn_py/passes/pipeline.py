@@ -12,6 +12,7 @@ from webnn_py.ops.apply import infer_node
 from webnn_py.passes.average_images import average_images_by_poolings
 from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.convolve_products import convolve_products
+from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
 from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
@@ -74,6 +75,7 @@ BLOCKS = (
 TILES: tuple[Pass, ...] = (
     *PIPELINE,
     compute_parts_first,
+    convolve_transposed,
     interleave_channels,
     put_channels_last,
     turn_matrices_of_halves,

@@ -1,0 +1,155 @@
+"""Transposed convolutions become convolutions, one for each phase of the stride."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.passes.listings import after, recorded, results
+from webnn_py import MLError, MLGraphBuilder, MLOperand
+from webnn_py.ir import Graph
+from webnn_py.passes.convolve_transposed import convolve_transposed
+
+CHANNELS = 16
+
+
+def operators(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def transposed(
+    b: MLGraphBuilder, x: MLOperand, taps: tuple[int, int], outs: int = 3, **options: Any
+) -> MLOperand:
+    """With a filter and a bias at random."""
+    rng = np.random.default_rng(0)
+    groups = options.get("groups", 1)
+    layout = options.get("filter_layout", "iohw")
+    sizes = dict(zip("iohw", (CHANNELS, outs, *taps), strict=True))
+    filter_ = rng.normal(size=[sizes[letter] for letter in layout]).astype(np.float32)
+    bias = rng.normal(size=outs * groups).astype(np.float32)
+    return b.conv_transpose2d(x, b.constant(filter_), bias=b.constant(bias), **options)
+
+
+def assert_computes_the_same(one: Graph, other: Graph) -> None:
+    (value,) = one.inputs
+    x = np.random.default_rng(1).normal(size=value.shape).astype(np.float32)
+    for a, b in zip(results(one, x), results(other, x), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+sizes = st.integers(1, 6)
+pairs = st.tuples(st.integers(1, 5), st.integers(1, 5))
+few = st.integers(0, 4)
+
+
+@settings(max_examples=150)
+@given(
+    size=st.tuples(sizes, sizes),
+    taps=pairs,
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    padding=st.tuples(few, few, few, few),
+    extra=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    groups=st.sampled_from([1, 2]),
+    layout=st.sampled_from(["nchw", "nhwc"]),
+    filter_layout=st.sampled_from(["iohw", "hwoi", "ohwi"]),
+)
+def test_whatever_the_options(
+    size: tuple[int, int],
+    taps: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    padding: tuple[int, ...],
+    extra: tuple[int, int],
+    groups: int,
+    layout: str,
+    filter_layout: str,
+) -> None:
+    shape = (2, CHANNELS, *size) if layout == "nchw" else (2, *size, CHANNELS)
+    options: dict[str, Any] = {
+        "strides": strides,
+        "dilations": dilations,
+        "padding": padding,
+        "output_padding": extra,
+        "groups": groups,
+        "input_layout": layout,
+        "filter_layout": filter_layout,
+    }
+    try:
+        graph = recorded(lambda b, x: transposed(b, x, taps, **options), shape)
+    except MLError:  # nothing is left of the output, say
+        assume(False)
+    made = after(convolve_transposed, graph)
+    dilated = [s > 1 and d > 1 and t > 1 for s, d, t in zip(strides, dilations, taps, strict=True)]
+    filled = [-(-t // s) * s for t, s in zip(taps, strides, strict=True)]
+    zeros = filled[0] * filled[1] > 4 * taps[0] * taps[1]
+    assert ("conv_transpose2d" in operators(made)) == (any(dilated) or zeros)
+    assert_computes_the_same(graph, made)
+
+
+def test_the_phases_are_one_convolution() -> None:
+    graph = recorded(
+        lambda b, x: transposed(b, x, (4, 4), strides=[2, 2], padding=[1, 1, 1, 1]),
+        (1, CHANNELS, 5, 6),
+    )
+    made = after(convolve_transposed, graph)
+    assert operators(made) == ["conv2d", "reshape", "transpose", "reshape", "slice"]
+    assert made.nodes[0].output.shape == (1, 4 * 3, 6, 7)
+    assert_computes_the_same(graph, made)
+
+
+def test_without_a_stride_the_filter_is_turned_alone() -> None:
+    graph = recorded(lambda b, x: transposed(b, x, (3, 3), padding=[1] * 4), (1, CHANNELS, 5, 6))
+    assert operators(after(convolve_transposed, graph)) == ["conv2d"]
+
+
+@pytest.mark.parametrize("sizes", list(itertools.product([9, 10], [11, 12])))
+def test_sizes_that_are_given(sizes: tuple[int, int]) -> None:
+    graph = recorded(
+        lambda b, x: transposed(b, x, (3, 3), strides=[2, 2], padding=[1] * 4, output_sizes=sizes),
+        (1, CHANNELS, 5, 6),
+    )
+    made = after(convolve_transposed, graph)
+    assert "conv_transpose2d" not in operators(made)
+    assert_computes_the_same(graph, made)
+
+
+def test_a_bias_that_is_computed() -> None:
+    def build(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        filter_ = b.constant(np.ones((CHANNELS, 3, 2, 2), np.float32))
+        bias = b.reduce_sum(b.slice(x, [0] * 4, [1, 6, 1, 1]), axes=[0, 2, 3])
+        return b.conv_transpose2d(x, filter_, bias=bias, strides=[2, 2], groups=2)
+
+    graph = recorded(build, (1, CHANNELS, 5, 6))
+    made = after(convolve_transposed, graph)
+    assert "conv_transpose2d" not in operators(made)
+    assert_computes_the_same(graph, made)
+
+
+@pytest.mark.parametrize("layout", ["iohw", "ohwi"])
+def test_a_filter_that_is_computed(layout: Any) -> None:
+    shape = (CHANNELS, 1, 5, 6)
+
+    def build(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        filter_ = b.relu(b.reshape(x, shape))
+        if layout == "ohwi":
+            filter_ = b.transpose(filter_, permutation=[1, 2, 3, 0])
+        return b.conv_transpose2d(x, filter_, strides=[3, 2], filter_layout=layout)
+
+    graph = recorded(build, (1, CHANNELS, 5, 6))
+    made = after(convolve_transposed, graph)
+    assert "conv_transpose2d" not in operators(made)
+    assert_computes_the_same(graph, made)
+
+
+def test_few_channels_stay() -> None:
+    few = recorded(
+        lambda b, x: transposed(b, x, (4, 4), strides=[2, 2], groups=4), (1, CHANNELS, 5, 6)
+    )
+    assert after(convolve_transposed, few) is few

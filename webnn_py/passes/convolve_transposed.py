@@ -1,0 +1,232 @@
+"""Transposed convolutions as convolutions, for engines that multiply these through tiles.
+
+An output element is met by every stride-th tap alone, and which these are differs from one to the
+next until the stride is over: so many convolutions of the same input, one for each phase, with
+their channels side by side. Their results are interleaved, and cut to the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.tracing import is_traced
+from webnn_py.ir import Array, Graph, Node
+from webnn_py.ops.convolution import dims
+from webnn_py.ops.operand import MLOperand
+from webnn_py.passes.contiguous import contiguous
+from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.target import Target
+
+KIND = "phases"
+"""The first word of what is computed here."""
+
+FEWEST = 8
+"""Input channels of a group, below which to interleave the results takes what that gains."""
+
+MOST_ZEROS = 4
+"""Times as many taps as there are, at most, with the zeros that fill up the last phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A transposed convolution along one dimension, as convolutions.
+
+    Attributes:
+        taps: Of the filter.
+        stride: Phases.
+        dilation: Between the taps of a convolution.
+        own: Taps of each convolution.
+        before: Padding before the input.
+        after: Padding behind it.
+        first: Where the output begins in the interleaved results.
+    """
+
+    taps: int
+    stride: int
+    dilation: int
+    own: int
+    before: int
+    after: int
+    first: int
+
+    @classmethod
+    def of(
+        cls, taps: int, stride: int, dilation: int, low: int, high: int, extra: int
+    ) -> Along | None:
+        """The same as a transposed convolution, but for the size of its input.
+
+        Args:
+            taps: Of its filter.
+            stride: Its stride.
+            dilation: Its dilation.
+            low: What it cuts off before the output.
+            high: What it cuts off behind it.
+            extra: What it adds there.
+        """
+        if stride > 1 and dilation > 1 and taps > 1:
+            return None
+        own = -(-taps // stride)
+        reach = (own - 1) * dilation
+        skipped = min(low // stride, reach)
+        behind = -(-((taps - 1) * dilation + 1 - high + extra) // stride) - 1
+        return cls(
+            taps,
+            stride,
+            dilation,
+            own,
+            reach - skipped,
+            max(0, behind),
+            low - skipped * stride,
+        )
+
+
+def convolve_transposed(graph: Graph, target: Target) -> Graph:
+    """Put conv2d in the place of conv_transpose2d."""
+
+    def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        found = _along(node)
+        if found is None:
+            return None
+        given = rewriter.arguments(node)
+        layout, groups = given["input_layout"], given["groups"]
+        rows, columns = found
+        strides = rows.stride, columns.stride
+        made = rewriter.conv2d(
+            _turned(rewriter, given["input"], layout, "nchw"),
+            _filters(rewriter, node, target, found),
+            bias=_bias(rewriter, node, strides[0] * strides[1]),
+            padding=[rows.before, rows.after, columns.before, columns.after],
+            dilations=[rows.dilation, columns.dilation],
+            groups=groups,
+        )
+        if strides != (1, 1):
+            made = _interleaved(rewriter, made, groups, strides)
+        sizes = dims(node.output.shape, layout, "nchw")
+        if made.shape != sizes:
+            made = rewriter.slice(made, [0, 0, rows.first, columns.first], sizes)
+        return [_turned(rewriter, made, "nchw", layout)]
+
+    return Rewriter(graph).run(rule)
+
+
+def _along(node: Node) -> tuple[Along, Along] | None:
+    """A transposed convolution along height and width, if it is to be convolutions."""
+    if node.op != "conv_transpose2d":
+        return None
+    data, filter_, *_ = node.operands
+    if any(
+        is_dimension(size) or is_traced(size)
+        for value in (data, filter_, node.output)
+        for size in value.shape
+    ):
+        return None
+    attrs = node.attrs
+    ins, *taps = dims(filter_.shape, attrs["filter_layout"], "ihw")
+    sizes = dims(data.shape, attrs["input_layout"], "hw")
+    made = dims(node.output.shape, attrs["input_layout"], "hw")
+    groups = attrs["groups"]
+    if ins % groups or ins // groups < FEWEST:
+        return None
+    found: list[Along] = []
+    for axis, (count, size, out) in enumerate(zip(taps, sizes, made, strict=True)):
+        stride, dilation = attrs["strides"][axis], attrs["dilations"][axis]
+        low, high = attrs["padding"][2 * axis : 2 * axis + 2]
+        extra = out - ((size - 1) * stride + (count - 1) * dilation + 1 - low - high)
+        along = Along.of(count, stride, dilation, low, high, extra)
+        if along is None:
+            return None
+        found.append(along)
+    rows, columns = found
+    filled = rows.own * rows.stride * columns.own * columns.stride
+    return (rows, columns) if filled <= MOST_ZEROS * rows.taps * columns.taps else None
+
+
+def _turned(rewriter: Rewriter, image: MLOperand, given: str, wanted: str) -> MLOperand:
+    """An image in another layout."""
+    if given == wanted:
+        return image
+    return rewriter.transpose(image, permutation=[given.index(letter) for letter in wanted])
+
+
+def _filters(
+    rewriter: Rewriter, node: Node, target: Target, found: tuple[Along, Along]
+) -> MLOperand:
+    """Those of all phases, OIHW: groups, phases along height and width, output channels."""
+    given, filter_ = rewriter.arguments(node), node.inputs[1]
+    assert filter_ is not None
+    layout, groups = given["filter_layout"], given["groups"]
+    array = rewriter.graph.constants.get(filter_)
+    if array is None:
+        laid = _turned(rewriter, given["filter"], layout, "iohw")
+        return _computed(rewriter, laid, groups, found)
+    laid_out = array.transpose([layout.index(letter) for letter in "iohw"])
+    what = (KIND, repr((layout, groups, [(along.stride, along.own) for along in found])))
+    (made,) = target.derive(what, [array], lambda: (_filled(laid_out, groups, found),))
+    return rewriter.add_constant(made, filter_.data_type)
+
+
+FILTERS = (0, 4, 6, 2, 1, 3, 5)
+"""Groups, inputs, outputs, taps and phases along height, and along width, in the order of OIHW."""
+
+
+def _filled(laid: Array, groups: int, found: tuple[Along, Along]) -> Array:
+    ends = _ends(found)
+    padded = np.pad(laid, [(0, end) for end in (0, 0, *ends)])
+    parts = padded.reshape(_parts(laid.shape, groups, found))[:, :, :, ::-1, :, ::-1]
+    return contiguous(parts.transpose(FILTERS)).reshape(_made(laid.shape, groups, found))
+
+
+def _computed(
+    rewriter: Rewriter, laid: MLOperand, groups: int, found: tuple[Along, Along]
+) -> MLOperand:
+    padded = rewriter.pad(laid, [0] * 4, [0, 0, *_ends(found)])
+    parts = rewriter.reshape(padded, _parts(laid.shape, groups, found))
+    parts = rewriter.transpose(rewriter.reverse(parts, axes=[3, 5]), permutation=FILTERS)
+    return rewriter.reshape(parts, _made(laid.shape, groups, found))
+
+
+def _ends(found: tuple[Along, Along]) -> list[int]:
+    """Zeros behind the taps, for phases that have one less."""
+    return [along.own * along.stride - along.taps for along in found]
+
+
+def _parts(shape: Sequence[int], groups: int, found: tuple[Along, Along]) -> list[int]:
+    ins, outs = shape[:2]
+    return [groups, ins // groups, outs, *(n for a in found for n in (a.own, a.stride))]
+
+
+def _made(shape: Sequence[int], groups: int, found: tuple[Along, Along]) -> list[int]:
+    ins, outs = shape[:2]
+    rows, columns = found
+    filters = groups * rows.stride * columns.stride * outs
+    return [filters, ins // groups, rows.own, columns.own]
+
+
+def _bias(rewriter: Rewriter, node: Node, phases: int) -> MLOperand | None:
+    """The numbers of the output channels, for each phase of a group."""
+    _, _, bias = node.inputs
+    if bias is None:
+        return None
+    groups, graph = node.attrs["groups"], rewriter.graph
+    sizes = groups, phases, bias.size // groups
+    if bias in graph.constants:
+        array = graph.constants[bias].reshape(groups, 1, -1)
+        return rewriter.add_constant(np.broadcast_to(array, sizes).reshape(-1), bias.data_type)
+    made = rewriter.reshape(rewriter.map[bias], [groups, 1, sizes[2]])
+    return rewriter.reshape(rewriter.expand(made, sizes), [bias.size * phases])
+
+
+def _interleaved(
+    rewriter: Rewriter, made: MLOperand, groups: int, strides: tuple[int, int]
+) -> MLOperand:
+    """Phases that are channels as rows and columns."""
+    batch, channels, height, width = made.shape
+    down, across = strides
+    outs = channels // (groups * down * across)
+    made = rewriter.reshape(made, [batch, groups, down, across, outs, height, width])
+    made = rewriter.transpose(made, permutation=[0, 1, 4, 5, 2, 6, 3])
+    return rewriter.reshape(made, [batch, groups * outs, height * down, width * across])
