@@ -19,7 +19,7 @@ from webnn_py.core.sizes import solve
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.replay import replay
-from webnn_py.passes import PIPELINE, TILES
+from webnn_py.passes import LOOPS, TILES
 
 
 def session_of(context: MLContext) -> Session:
@@ -36,7 +36,7 @@ def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
     with ml.create_context_sync(device) as context:
         engine = engine_of(context)
         features = engine.gpu.features = dataclasses.replace(engine.gpu.features, **changes)
-        engine.passes = TILES if features.kind == "gpu" else PIPELINE
+        engine.passes = TILES if features.kind == "gpu" else LOOPS
         yield context
 
 

@@ -22,11 +22,14 @@ from tests.backend import kernel_cases, product_cases, test_gemm_kernels
 from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
+from tests.compiler import test_gemm_emission
 from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
+from webnn_py.core.tracing import Trace
 from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
+from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
@@ -113,10 +116,18 @@ def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
         products.trace(functools.partial(emit_gemm, case.problem(), Limits(), device))
     for case, tile in test_gemm_kernels.TILED:
         products.trace(functools.partial(emit_tiled, case.problem(), tile, Limits()))
+    products.trace(_chosen_for_who_waits)
     products.trace(lambda: [named_tiles.__wrapped__(kind) for kind in ("gpu", "cpu")])  # kept
     executed = set().union(*(r.lines for r in (products, *forms.records.values())))
     unseen = sorted(all_lines() - executed)
     assert not unseen, "add a case to kernel_cases or product_cases that takes these lines"
+
+
+def _chosen_for_who_waits() -> None:
+    """A tile that is compiled soon, as for open sizes; `test_tile_choice` tells which."""
+    for waits in (False, True):
+        with Trace({"rows": 2600}, for_any=waits) as trace:
+            best_tile(test_gemm_emission.problem(1, trace.sizes["rows"], 1536, 384), Limits())
 
 
 @pytest.mark.parametrize("template", sorted(TEMPLATES))

@@ -12,6 +12,7 @@ from webnn_py.passes.derived import (
 from webnn_py.passes.open_passes import OpenPasses
 from webnn_py.passes.pipeline import (
     BLOCKS,
+    LOOPS,
     PIPELINE,
     PRODUCTS,
     TILES,
@@ -26,6 +27,7 @@ from webnn_py.passes.pipeline import (
 
 __all__ = [
     "BLOCKS",
+    "LOOPS",
     "PIPELINE",
     "PRODUCTS",
     "TILES",

@@ -15,7 +15,7 @@ import numpy as np
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.tracing import is_traced
 from webnn_py.ir import Array, Graph, Node
-from webnn_py.ops.convolution import dims
+from webnn_py.ops.convolution import dims, transposed_sizes
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
@@ -118,29 +118,22 @@ def _along(node: Node) -> tuple[Along, Along] | None:
     if node.op != "conv_transpose2d":
         return None
     data, filter_, *_ = node.operands
-    if any(
-        is_dimension(size) or is_traced(size)
-        for value in (data, filter_, node.output)
-        for size in value.shape
-    ):
-        return None
     attrs = node.attrs
     ins, *taps = dims(filter_.shape, attrs["filter_layout"], "ihw")
-    sizes = dims(data.shape, attrs["input_layout"], "hw")
-    made = dims(node.output.shape, attrs["input_layout"], "hw")
-    groups = attrs["groups"]
-    if ins % groups or ins // groups < FEWEST:
+    strides, dilations, padding = attrs["strides"], attrs["dilations"], attrs["padding"]
+    extra = attrs["output_padding"]
+    if attrs["output_sizes"] is not None:
+        size, made = (dims(v.shape, attrs["input_layout"], "hw") for v in (data, node.output))
+        least = transposed_sizes(size, taps, padding, strides, dilations)
+        extra = [n - low for n, low in zip(made, least, strict=True)]
+    if any(is_dimension(n) or is_traced(n) for n in (ins, *taps, *padding, *extra)):
         return None
-    found: list[Along] = []
-    for axis, (count, size, out) in enumerate(zip(taps, sizes, made, strict=True)):
-        stride, dilation = attrs["strides"][axis], attrs["dilations"][axis]
-        low, high = attrs["padding"][2 * axis : 2 * axis + 2]
-        extra = out - ((size - 1) * stride + (count - 1) * dilation + 1 - low - high)
-        along = Along.of(count, stride, dilation, low, high, extra)
-        if along is None:
-            return None
-        found.append(along)
-    rows, columns = found
+    if ins % attrs["groups"] or ins // attrs["groups"] < FEWEST:
+        return None
+    sides = zip(taps, strides, dilations, padding[::2], padding[1::2], extra, strict=True)
+    rows, columns = (Along.of(*side) for side in sides)
+    if rows is None or columns is None:
+        return None
     filled = rows.own * rows.stride * columns.own * columns.stride
     return (rows, columns) if filled <= MOST_ZEROS * rows.taps * columns.taps else None
 

@@ -72,6 +72,9 @@ BLOCKS = (
 )
 """The same for those that lay out channels in blocks for them."""
 
+LOOPS: tuple[Pass, ...] = (*PIPELINE, convolve_transposed)
+"""The passes for software adapters, whose convolutions are loops over registers."""
+
 TILES: tuple[Pass, ...] = (
     *PIPELINE,
     compute_parts_first,
@@ -154,6 +157,7 @@ def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
 
 __all__ = [
     "BLOCKS",
+    "LOOPS",
     "PIPELINE",
     "PRODUCTS",
     "TILES",

@@ -38,7 +38,7 @@ from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
-from webnn_py.passes import PIPELINE, TILES, widen_halves
+from webnn_py.passes import LOOPS, TILES, widen_halves
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
@@ -58,7 +58,7 @@ class WebGPUEngine(DeviceEngine):
         self.gpu = gpu
         self.device = gpu.handle
         self.accelerated = gpu.hardware
-        passes = TILES if gpu.hardware else PIPELINE
+        passes = TILES if gpu.hardware else LOOPS
         self.passes = passes if gpu.features.f16 else (widen_halves, *passes)
         # Made by `queue`, which a context asks for before anything else.
         self._queue: DeviceQueue
