@@ -61,11 +61,12 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def network(seed: int = 0, channels: int = 64, slope: float = 0.5) -> onnx.ModelProto:
-    """Convolutions that are normalized, a concat, a product with weights that are transposed."""
+    """Convolutions, one transposed, normalized, a concat, a product with weights transposed."""
     node = helper.make_node
     weights = {
         "w0": normal(channels, 16, 3, 3, seed=seed),
         "w1": normal(channels, channels, 1, 1, seed=seed + 1),
+        "w2": normal(channels, channels, 3, 3, seed=seed + 10),
         "scale": 1 + np.abs(normal(channels, seed=seed + 2)),
         "bias": normal(channels, seed=seed + 3),
         "mean": normal(channels, seed=seed + 4),
@@ -78,7 +79,9 @@ def network(seed: int = 0, channels: int = 64, slope: float = 0.5) -> onnx.Model
         node("Conv", ["x", "w0"], ["c0"], name="first", pads=[1, 1, 1, 1]),
         node("BatchNormalization", ["c0", "scale", "bias", "mean", "variance"], ["n0"]),
         node("LeakyRelu", ["n0"], ["r0"], alpha=slope),
-        node("Conv", ["r0", "w1"], ["c1"], name="second"),
+        node("ConvTranspose", ["r0", "w2"], ["t0"], strides=[2, 2], pads=[0, 0, 1, 1]),
+        node("MaxPool", ["t0"], ["p0"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["p0", "w1"], ["c1"], name="second"),
         node("Relu", ["c1"], ["r1"]),
         node("Mul", ["r1", "factor"], ["m1"]),
         node("Concat", ["r0", "m1"], ["k"], axis=1),
@@ -199,7 +202,7 @@ def test_random_graphs(
     assert len(imports) == (1 if kept else 2)
 
 
-@pytest.mark.parametrize("name", ["w0", "w1", "fc", "scale", "mean", "unread"])
+@pytest.mark.parametrize("name", ["w0", "w1", "w2", "fc", "scale", "mean", "unread"])
 def test_other_weights_in_the_same_file(
     name: str, context: MLContext, tmp_path: Path, imports: list[Any]
 ) -> None:

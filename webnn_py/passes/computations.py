@@ -13,7 +13,13 @@ import numpy as np
 
 from webnn_py.core.at_once import MOST_THREADS
 from webnn_py.ir import Array
-from webnn_py.passes import filter_layouts, fold, fuse_batch_norm, transposes
+from webnn_py.passes import (
+    convolve_transposed,
+    filter_layouts,
+    fold,
+    fuse_batch_norm,
+    transposes,
+)
 from webnn_py.passes.derived import Results, Sources
 from webnn_py.passes.target import Evaluate
 
@@ -108,10 +114,16 @@ def _transposed(order: Any, _: Any, sources: Any, __: Any) -> Results:
     return (transposes.transposed(array, order),)
 
 
+def _phases(told: Any, _: Any, sources: Any, __: Any) -> Results:
+    (array,) = sources
+    return (convolve_transposed.phases(array, *told),)
+
+
 KINDS: dict[Any, Callable[..., Results]] = {
     fold.KIND: _evaluated,
     fuse_batch_norm.KIND: _scaled,
     filter_layouts.KIND: _laid_out,
     transposes.KIND: _transposed,
+    convolve_transposed.KIND: _phases,
 }
 """By the first word of what is computed: of the text, the numbers, the sources, and `evaluate`."""

@@ -152,51 +152,53 @@ def _filters(
     given, filter_ = rewriter.arguments(node), node.inputs[1]
     assert filter_ is not None
     layout, groups = given["filter_layout"], given["groups"]
+    sides = [(along.own, along.stride) for along in found]
     array = rewriter.graph.constants.get(filter_)
     if array is None:
         laid = _turned(rewriter, given["filter"], layout, "iohw")
-        return _computed(rewriter, laid, groups, found)
-    laid_out = array.transpose([layout.index(letter) for letter in "iohw"])
-    what = (KIND, repr((layout, groups, [(along.stride, along.own) for along in found])))
-    (made,) = target.derive(what, [array], lambda: (_filled(laid_out, groups, found),))
+        return _computed(rewriter, laid, groups, sides)
+    what = (KIND, repr((layout, groups, sides)))
+    (made,) = target.derive(what, [array], lambda: (phases(array, layout, groups, sides),))
     return rewriter.add_constant(made, filter_.data_type)
 
 
 FILTERS = (0, 4, 6, 2, 1, 3, 5)
 """Groups, inputs, outputs, taps and phases along height, and along width, in the order of OIHW."""
 
-
-def _filled(laid: Array, groups: int, found: tuple[Along, Along]) -> Array:
-    ends = _ends(found)
-    padded = np.pad(laid, [(0, end) for end in (0, 0, *ends)])
-    parts = padded.reshape(_parts(laid.shape, groups, found))[:, :, :, ::-1, :, ::-1]
-    return contiguous(parts.transpose(FILTERS)).reshape(_made(laid.shape, groups, found))
+Sides = Sequence[tuple[int, int]]
+"""Taps of each phase, and phases, along height and width."""
 
 
-def _computed(
-    rewriter: Rewriter, laid: MLOperand, groups: int, found: tuple[Along, Along]
-) -> MLOperand:
-    padded = rewriter.pad(laid, [0] * 4, [0, 0, *_ends(found)])
-    parts = rewriter.reshape(padded, _parts(laid.shape, groups, found))
+def phases(array: Array, layout: str, groups: int, sides: Sides) -> Array:
+    """The filters of all phases, from that of a transposed convolution in some layout."""
+    laid = array.transpose([layout.index(letter) for letter in "iohw"])
+    padded = np.pad(laid, [(0, end) for end in (0, 0, *_ends(laid.shape, sides))])
+    parts = padded.reshape(_parts(laid.shape, groups, sides))[:, :, :, ::-1, :, ::-1]
+    return contiguous(parts.transpose(FILTERS)).reshape(_made(laid.shape, groups, sides))
+
+
+def _computed(rewriter: Rewriter, laid: MLOperand, groups: int, sides: Sides) -> MLOperand:
+    """The same of a filter that is no constant."""
+    padded = rewriter.pad(laid, [0] * 4, [0, 0, *_ends(laid.shape, sides)])
+    parts = rewriter.reshape(padded, _parts(laid.shape, groups, sides))
     parts = rewriter.transpose(rewriter.reverse(parts, axes=[3, 5]), permutation=FILTERS)
-    return rewriter.reshape(parts, _made(laid.shape, groups, found))
+    return rewriter.reshape(parts, _made(laid.shape, groups, sides))
 
 
-def _ends(found: tuple[Along, Along]) -> list[int]:
+def _ends(shape: Sequence[int], sides: Sides) -> list[int]:
     """Zeros behind the taps, for phases that have one less."""
-    return [along.own * along.stride - along.taps for along in found]
+    return [own * stride - taps for (own, stride), taps in zip(sides, shape[2:], strict=True)]
 
 
-def _parts(shape: Sequence[int], groups: int, found: tuple[Along, Along]) -> list[int]:
+def _parts(shape: Sequence[int], groups: int, sides: Sides) -> list[int]:
     ins, outs = shape[:2]
-    return [groups, ins // groups, outs, *(n for a in found for n in (a.own, a.stride))]
+    return [groups, ins // groups, outs, *(n for side in sides for n in side)]
 
 
-def _made(shape: Sequence[int], groups: int, found: tuple[Along, Along]) -> list[int]:
+def _made(shape: Sequence[int], groups: int, sides: Sides) -> list[int]:
     ins, outs = shape[:2]
-    rows, columns = found
-    filters = groups * rows.stride * columns.stride * outs
-    return [filters, ins // groups, rows.own, columns.own]
+    (rows, down), (columns, across) = sides
+    return [groups * down * across * outs, ins // groups, rows, columns]
 
 
 def _bias(rewriter: Rewriter, node: Node, phases: int) -> MLOperand | None:
