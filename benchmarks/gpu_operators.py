@@ -1,6 +1,7 @@
 """Single operators at large sizes on a GPU: what they take and move, and PyTorch beside them.
 
-    python -m benchmarks gpu_operators [--cases softmax attention] [--json FILE] [--plot FILE]
+    python -m benchmarks gpu_operators [--cases softmax attention] [--data-type float16]
+        [--json FILE] [--plot FILE]
 
 Milliseconds of GPU time of one dispatch of many in a recording, by timestamps, and of one replay of
 a CUDA graph, without tf32, where PyTorch has a CUDA device. GB/s are of inputs and outputs, each
@@ -22,6 +23,7 @@ from benchmarks.gpu_peers import Array, Arrays, CudaGraph, missing_torch
 from benchmarks.graph_matmul import open_device
 from benchmarks.large_operators import CASES, drawn
 from webnn_py import MLContext, MLGraphBuilder, MLOperandDescriptor, ml
+from webnn_py.core.dtypes import from_numpy
 
 COLUMNS = {
     "ms": "gpu",
@@ -35,10 +37,10 @@ COLUMNS = {
 BARS = {"ours": "gpu", "CUDA graph": "cuda"}
 
 
-def measure(context: MLContext, name: str, torch: bool) -> report.Figures:
+def measure(context: MLContext, name: str, data_type: str, torch: bool) -> report.Figures:
     """A row of the table."""
     case, b = CASES[name], MLGraphBuilder(context)
-    inputs: Arrays = {f"x{i}": array for i, array in enumerate(drawn(case))}
+    inputs: Arrays = {f"x{i}": array for i, array in enumerate(drawn(case, data_type))}
     operands = [b.input(key, _described(array)) for key, array in inputs.items()]
     y = case.build(b, *operands)
     recorded = Recorded(context, b.build_sync({"y": y}), inputs)
@@ -63,13 +65,13 @@ def measure(context: MLContext, name: str, torch: bool) -> report.Figures:
 
 
 def _described(array: Array) -> MLOperandDescriptor:
-    return MLOperandDescriptor("int32" if array.dtype == np.int32 else "float32", array.shape)
+    return MLOperandDescriptor(from_numpy(array.dtype), array.shape)
 
 
 def tables(figures: report.Figures) -> report.Tables:
     """A row for each case."""
     lines = [[row["case"], *(row.get(key) for key in COLUMNS.values())] for row in figures["rows"]]
-    title = f"GPU time at large sizes, {figures['machine']['adapter']}"
+    title = f"{figures['data_type']} at large sizes, {figures['machine']['adapter']}"
     return [(title, ["case", *COLUMNS], lines)], figures["notes"]
 
 
@@ -89,6 +91,7 @@ def main(arguments: list[str] | None = None) -> report.Figures:
     """Measure or read, print, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", nargs="+", default=list(CASES), metavar="CASE", choices=CASES)
+    parser.add_argument("--data-type", default="float32", choices=["float32", "float16"])
     report.add_figure_options(parser, "them")
     options = parser.parse_args(arguments)
 
@@ -96,12 +99,13 @@ def main(arguments: list[str] | None = None) -> report.Figures:
         device, missing, rows = open_device(), missing_torch(), []
         with ml.create_context_sync(device) as context:
             for name in options.cases:
-                rows.append(measure(context, name, missing is None))
+                rows.append(measure(context, name, options.data_type, missing is None))
                 known = {k: float(f"{v:.3g}") for k, v in rows[-1].items() if k != "case"}
                 print(name, known, flush=True)
         notes = [missing] if missing else []
         return {
             "machine": report.machine(device.adapter.info["device"]),
+            "data_type": options.data_type,
             "notes": notes,
             "rows": rows,
         }

@@ -36,7 +36,7 @@ def conv_flop(outputs: Sequence[int], each: int) -> float:
 
 def attention(b: MLGraphBuilder, q: MLOperand, k: MLOperand, v: MLOperand) -> MLOperand:
     """Of heads of 64 elements, keys turned."""
-    scaled = b.mul(b.matmul(q, k), b.constant(0.125, "float32"))
+    scaled = b.mul(b.matmul(q, k), b.constant(0.125, q.data_type))
     return b.matmul(b.softmax(scaled, 3), v)
 
 
@@ -221,12 +221,12 @@ CASES: dict[str, Case] = {
 }
 
 
-def drawn(case: Case) -> list[Array]:
-    """Inputs at random: float32, and indices."""
+def drawn(case: Case, data_type: str = "float32") -> list[Array]:
+    """Inputs at random, and indices."""
     rng = np.random.default_rng(0)
     floats = len(case.shapes) - len(case.most)
     made: list[Array] = [
-        rng.standard_normal(shape, np.float32) * np.float32(0.5 if i else 1.0)
+        (rng.standard_normal(shape, np.float32) * (0.5 if i else 1.0)).astype(data_type)
         for i, shape in enumerate(case.shapes[:floats])
     ]
     for shape, most in zip(case.shapes[floats:], case.most, strict=True):

@@ -306,6 +306,8 @@ MOVED: dict[str, Callable[..., MLOperand]] = {
     "cast to halves": lambda b, x, y: b.cast(b.add(x, y), "float16"),
     "chosen": lambda b, x, y: b.where(b.greater(x, y), x, y),
     "both": lambda b, x, y: b.add(b.mul(x, y), b.reverse(b.sub(x, y), axes=[0, 1])),
+    "compared": lambda b, x, y: b.greater(x, y),
+    "of bytes": lambda b, x, y: b.add(b.cast(b.cast(x, "uint8"), x.data_type), y),
     "of odd size": lambda b, x: b.slice(x, [0, 0], [9, 23]),
 }
 """Elements computed by themselves, 4 of whose operands lie side by side, or not."""
@@ -322,6 +324,10 @@ def in_fours() -> Iterator[Case]:
         names = list(inspect.signature(move).parameters)[1:]
         inputs = {key: numbers(key, (10, 24), data_type) for key in names}
         yield Case(f"{name} {data_type}", move, inputs, FOURS if name in few else FOURS[:1])
+    for data_type in ("int8", "uint8"):
+        inputs = {key: numbers(key, (10, 24), data_type) for key in "xy"}
+        for name in few:
+            yield Case(f"{name} {data_type}", MOVED[name], inputs, FOURS[:1])
     x, i = numbers("x", (12, 8)), np.random.default_rng(0).integers(-12, 12, (5, 1), np.int32)
     scattered = {"x": x, "i": i, "u": numbers("u", (5, 8))}
     yield Case("scattered", lambda b, x, i, u: b.scatter_nd(x, i, u), scattered, FOURS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ import onnx
 import pytest
 
 pytest.importorskip("onnx")
-from benchmarks import gpu, gpu_builds, gpu_peers, report
+from benchmarks import gpu, gpu_builds, gpu_operators, gpu_peers, report
 from benchmarks.cases import OPERATORS
+from benchmarks.large_operators import CASES
 from benchmarks.models import ENCODER, LIGHT, inputs_of, model
-from webnn_py import MLExecution, ml
+from webnn_py import MLExecution, MLGraphBuilder, ml
 from webnn_py import onnx as webnn_onnx
 
 CASE = "relu, 4 floats"
@@ -75,6 +78,33 @@ def test_what_counts_is_recorded_once_the_clock_is_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gpu, "WAKE", 0.0)
     rested: Any = Rested()
     assert gpu.recorded_times({"gpu": rested}) == {"gpu": pytest.approx(1)}
+
+
+@pytest.mark.parametrize("data_type", ["float32", "float16"])
+def test_large_operators(data_type: str) -> None:
+    """Recorded alone, which takes no memory."""
+    with ml.create_context_sync(device_type="cpu", engine="reference") as context:
+        for case in CASES.values():
+            b = MLGraphBuilder(context)
+            kinds = [data_type] * (len(case.shapes) - len(case.most)) + ["int32"] * len(case.most)
+            inputs = enumerate(zip(kinds, case.shapes, strict=True))
+            y = case.build(b, *(b.input(f"x{number}", *each) for number, each in inputs))  # type: ignore[arg-type]
+            assert math.prod(y.shape) > 0
+
+
+def test_an_operator_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = dataclasses.replace(CASES["product"], shapes=((3, 4), (4, 5)))
+    monkeypatch.setitem(CASES, "product", small)
+    monkeypatch.setattr(gpu, "SECONDS", 0.0)
+    monkeypatch.setattr(gpu, "WAKE", 0.0)
+    monkeypatch.setattr(gpu, "until_steady", lambda run: run())
+    monkeypatch.setattr(gpu_operators, "missing_torch", lambda: "no PyTorch today")
+    figures = gpu_operators.main(["--cases", "product", "--data-type", "float16"])
+    (row,) = figures["rows"]
+    assert row["gb_s"] == pytest.approx((12 + 20 + 15) * 2 / row["gpu"] / 1e6)
+    ((title, _, lines),), _ = gpu_operators.tables(figures)
+    assert title.startswith("float16 at large sizes, ")
+    assert lines[0][:2] == ["product", row["gpu"]]
 
 
 def test_a_peer_that_fails_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,11 +169,13 @@ class KernelBuilder:
         return f"{self._runs[key]}[{{}}]".format
 
     def fours(self, value: Value) -> Callable[[str], str] | None:
-        """The same for four elements of a stored value's buffer, whatever lies there."""
-        element, buffer = self.storage(value).element, self.places.buffer_of(value)
-        if element not in FOURS or value in self.sums or self.storage(value).per_word > 1:
+        """The same for four elements of a stored value's buffer: a vector, or a word of bytes."""
+        storage, buffer = self.storage(value), self.places.buffer_of(value)
+        if storage.per_word == 4:
+            return self.element(value)
+        if storage.element not in FOURS or value in self.sums or storage.per_word > 1:
             return None
-        kind = f"vec4<{element}>"
+        kind = f"vec4<{storage.element}>"
         if (buffer, kind) not in self._runs and len(self._runs) >= self.spare:
             return None
         return self._run(buffer, 4, kind)
@@ -425,12 +427,12 @@ class Body:
         four = place // 4
         key = self.builder.places.buffer_of(value), str(four)
         if key not in self._fours:
-            at = self.builder.fours(value) if self._indent == 1 else None
-            if at is None:
+            if self._indent > 1 or (at := self.builder.fours(value)) is None:
                 return ""
             self._fours[key] = self.let(at(str(self.let(four, "i"))), "q")
-        lane = f"{self._fours[key]}.{'xyzw'[(place % 4).offset]}"
-        return self.let(self.builder.storage(value).load(lambda _: lane, place), "v")
+        storage, name, lane = self.builder.storage(value), self._fours[key], place % 4
+        one = name if storage.per_word == 4 else f"{name}.{'xyzw'[lane.offset]}"
+        return self.let(storage.load(lambda _: one, lane), "v")
 
     def store(self, index: Index, value: str) -> None:
         """Write the root's element at a flat index; only where one element is one array element."""

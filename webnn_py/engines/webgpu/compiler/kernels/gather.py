@@ -76,12 +76,16 @@ def _writes_fours(builder: KernelBuilder) -> bool:
         and sampled(root.size) >= features.large
         and not any("for (" in code for code in builder.functions)
         and builder.is_whole(root)
-        and builder.storage(root).element in FOURS
-        and builder.storage(root).per_word == 1
+        and _holds_fours(builder.storage(root))
         and divides(4, root.size)
         and builder.places.in_runs(root, 4)
         and not _turns_long_rows(builder)
     )
+
+
+def _holds_fours(storage: Storage) -> bool:
+    """Whether four elements lie in a vector, or in a word."""
+    return storage.per_word == 4 or (storage.per_word == 1 and storage.element in FOURS)
 
 
 def _turns_long_rows(builder: KernelBuilder) -> bool:
@@ -102,10 +106,13 @@ def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
     builder.spare = builder.features.max_bindings - 1 - len(_read(builder))
     body = Body(builder, by_fours=True)
     first = symbol("i", count) * 4
-    made = [storage.pack([body.load(root, first + lane)]) for lane in range(4)]
-    place = builder.places.at(root, first) // 4
-    body.line(f"out0[{place}] = vec4<{element}>({', '.join(made)});")
-    builder.vector_out = True
+    made = [body.load(root, first + lane) for lane in range(4)]
+    builder.vector_out = storage.per_word == 1
+    if builder.vector_out:
+        fours = ", ".join(storage.pack([one]) for one in made)
+        body.line(f"out0[{builder.places.at(root, first) // 4}] = vec4<{element}>({fours});")
+    else:
+        body.line(f"out0[i] = {storage.pack(made)};")
     name = node.op if node is not None else builder.producers[root].op
     return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
 
