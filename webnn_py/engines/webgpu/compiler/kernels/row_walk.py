@@ -2,7 +2,7 @@
 
 A software adapter reads for each invocation in its turn, and four elements in the time of one. On
 hardware the invocations of a workgroup hold all of a row that is short enough, four elements each,
-so that it is read and computed once.
+so that it is read and computed once; longer rows they read by fours, too.
 """
 
 from __future__ import annotations
@@ -66,12 +66,16 @@ class RowWalk:
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
         self.held = hardware and threads > 1 and holds
         self.threads = count // 4 if self.held else threads
-        self.width = 4 if self.held or (in_turn and fits) else 1
+        long = hardware and threads > 1 and fits and not is_traced(count)
+        self.width = 4 if self.held or long or (in_turn and fits) else 1
         self._read: dict[Value, str] = {}
         if self.held:
             body.line("let r = t * 4u;")
         self._shared = threads > 1
-        first, step = ("t", threads) if self._shared else ("0u", self.width)
+        first = "t" if self._shared else "0u"
+        if long and not self.held:
+            first = body.let(f"t * {self.width}u", "begin")
+        step = self.width * (threads if self._shared else 1)
         self._head = f"for (var r = {first}; r < {count}u; r += {step}u)"
         self._count, self._size = count, operand.size
 
