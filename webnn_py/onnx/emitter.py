@@ -190,6 +190,7 @@ class Emitter:
                 None if tensor.array is None else tensor.array.astype(data_type),
                 tensor.operand,
                 tensor.inputs,
+                is_input=tensor.is_input,
             )
         cast: Tensor = self.cast(tensor, data_type)
         return cast

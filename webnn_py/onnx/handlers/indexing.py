@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
 
@@ -63,13 +63,18 @@ def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) ->
 
 
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
+_COMBINE_BOOLS = _COMBINE | {"add": "max", "mul": "min"}
+
+
+def _combining(g: Emitter, x: Tensor, reduction: str) -> Any:
+    return getattr(g, (_COMBINE_BOOLS if x.elem == BOOL else _COMBINE)[reduction])
 
 
 def _scattered_by_parts(
     g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
 ) -> Any:
     """One index along the axis after the other, so that repeated ones are combined."""
-    combine = getattr(g, _COMBINE[reduction])
+    combine = _combining(g, x, reduction)
     made = x
     for i in range(indices.shape[axis]):
         starts = [i if k == axis else 0 for k in range(indices.rank)]
@@ -123,7 +128,7 @@ def scatter_nd(
     """Slices put, or combined with what is there, at coordinates."""
     if reduction == "none":
         return g.scatter_nd(x, indices, updates)
-    combine = getattr(g, _COMBINE[reduction])
+    combine = _combining(g, x, reduction)
     depth = indices.shape[-1]
     count = math.prod(indices.shape[:-1])
     places = g.reshape(indices, [count, depth])

@@ -240,6 +240,7 @@ def pad(
     """More elements at the ends, or fewer where the padding is negative."""
     used = range(x.rank) if axes is None else axes.integers("axes")
     number = 0 if value is None else value.known("constant_value").reshape(-1)[0].item()
+    number = int(number) if x.elem == BOOL else number
     return _padded(g, x, pads.dimensions("pads"), mode, number, list(used))
 
 
