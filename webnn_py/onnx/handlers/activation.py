@@ -52,7 +52,11 @@ def elu(g: Emitter, x: Tensor, *, alpha: float = 1.0, consumed_inputs: Old = Non
 
 @handles("Celu")
 def celu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
-    """An Elu of x / alpha, times alpha."""
+    """An Elu of x / alpha, times alpha; where that is negative, the sum that ONNX defines."""
+    if alpha < 0:
+        nothing = g.constant(0, x)
+        curve = g.mul(g.add(g.exp(g.div(x, float(alpha))), -1.0), float(alpha))
+        return g.add(g.max(x, nothing), g.min(curve, nothing))
     return g.mul(g.elu(g.div(x, float(alpha))), float(alpha))
 
 
@@ -113,6 +117,9 @@ def thresholded_relu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
 @handles("Shrink")
 def shrink(g: Emitter, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
     """X moved towards 0 by `bias` where it is further than `lambd` from it, else 0."""
+    if not x.is_float:  # which the two need not be
+        wide = shrink(g, g.cast(x, "float32"), bias=bias, lambd=lambd)
+        return g.cast(wide, x.data_type)
     below = g.lesser(x, g.constant(-lambd, x))
     above = g.greater(x, g.constant(lambd, x))
     amount = g.constant(bias, x)

@@ -1,0 +1,46 @@
+"""Operators that are made of several, at the ends of their ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from tests.onnx.models import model
+from webnn_py import MLContext, MLExecution
+from webnn_py.onnx import load
+
+ELEMENTS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "float16": 10}
+INF = np.inf
+
+
+def computed(context: MLContext, operator: str, *operands: Any, **attributes: Any) -> Any:
+    names = [f"x{i}" for i in range(len(operands))]
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    inputs = dict(zip(names, operands, strict=True))
+    shapes = {name: x.shape for name, x in inputs.items()}
+    elem = ELEMENTS[operands[0].dtype.name]
+    made = model([node], shapes, ["y"], elem=elem)
+    return MLExecution(context).compute(load(made, context), inputs)["y"]
+
+
+def test_celu_of_a_negative_alpha(cpu: MLContext) -> None:
+    x = np.asarray([-2, -0.5, 0, 1, 100], np.float32)
+    wanted = np.maximum(x, 0) + np.minimum(-1.5 * (np.exp(x / -1.5) - 1), 0)
+    np.testing.assert_allclose(computed(cpu, "Celu", x, alpha=-1.5), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "attributes", "wanted"),
+    [
+        (np.uint8, [0, 1, 2, 200], {"lambd": 1.0}, [0, 0, 2, 200]),
+        (np.uint8, [0, 1, 2, 200], {"lambd": 1.0, "bias": 2.0}, [0, 0, 0, 198]),
+        (np.int8, [-4, -1, 0, 3], {"lambd": 0.5, "bias": 1.5}, [-2, 0, 0, 1]),
+    ],
+)
+def test_shrink_of_integers(
+    cpu: MLContext, dtype: Any, numbers: list[int], attributes: Any, wanted: list[int]
+) -> None:
+    assert computed(cpu, "Shrink", np.asarray(numbers, dtype), **attributes).tolist() == wanted
