@@ -44,3 +44,21 @@ def test_shrink_of_integers(
     cpu: MLContext, dtype: Any, numbers: list[int], attributes: Any, wanted: list[int]
 ) -> None:
     assert computed(cpu, "Shrink", np.asarray(numbers, dtype), **attributes).tolist() == wanted
+
+
+def test_a_remainder_by_infinity(cpu: MLContext) -> None:
+    a, b = np.asarray([1, -3, 5.5, INF], np.float32), np.asarray([INF, -INF, 2, 2], np.float32)
+    made = computed(cpu, "Mod", a, b, fmod=1)
+    np.testing.assert_array_equal(made, np.asarray([1, -3, 1.5, np.nan], np.float32))
+
+
+@pytest.mark.parametrize(("dtype", "large"), [(np.float32, 1e38), (np.float16, 6e4)])
+def test_large_numbers_in_inverse_hyperbolic_functions(
+    cpu: MLContext, dtype: Any, large: float
+) -> None:
+    x = np.asarray([large, 300, 1, INF], dtype)
+    for numbers in (x, -x, np.asarray([0, 0.5, 2], dtype)):
+        made = computed(cpu, "Asinh", numbers)
+        np.testing.assert_allclose(made, np.arcsinh(numbers), rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(computed(cpu, "Acosh", x), np.arccosh(x), rtol=2e-3, atol=1e-6)
+    assert np.isnan(computed(cpu, "Acosh", np.asarray([-300, -large, 0], dtype))).all()

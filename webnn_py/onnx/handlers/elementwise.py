@@ -161,13 +161,13 @@ def mod(g: Emitter, a: Tensor, b: Tensor, *, fmod: int = 0) -> Any:
         quotient = g.div(a, b)
         if fmod:
             whole = g.mul(g.sign(quotient), g.floor(g.abs(quotient)))
-            return g.sub(a, g.mul(whole, b))
-        nothing = zero(g, a)
-        rest = g.sub(a, g.mul(g.floor(quotient), b))
-        apart = g.lesser(g.mul(g.sign(a), g.sign(b)), nothing)
-        of_infinity = g.where(apart, b, a)
+            of_infinity = a
+        else:
+            whole = g.floor(quotient)
+            apart = g.lesser(g.mul(g.sign(a), g.sign(b)), zero(g, a))
+            of_infinity = g.where(apart, b, a)
         endless = g.logical_and(g.is_infinite(b), g.logical_not(g.is_infinite(a)))
-        return g.where(endless, of_infinity, rest)
+        return g.where(endless, of_infinity, g.sub(a, g.mul(whole, b)))
     rest = g.sub(a, g.mul(g.div(a, b), b))
     if fmod or DTYPES[a.data_type].kind == "u":
         return rest
@@ -320,15 +320,19 @@ def cosh(g: Emitter, x: Tensor) -> Any:
 
 @handles("Asinh")
 def asinh(g: Emitter, x: Tensor) -> Any:
-    """log(|x| + sqrt(x^2 + 1)) with the sign of x."""
+    """log(|x| + sqrt(x^2 + 1)) with the sign of x, all divided by what may be large."""
     size = g.abs(x)
-    return g.mul(g.sign(x), g.log(g.add(size, g.sqrt(g.add(g.mul(x, x), 1.0)))))
+    most = g.max(size, 1.0)
+    least = g.div(g.min(size, 1.0), most)
+    rest = g.add(g.div(size, most), g.sqrt(g.add(g.mul(least, least), 1.0)))
+    made = g.add(g.log(most), g.log(rest))
+    return g.where(g.is_infinite(x), x, g.mul(g.sign(x), made))
 
 
 @handles("Acosh")
 def acosh(g: Emitter, x: Tensor) -> Any:
-    """log(x + sqrt(x^2 - 1))."""
-    return g.log(g.add(x, g.sqrt(g.sub(g.mul(x, x), 1.0))))
+    """log(x + sqrt(x^2 - 1)), where no square overflows."""
+    return g.log(g.add(x, g.mul(g.sqrt(g.add(x, 1.0)), g.sqrt(g.sub(x, 1.0)))))
 
 
 @handles("Atanh")
