@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+from tests.onnx.models import model
 from tests.processes import run_alone
-from webnn_py.onnx import folding
+from webnn_py import MLContext, MLExecution
+from webnn_py.onnx import folding, load
 
 DATA = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
 PAIR = np.array([-1, 0], np.int64)
@@ -71,3 +73,20 @@ def test_reductions_keep_their_type(operator: str, data_type: type[np.generic]) 
     node = helper.make_node(operator, ["x0"], ["y"], keepdims=0)
     (made,) = folding.fold(node, [np.full(3, 2, data_type)], {"": 18})
     assert made.dtype == data_type
+
+
+@pytest.mark.parametrize("size", [8, 300])
+@pytest.mark.parametrize("elem", [TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.INT16])
+def test_weights_of_other_types_are_cast_whatever_their_size(
+    cpu: MLContext, elem: int, size: int
+) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(elem)
+    weights = np.arange(size * size).reshape(size, size).astype(dtype)
+    nodes = [
+        helper.make_node("Cast", ["w"], ["v"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "v"], ["y"]),
+    ]
+    made = model(nodes, {"x": [1, size]}, ["y"], {"w": weights})
+    x = np.eye(1, size, 1, dtype=np.float32)
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": x})["y"]
+    np.testing.assert_array_equal(found[0], weights[1].astype(np.float32))

@@ -13,7 +13,7 @@ import onnx
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, of_array, webnn_type
+from webnn_py.onnx.tensor import WEBNN_TYPES, Array, Tensor, of_array, webnn_type
 
 BINARY = {
     "And": "logical_and",
@@ -269,15 +269,22 @@ def is_inf(g: Emitter, x: Tensor, *, detect_negative: int = 1, detect_positive: 
     return g.equal(x, -math.inf if detect_negative else math.inf)
 
 
+def _is_cast_now(x: Tensor, array: Array) -> bool:
+    """Whether known contents are cast at import, as those of types must be that WebNN has not."""
+    if x.elem in WEBNN_TYPES:
+        return array.size <= MAX_KNOWN and array.dtype.kind in "fiub"
+    return array.dtype.kind in "fiuV"
+
+
 @handles("Cast")
 def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     """To another data type; a bool is whether the element is not 0."""
     if to == BOOL:
         return x if x.elem == BOOL else g.to(x, "bool")
     target = webnn_type(to)
-    if x.array is not None and x.array.size <= MAX_KNOWN and x.array.dtype.kind in "fiub":
+    if x.array is not None and _is_cast_now(x, x.array):
         with np.errstate(all="ignore"):
-            return of_array(x.array.astype(target))
+            return of_array(x.array.astype(target), x.name)
     webnn_type(x.elem)
     if x.elem == to:
         return g.identity(x)
