@@ -62,3 +62,10 @@ def test_large_numbers_in_inverse_hyperbolic_functions(
         np.testing.assert_allclose(made, np.arcsinh(numbers), rtol=2e-3, atol=1e-6)
     np.testing.assert_allclose(computed(cpu, "Acosh", x), np.arccosh(x), rtol=2e-3, atol=1e-6)
     assert np.isnan(computed(cpu, "Acosh", np.asarray([-300, -large, 0], dtype))).all()
+
+
+def test_the_mean_and_variance_of_halves(cpu: MLContext) -> None:
+    x = np.asarray([[[[7, 7]], [[1, 3]]]], np.float16)
+    for axes, wanted in (([0, 2, 3], [0, 0, -1, 1]), ([-1], [0, 0, -1, 1]), ([1], [1, 1, -1, -1])):
+        made = computed(cpu, "MeanVarianceNormalization", x, axes=axes)
+        assert made.reshape(-1).tolist() == wanted
