@@ -40,15 +40,43 @@ def check_functions(model: Any) -> None:
         raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after its functions are written out")
 
 
+def with_defaults(model: Any) -> Any:
+    """A model whose calls of local functions say what the defaults of these are.
+
+    As ONNX's inliner leaves out what a call leaves out.
+    """
+    defaults = {key_of(one): one.attribute_proto for one in model.functions if one.attribute_proto}
+    if not defaults:
+        return model
+    made = type(model)()
+    made.CopyFrom(model)
+    for nodes in (made.graph.node, *(function.node for function in made.functions)):
+        for node in list(_all_of(nodes)):
+            given = {attribute.name for attribute in node.attribute}
+            missing = [one for one in defaults.get(_called_by(node), ()) if one.name not in given]
+            node.attribute.extend(missing)
+    return made
+
+
 def key_of(function: Any) -> Key:
-    """What a function is called by; so is a node that calls it."""
+    """What a function is called by."""
     return function.domain, function.name, getattr(function, "overload", "")
+
+
+def _called_by(node: Any) -> Key:
+    """What a node calls."""
+    return node.domain, node.op_type, getattr(node, "overload", "")
 
 
 def _called(nodes: Iterable[Any]) -> Iterator[Key]:
     """What nodes call, and those of their branches and bodies."""
+    return map(_called_by, _all_of(nodes))
+
+
+def _all_of(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Nodes, and those of their branches and bodies."""
     for node in nodes:
-        yield node.domain, node.op_type, getattr(node, "overload", "")
+        yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _called(graph.node)
+                yield from _all_of(graph.node)

@@ -19,7 +19,7 @@ from onnx import external_data_helper, inliner, numpy_helper
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
-from webnn_py.onnx.functions import check_functions
+from webnn_py.onnx.functions import check_functions, with_defaults
 from webnn_py.onnx.tensor import Array
 
 READERS = 4
@@ -74,7 +74,7 @@ class Model:
         if proto.functions:
             check_functions(proto)
             try:
-                proto = inliner.inline_local_functions(proto)
+                proto = inliner.inline_local_functions(with_defaults(proto))
             except Exception as error:  # of the library's own kinds
                 raise DataError(f"onnx: local functions cannot be inlined: {error}") from error
         self.proto: Any = proto
