@@ -54,3 +54,24 @@ def test_sparse_tensors(cpu: MLContext, places: Any, is_node: bool) -> None:
 def test_damaged_ones(cpu: MLContext, places: Any, dims: list[int], told: str) -> None:
     with pytest.raises(DataError, match=told):
         load(sum_of(sparse(places, [2, -3], dims), False), cpu)
+
+
+def test_a_sparse_initializer_is_an_input_s_default(cpu: MLContext) -> None:
+    made = sum_of(sparse([1, 5], [2, -3], [2, 3]), is_node=False)
+    made.graph.input.append(onnx.helper.make_tensor_value_info("w", 1, [2, 3]))
+    graph = load(made, cpu)
+    assert list(graph.inputs) == ["x"]
+    found = MLExecution(cpu).compute(graph, {"x": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(found["y"], 1 + DENSE)
+
+
+def test_sparse_initializers_of_branches(cpu: MLContext) -> None:
+    branches = {}
+    for name, operator in (("then_branch", "Add"), ("else_branch", "Sub")):
+        inner = model([onnx.helper.make_node(operator, ["x", "w"], ["z"])], {}, ["z"]).graph
+        inner.sparse_initializer.append(sparse([1, 5], [2, -3], [2, 3]))
+        branches[name] = inner
+    made = model([onnx.helper.make_node("If", ["c"], ["y"], **branches)], {"x": [2, 3]}, ["y"])
+    made.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(False), "c"))
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(found["y"], 1 - DENSE)

@@ -366,8 +366,8 @@ class Importer:
     ) -> list[Any]:
         """Import the graph of an attribute, which sees the names around it; its outputs."""
         inner: Scope = ChainMap({}, scope)
-        for tensor in graph.initializer:
-            inner[tensor.name] = of_array(self.model.contents(tensor), tensor.name)
+        for name, array in self.model.contents_in(graph):
+            inner[name] = of_array(array, name)
         for value, given in zip(graph.input, inputs, strict=True):
             inner[value.name] = given
         self.nodes(graph.node, inner, opsets)

@@ -7,7 +7,7 @@ import hashlib
 import math
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,7 @@ class Model:
 
     @functools.cached_property
     def places(self) -> list[Place]:
+        names |= {sparse.values.name for sparse in self.graph.sparse_initializer}
         """Where large weights lie in the file."""
         return [place for one in self.graph.initializer if (place := wire.place_of(one))]
 
@@ -140,6 +141,17 @@ class Model:
         """The contents of a sparse tensor, zeros included.
 
         Raises:
+    def contents_in(self, graph: Any) -> Iterator[tuple[str, Array]]:
+        """Names and contents of a graph's initializers, sparse ones included.
+
+        Raises:
+            DataError: As `contents`.
+        """
+        for tensor in graph.initializer:
+            yield tensor.name, self.contents(tensor)
+        for sparse in graph.sparse_initializer:
+            yield sparse.values.name, self.dense(sparse)
+
             DataError: They are not there, or do not fit its shape.
         """
         shape = tuple(sparse.dims)
