@@ -186,7 +186,7 @@ class Importer:
             self._count += 1
             if self._count > MAX_NODES:
                 raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after unrolling its loops")
-            title = f"node {node.name or (node.output[0] if node.output else '')!r}"
+            title = f"node {node.name or next(filter(None, node.output), '')!r}"
             title = f"{title} ({node.op_type})"
             inputs = [self.lookup(scope, n, title) if n else None for n in node.input]
             results = self._results(node, inputs, scope, opsets, title)
@@ -207,7 +207,7 @@ class Importer:
     ) -> Sequence[Any]:
         outer = self.emitter.label
         lost = [FAILED] * len(node.output)
-        name = node.name or (node.output[0] if node.output else node.op_type)
+        name = node.name or next(filter(None, node.output), node.op_type)
         if outer:  # in a branch or loop that has a name; nodes of bodies have none
             name = f"{outer}/{node.name}" if node.name else outer
         self.emitter.label = name
