@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from webnn_py import (
     NotSupportedError,
     ValidationError,
 )
-from webnn_py.onnx import backend, load
+from webnn_py.onnx import backend, load, wire
 from webnn_py.onnx.importing import Importer, Model
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
@@ -250,3 +251,20 @@ def test_nodes_that_together_would_take_all_memory(
         assert tracemalloc.get_traced_memory()[1] < 300 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_weight_that_claims_to_be_larger_than_its_file(cpu: MLContext, tmp_path: Path) -> None:
+    made = model([node("Add", ["x", "w"], ["y"])], {"w": np.zeros((2, 3), np.float32)})
+    weight = made.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key=wire.PLACE, value=f"0 {1 << 60}")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(DataError, match=r"tensor 'w': .* the file ends before"):
+        load(path, cpu)
+
+
+def test_a_path_that_no_file_has(cpu: MLContext) -> None:
+    with pytest.raises(DataError, match=r"'m\\x00.onnx' cannot be read"):
+        load("m\0.onnx", cpu)

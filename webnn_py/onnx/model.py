@@ -61,6 +61,10 @@ class Model:
                 proto, self.structure = _read(path)
             except OSError as error:
                 raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
+            except DataError:
+                raise
+            except ValueError as error:  # it has a null character
+                raise DataError(f"onnx: {str(path)!r} cannot be read: {error}") from error
         elif isinstance(source, (bytes, bytearray, memoryview)):
             proto, self.structure = _parsed(source, "the model")
         elif isinstance(source, onnx.ModelProto):
@@ -89,11 +93,11 @@ class Model:
     def inputs(self) -> list[Any]:
         """The inputs that are to be given: an initializer of its name is an input's default."""
         names = {tensor.name for tensor in self.graph.initializer}
+        names |= {sparse.values.name for sparse in self.graph.sparse_initializer}
         return [value for value in self.graph.input if value.name not in names]
 
     @functools.cached_property
     def places(self) -> list[Place]:
-        names |= {sparse.values.name for sparse in self.graph.sparse_initializer}
         """Where large weights lie in the file."""
         return [place for one in self.graph.initializer if (place := wire.place_of(one))]
 
@@ -137,10 +141,6 @@ class Model:
                 error
             )
 
-    def dense(self, sparse: Any) -> Array:
-        """The contents of a sparse tensor, zeros included.
-
-        Raises:
     def contents_in(self, graph: Any) -> Iterator[tuple[str, Array]]:
         """Names and contents of a graph's initializers, sparse ones included.
 
@@ -152,6 +152,10 @@ class Model:
         for sparse in graph.sparse_initializer:
             yield sparse.values.name, self.dense(sparse)
 
+    def dense(self, sparse: Any) -> Array:
+        """The contents of a sparse tensor, zeros included.
+
+        Raises:
             DataError: They are not there, or do not fit its shape.
         """
         shape = tuple(sparse.dims)
@@ -206,6 +210,8 @@ class Model:
             return view if self.parts is None else bytes(view)
         assert isinstance(self._source, (str, os.PathLike))
         with open(self._source, "rb") as file:
+            if first + count > os.fstat(file.fileno()).st_size:
+                raise ValueError("the file ends before")
             file.seek(first)
             return file.read(count)
 
