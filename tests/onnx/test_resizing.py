@@ -37,6 +37,8 @@ CASES: dict[str, tuple[list[Any], list[float], dict[str, Any], bool]] = {
         {**NEAREST, "nearest_mode": "floor"},
         False,
     ),
+    "one axis scaled to the size it has": ([1, 2, 3, 4], [1, 1, 1.25, 2], LINEAR, False),
+    "one axis scaled to it, the nearest": ([1, 2, 3, 4], [1, 1, 1.25, 2], FLOOR, False),
     "corners": ([1, 2, 5, 4], [1, 1, 2, 2], CORNERS, False),
 }
 

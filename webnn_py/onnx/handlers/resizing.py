@@ -284,7 +284,7 @@ def resize(
     outside = np.zeros([1] * x.rank, bool)
     for axis, size, factor, start, end in zip(used, new, factors, starts, ends, strict=True):
         old = x.shape[axis]
-        if size == old and not cropped:
+        if size == old and factor == 1 and not cropped:
             continue
         if is_open([size, old]):
             made = _stretched(g, made, axis, size, factor, how)
