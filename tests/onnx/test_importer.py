@@ -402,3 +402,13 @@ def test_initializers_that_nothing_reads_must_be_whole_too(cpu: MLContext) -> No
     made.graph.initializer[0].raw_data = b"1234"
     with pytest.raises(DataError, match="tensor 'w': its contents do not fit"):
         load(made, cpu)
+
+
+@pytest.mark.parametrize(("opset", "kind"), [(7, "float32"), (10, "uint8"), (13, "uint8")])
+def test_masks_of_dropout_are_of_the_input_s_type_or_bools(
+    cpu: MLContext, opset: int, kind: str
+) -> None:
+    made = model([node("Dropout", ["x"], ["y", "m"])], {"x": [2]}, ["y", "m"], opset=opset)
+    found = computed(cpu, made, np.asarray([3, -4], np.float32))
+    assert found["y"].tolist() == [3, -4]
+    assert (found["m"].dtype, found["m"].tolist()) == (np.dtype(kind), [1, 1])

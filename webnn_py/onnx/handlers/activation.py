@@ -234,8 +234,8 @@ for _operator, _function in {
     _flattened(_operator, _function)
 
 
-def _dropped(g: Emitter, x: Tensor) -> list[Any]:
-    return [g.identity(x), g.expand(g.array(np.asarray(True)), list(x.shape))]
+def _dropped(g: Emitter, x: Tensor, kept: Tensor) -> list[Any]:
+    return [g.identity(x), g.expand(kept, list(x.shape))]
 
 
 @handles("Dropout", since=12)
@@ -251,7 +251,13 @@ def dropout(
     training = training_mode is not None and bool(training_mode.known("training_mode").item())
     if training and (ratio is None or float(ratio.known("ratio").item())):
         refuse("WebNN has no random numbers, which training needs")
-    return _dropped(g, x)
+    return dropout_10(g, x)
+
+
+@handles("Dropout", since=10)
+def dropout_10(g: Emitter, x: Tensor, *, ratio: float = 0.5) -> Any:
+    """Before opset 12; what is imported is there to infer, so nothing is dropped."""
+    return _dropped(g, x, g.array(np.asarray(True)))
 
 
 @handles("Dropout")
@@ -263,5 +269,5 @@ def dropout_1(
     is_test: int = 0,
     consumed_inputs: Old = None,
 ) -> Any:
-    """Before opset 12; what is imported is there to infer, so nothing is dropped."""
-    return _dropped(g, x)
+    """Before opset 10, with a mask of the input's type."""
+    return _dropped(g, x, g.constant(1, x))
