@@ -17,6 +17,7 @@ import pytest
 
 from tests.adapters import need_quick_compiler
 from tests.onnx import official
+from tests.onnx.models import model
 from webnn_py import MLContext, MLError, NotSupportedError, ValidationError, ml
 from webnn_py.engines.registry import FAST
 from webnn_py.onnx import backend
@@ -118,5 +119,19 @@ def test_devices() -> None:
     node = onnx.helper.make_node("Add", ["a", "b"], ["c"])
     (made,) = backend.run_node(node, [np.ones(2, np.float32), np.ones(2, np.float32)])
     assert made.tolist() == [2, 2]
+    with pytest.raises(ValidationError, match=r"got 1 inputs, expected \['a', 'b'\]"):
+        backend.run_node(node, [np.ones(2, np.float32)])
     with pytest.raises(NotSupportedError, match="random"):
         backend.run_node(onnx.helper.make_node("RandomNormalLike", ["a"], ["c"]), [made])
+
+
+def test_inputs_that_have_initializers_may_be_given_by_name() -> None:
+    add = onnx.helper.make_node("Add", ["a", "b"], ["c"])
+    one = np.ones(2, np.float32)
+    prepared = backend.prepare(model([add], {"a": [2], "b": [2]}, ["c"], {"b": one}))
+    for given, wanted in (([one], 2), ({"a": one, "b": 4 * one}, 5), (one, 2)):
+        assert prepared.run(given)[0].tolist() == [wanted, wanted]
+    with pytest.raises(ValidationError, match=r"got 2 inputs, expected \['a'\]"):
+        prepared.run([one, one])
+    with pytest.raises(ValidationError, match=r"got 1 inputs, expected \[\]"):
+        backend.prepare(model([add], {}, ["c"], {"a": one, "b": one})).run(one)

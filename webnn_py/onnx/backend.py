@@ -30,7 +30,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     """A model that is ready to run.
 
     Inputs whose contents decide shapes, such as the new shape of a Reshape, are constants of the
-    graph that is built; with other contents another graph is built.
+    graph that is built; with other contents another graph is built. So are inputs that have an
+    initializer, where they are given, by name.
 
     Args:
         model: The model.
@@ -41,6 +42,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         self._model = Model(model)
         self._context = context
         self._names = [value.name for value in self._model.inputs]
+        every = {value.name for value in self._model.graph.input}
+        self._defaults = every.difference(self._names)
         self._built: dict[Any, tuple[MLGraph, set[str]]] = {}
         self._fixed: set[str] = set()
 
@@ -53,12 +56,11 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         """
         if isinstance(inputs, dict):
             given = dict(inputs)
-        elif isinstance(inputs, (list, tuple)):
-            if len(inputs) > len(self._names):
-                raise ValidationError(f"onnx: got {len(inputs)} inputs, expected {self._names}")
-            given = dict(zip(self._names, inputs, strict=False))
         else:
-            given = {self._names[0]: inputs}
+            listed = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(listed) > len(self._names):
+                raise ValidationError(f"onnx: got {len(listed)} inputs, expected {self._names}")
+            given = dict(zip(self._names, listed, strict=False))
         missing = [name for name in self._names if name not in given]
         if missing:
             raise ValidationError(f"onnx: input {missing[0]!r} is missing; got {list(given)}")
@@ -68,6 +70,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
                     f"onnx: input {name!r}: WebNN has no {type(value).__name__}; it has tensors"
                 )
         arrays = {name: np.asarray(value) for name, value in given.items()}
+        self._fixed |= self._defaults & arrays.keys()
         graph, elements = self._graph(arrays)
         feeds = {
             name: np.ascontiguousarray(_as_uint8(arrays[name])).reshape(arrays[name].shape)
@@ -182,11 +185,14 @@ class WebNNBackend(Backend):  # type: ignore[misc]
         """The outputs of a single node."""
         helper = onnx.helper
         arrays = [np.asarray(one) for one in inputs]
+        names = [name for name in node.input if name]
+        if len(names) != len(arrays):
+            raise ValidationError(f"onnx: got {len(arrays)} inputs, expected {names}")
         values = [
             helper.make_tensor_value_info(
                 name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
             )
-            for name, array in zip([n for n in node.input if n], arrays, strict=True)
+            for name, array in zip(names, arrays, strict=True)
         ]
         made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         version = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
