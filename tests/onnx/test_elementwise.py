@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from tests.onnx.models import model
-from webnn_py import MLContext, MLExecution
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
 
 ELEMENTS = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "float16": 10}
@@ -69,3 +69,33 @@ def test_the_mean_and_variance_of_halves(cpu: MLContext) -> None:
     for axes, wanted in (([0, 2, 3], [0, 0, -1, 1]), ([-1], [0, 0, -1, 1]), ([1], [1, 1, -1, -1])):
         made = computed(cpu, "MeanVarianceNormalization", x, axes=axes)
         assert made.reshape(-1).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("of", "to"),
+    [("int8", "uint8"), ("uint32", "int32"), ("int64", "uint64"), ("bool", "uint8")],
+)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_bits_of_integers_as_others(cpu: MLContext, of: str, to: str, is_known: bool) -> None:
+    dtype = np.dtype(of)
+    x = np.frombuffer(bytes([0, 1, 127, 128, 254, 255, 3, 200]), dtype)
+    x = np.asarray([False, True]) if of == "bool" else x
+    elem, other = (helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in (of, to))
+    cast = helper.make_node("BitCast", ["x"], ["y"], to=other)
+    given = {} if is_known else {"x": x.shape}
+    made = model([cast], given, ["y"], {"x": x} if is_known else {}, opset=26, elem=elem)
+    inputs = {} if is_known else {"x": x.view(np.uint8) if of == "bool" else x}
+    found = MLExecution(cpu).compute(load(made, cpu), inputs)["y"]
+    assert (found.dtype.name, found.tolist()) == (to, x.view(to).tolist())
+
+
+def test_bits_of_floats_as_others_are_known_ones_alone(cpu: MLContext) -> None:
+    x = np.asarray([1, -2], np.float32)
+    cast = helper.make_node("BitCast", ["x"], ["y"], to=ELEMENTS["int32"])
+    known = load(model([cast], {}, ["y"], {"x": x}, opset=26), cpu)
+    assert MLExecution(cpu).compute(known, {})["y"].tolist() == x.view(np.int32).tolist()
+    with pytest.raises(NotSupportedError, match="the bits of one data type for another"):
+        load(model([cast], {"x": [2]}, ["y"], opset=26), cpu)
+    cast.attribute[0].i = ELEMENTS["int8"]
+    with pytest.raises(DataError, match="float32 and int8 have not the same number of bits"):
+        load(model([cast], {"x": [2]}, ["y"], opset=26), cpu)

@@ -17,7 +17,6 @@ REASONS = {
     "String*": "WebNN has no strings",
     "RegexFullMatch": "WebNN has no strings",
     "ImageDecoder": "WebNN decodes no images",
-    "BitCast": "WebNN does not take the bits of one data type for another",
     **dict.fromkeys(
         [f"com.microsoft.{kind}" for kind in ("*BeamSearch", "GreedySearch", "Sampling")],
         "it generates whole texts; take the model of a step, which it holds",

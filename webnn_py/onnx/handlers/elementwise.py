@@ -13,7 +13,15 @@ import onnx
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import WEBNN_TYPES, Array, Tensor, of_array, webnn_type
+from webnn_py.onnx.tensor import (
+    WEBNN_TYPES,
+    Array,
+    BrokenModelError,
+    Tensor,
+    of_array,
+    refuse,
+    webnn_type,
+)
 
 BINARY = {
     "And": "logical_and",
@@ -307,6 +315,25 @@ def cast_like(
 ) -> Any:
     """To the data type of another tensor."""
     return cast(g, x, to=target.elem)
+
+
+@handles("BitCast", since=26)
+def bit_cast(g: Emitter, x: Tensor, *, to: int) -> Any:
+    """The bits of one data type as another's: known ones, or of integers, which a cast keeps."""
+    target = webnn_type(to)
+    if x.elem == to:
+        return g.identity(x)
+    if x.array is not None and to != BOOL:
+        dtype = np.dtype(target)
+        if x.array.dtype.itemsize != dtype.itemsize:
+            raise BrokenModelError(f"{x.array.dtype} and {target} have not the same number of bits")
+        return of_array(np.ascontiguousarray(x.array).view(dtype).reshape(x.shape))
+    own, other = DTYPES[x.data_type], DTYPES[target]
+    if own.bits != other.bits:
+        raise BrokenModelError(f"{own.name} and {target} have not the same number of bits")
+    if to == BOOL or "f" in own.kind + other.kind:
+        refuse("WebNN does not take the bits of one data type for another")
+    return g.to(x, target) if x.data_type == target else g.cast(x, target)
 
 
 def _sinh(g: Emitter, x: Tensor, sign: float) -> Any:
