@@ -142,3 +142,10 @@ def test_an_open_quotient_that_may_be_zero(cpu: MLContext) -> None:
         ValidationError, match=r"whether `n // 2 > 0` .*dimensions=\{'n': \(2, None\)\}"
     ):
         bool(n // 2)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+def test_equal_parts_of_an_open_size(cpu: MLContext, opset: int) -> None:
+    parts = ["a", "b", "c"]
+    made = model([onnx.helper.make_node("Split", ["x"], parts)], {"x": ["n"]}, parts, opset=opset)
+    check(cpu, made, [{"x": floats(3)}, {"x": floats(12)}])

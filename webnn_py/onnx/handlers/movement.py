@@ -144,7 +144,9 @@ def split(
     at = x.axis(axis)
     if split is not None:
         return _parts(g, x, split.dimensions("split"), at)
-    count = num_outputs or len(g.outputs)
+    if num_outputs is None:  # before opset 18, of equal sizes
+        return split_1(g, x, axis=at)
+    count = num_outputs
     size = -(-x.shape[at] // count)
     sizes = [size] * (count - 1)
     return _parts(g, x, [*sizes, x.shape[at] - sum(sizes)], at)
