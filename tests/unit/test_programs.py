@@ -115,6 +115,65 @@ def test_an_entry_point_says_what_it_uses() -> None:
     assert count.invocations({}) == (16, 1, 1)
 
 
+OWN_NAMES = """
+struct Particle { x: f32, @size(8) given: f32 }
+alias Id = vec3<u32>;
+@group(0) @binding(0) var<storage, read_write> results: array<Particle>;
+@group(0) @binding(1) var<storage> x: array<f32>;
+@group(0) @binding(2) var<storage> given: array<f32>;
+@group(0) @binding(3) var<storage> i: array<u32>;
+override num_workgroups: f32;
+@compute @workgroup_size(1) fn members(@builtin(num_workgroups) id: Id) { results[id.x].x = 1.0; }
+@compute @workgroup_size(1) fn parameters(@builtin(local_invocation_id) given: Id) {
+  results[0].x = f32(given.x);
+}
+@compute @workgroup_size(1) fn variables() {
+  for (var i = 0; i < 3; i++) {
+    let x = f32(i);
+    var<function> given: f32 = x;
+    results[i].x += given;
+  }
+}
+@compute @workgroup_size(1) fn outside() {
+  { let x = 1.0; results[0].x = x; }
+  for (var i = 0; i < 3; i++) { if (i == 1) { continue; } }
+  let given = given[0];
+  results[1].x = given + x[i[0]] + num_workgroups;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "bindings", "overrides"),
+    [
+        ("members", ["results"], []),
+        ("parameters", ["results"], []),
+        ("variables", ["results"], []),
+        ("outside", ["results", "x", "given", "i"], ["num_workgroups"]),
+    ],
+)
+def test_names_of_its_own_are_nothing_that_an_entry_point_uses(
+    name: str, bindings: list[str], overrides: list[str]
+) -> None:
+    used = read_module(OWN_NAMES).entry_point(name)
+    assert [binding.name for binding in used.bindings] == bindings
+    assert list(used.overrides) == overrides
+
+
+def test_constants_say_how_large_a_workgroup_is() -> None:
+    module = read_module(
+        "const SIDE = 32u; const ROW: u32 = SIDE; override depth = ROW; override same = depth;"
+        "const round = round; override one = other; override other = one;"
+        "@compute @workgroup_size(SIDE, ROW, depth) fn main() {}"
+        "@compute @workgroup_size(same) fn line() { _ = depth; }"
+        "@compute @workgroup_size(round, one) fn circle() { _ = other; }"
+    )
+    assert module.entry_point("main").invocations({}) == (32, 32, 32)
+    assert module.entry_point("main").invocations({"depth": 2.0}) == (32, 32, 2)
+    assert module.entry_point("line").invocations({"depth": 2.0}) == (2, 1, 1)
+    assert module.entry_point("circle").invocations({}) == (None, None, 1)
+
+
 SHARED = """
 const SIDE = 16u;
 const ROW = SIDE;

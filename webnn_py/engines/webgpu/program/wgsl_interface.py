@@ -79,14 +79,15 @@ class EntryPoint:
         return (*sizes, 1, 1)[:3]
 
     def _value(self, tokens: tuple[str, ...], constants: Mapping[str, float]) -> int | None:
-        if len(tokens) != 1:
-            return None
-        override = self.overrides.get(tokens[0])
-        if override is not None:
-            given = constants.get(override.key)
-            return self._value(override.default, {}) if given is None else int(given)
-        found = _INTEGER.fullmatch(tokens[0])
-        return int(found[1], 0) if found else None
+        for _ in range(len(self.overrides) + 1):  # more often would be round in a circle
+            override = self.overrides.get(tokens[0]) if len(tokens) == 1 else None
+            if override is None:
+                found = _INTEGER.fullmatch("".join(tokens))
+                return int(found[1], 0) if found else None
+            if override.key in constants:
+                return int(constants[override.key])
+            tokens = override.default
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Module:
     def overrides(self) -> Mapping[str, Override]:
         """The pipeline-overridable constants, by name."""
         found = (d for d in self.declarations.values() if d.kind == "override")
-        return {declaration.name: _override(declaration) for declaration in found}
+        return {declaration.name: self._override(declaration) for declaration in found}
 
     def entry_point(self, name: str) -> EntryPoint:
         """What an entry point uses.
@@ -164,7 +165,7 @@ class Module:
         used = self._reachable(name)
         bindings = [self._binding(d) for d in used if d.kind == "var" and "binding" in d.attributes]
         overrides = {d.name: self.overrides[d.name] for d in used if d.kind == "override"}
-        size = self.declarations[name].attributes.get("workgroup_size", ())
+        size = _parts(self.declarations[name].attributes.get("workgroup_size", ()))
         ordered = tuple(sorted(bindings, key=lambda binding: binding.binding))
         for one, other in itertools.pairwise(ordered):
             if one.binding == other.binding:
@@ -174,7 +175,7 @@ class Module:
                 )
         shared = [d for d in used if d.template[:1] == ("workgroup",)]
         taken = sum(self._bytes(_type_of(variable.tokens)) for variable in shared)
-        return EntryPoint(ordered, overrides, tuple(_parts(size)), taken)
+        return EntryPoint(ordered, overrides, tuple(map(self._without_names, size)), taken)
 
     def _bytes(self, kind: tuple[str, ...]) -> int:
         """Bytes of a type of WGSL's own; 0 for others, and for sizes that are no numbers."""
@@ -192,11 +193,24 @@ class Module:
 
     def _number(self, tokens: tuple[str, ...]) -> int:
         """A number, or a constant that is one; else 0."""
-        constant = self.declarations.get(tokens[0]) if len(tokens) == 1 else None
-        if constant is not None and constant.kind == "const":
-            return self._number(constant.tokens[constant.tokens.index("=") + 1 :])
-        found = _INTEGER.fullmatch("".join(tokens))
+        found = _INTEGER.fullmatch("".join(self._without_names(tokens)))
         return int(found[1], 0) if found else 0
+
+    def _without_names(self, tokens: tuple[str, ...]) -> tuple[str, ...]:
+        """What a constant is, where there is nothing but its name."""
+        for _ in self.declarations:  # more often would be round in a circle
+            constant = self.declarations.get(tokens[0]) if len(tokens) == 1 else None
+            if constant is None or constant.kind != "const" or "=" not in constant.tokens:
+                break
+            tokens = constant.tokens[constant.tokens.index("=") + 1 :]
+        return tokens
+
+    def _override(self, declaration: _Declaration) -> Override:
+        number = declaration.attribute("id")
+        key = declaration.name if number is None else str(number)
+        tokens = declaration.tokens
+        default = tokens[tokens.index("=") + 1 :] if "=" in tokens else ()
+        return Override(key, self._without_names(default))
 
     def _reachable(self, name: str) -> list[_Declaration]:
         """A declaration, and those that it names, itself or by way of others."""
@@ -204,7 +218,8 @@ class Module:
         frontier = [name]
         while frontier:
             declaration = found[frontier.pop()]
-            for word in (*declaration.tokens, *declaration.attributes.get("workgroup_size", ())):
+            size = declaration.attributes.get("workgroup_size", ())
+            for word in itertools.chain(_names_used(declaration), size):
                 if word in self.declarations and word not in found:
                     found[word] = self.declarations[word]
                     frontier.append(word)
@@ -224,17 +239,53 @@ class Module:
         return StorageBinding(variable.name, binding, rest == ["read_write"])
 
 
+def _names_used(declaration: _Declaration) -> Iterator[str]:
+    """What a declaration names, but for members, built-in values and what is declared within."""
+    tokens = declaration.tokens
+    own: list[set[str]] = [set()]  # by block
+    headers: list[int] = []  # blocks that a `for` is in
+    parameters = 1 if declaration.kind == "fn" else 0
+    depth, pending = 0, ""
+    for place, token in enumerate(tokens):
+        before, after = tokens[max(place - 1, 0)], "".join(tokens[place + 1 : place + 2])
+        depth += (token == "(") - (token == ")")
+        if parameters and token == ")" and not depth:
+            parameters = 0
+        if token == "for":
+            headers.append(len(own))
+            own.append(set())
+        elif token == "{":
+            own.append(set())
+        elif token == "}":
+            own = own[:-1] or [set()]
+            if headers and headers[-1] == len(own) - 1:
+                own = own[: headers.pop()]
+        elif token == ";":
+            own[-1].add(pending)
+            pending = ""
+        elif before in (".", "@") or tokens[max(place - 3, 0) : place] == ("@", "builtin", "("):
+            continue
+        elif after == ":" and (parameters or declaration.kind == "struct"):
+            own[0].add(token)
+        elif _declares(tokens, place):
+            pending = token
+        elif not any(token in names for names in own):
+            yield token
+
+
+def _declares(tokens: tuple[str, ...], place: int) -> bool:
+    """Whether the token at a place is what a `let`, `var` or `const` before it declares."""
+    if tokens[place - 1 : place] == (">",):
+        begin = place - 1
+        while begin and tokens[begin] not in "<;{":
+            begin -= 1
+        return tokens[max(begin - 1, 0) : begin + 1] == ("var", "<")
+    return tokens[max(place - 1, 0) : place] in (("let",), ("var",), ("const",))
+
+
 def _type_of(tokens: tuple[str, ...]) -> tuple[str, ...]:
     """The type of a variable, from the tokens behind its name."""
     return tokens[1:] if len(tokens) > 1 and tokens[0] == ":" else ("",)
-
-
-def _override(declaration: _Declaration) -> Override:
-    number = declaration.attribute("id")
-    key = declaration.name if number is None else str(number)
-    tokens = declaration.tokens
-    default = tokens[tokens.index("=") + 1 :] if "=" in tokens else ()
-    return Override(key, default)
 
 
 def _parts(tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
