@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from tests.backend.buffers import buffer_of
 from tests.backend.program_cases import ACCUMULATE, DOUBLE, SHAPE, mixed, product
 from tests.graphs import build
+from tests.loops import Run
 from webnn_py import (
     ContextLostError,
+    DataError,
     InvalidStateError,
     MLCommandEncoder,
     MLContext,
@@ -265,6 +268,62 @@ def test_a_program_that_does_not_compile_can_be_completed(gpu: MLContext) -> Non
     with pytest.raises(ValidationError, match="the program has no steps"):
         recorded.program.compile_sync()
     recorded.compiled(DOUBLE)
+
+
+def test_nothing_is_added_to_what_is_about_to_run(gpu: MLContext, run: Run) -> None:
+    recorded = Recorded(gpu)
+    recorded.step.compute(DOUBLE, [recorded.x])
+    recorded.program.append(recorded.step)
+
+    async def add_meanwhile() -> None:
+        awaited = recorded.program.run_async({"x": np.ones(SHAPE, np.float32)})
+        for action in (
+            lambda: recorded.program.argument("z", "float32", SHAPE),
+            lambda: recorded.step.compute(DOUBLE, [recorded.x]),
+        ):
+            with pytest.raises(InvalidStateError, match="this MLProgram is compiled"):
+                action()
+        np.testing.assert_array_equal((await awaited)["x"], np.full(SHAPE, 2, np.float32))
+
+    run(add_meanwhile)
+
+
+def test_a_run_that_is_refused_lets_more_be_added(gpu: MLContext, run: Run) -> None:
+    recorded = Recorded(gpu)
+    recorded.step.compute(DOUBLE, [recorded.x])
+    recorded.program.append(recorded.step)
+
+    async def refused() -> None:
+        with pytest.raises(DataError, match="argument 'x': 3 elements"):
+            await recorded.program.run_async({"x": np.ones(3, np.float32)})
+
+    run(refused)
+    recorded.step.compute(DOUBLE, [recorded.x])
+
+
+def test_steps_are_compiled_or_refused(gpu: MLContext) -> None:
+    recorded = Recorded(gpu)
+    recorded.program.append(recorded.step)
+
+    def add() -> int:
+        try:
+            recorded.step.compute(DOUBLE, [recorded.x])
+        except InvalidStateError:
+            return 0
+        return 1
+
+    async def add_meanwhile() -> int:
+        added = sum(add() for _ in range(50))
+        loop = asyncio.get_running_loop()
+        compiled = loop.run_in_executor(None, recorded.program.compile_sync)
+        while not compiled.done():
+            added += add()
+            await asyncio.sleep(0)
+        await compiled
+        return added
+
+    added = asyncio.run(add_meanwhile())
+    assert str(recorded.program).count("main<") == added
 
 
 def test_cpu_contexts_have_no_programs(cpu: MLContext) -> None:

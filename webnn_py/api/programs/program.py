@@ -228,16 +228,16 @@ class MLProgram(Unpicklable, Suggesting):
 
         assert self._recorder is not None
         engine = _engine_of(self._session)
-        self._compiler = compiler = ProgramCompiler(self._recorder.source(), evaluate)
-        plan = compiler.plan_for(engine.gpu.offer)
-        count = plan.variants[0].dispatches
-        if count > MOST_DISPATCHES:
-            raise ValidationError(
-                f"compile: a run of {count} dispatches, expected {MOST_DISPATCHES} at most"
-            )
-        executable = engine.load_program(plan)
+        with self._recorder.compiling() as source:
+            self._compiler = compiler = ProgramCompiler(source, evaluate)
+            plan = compiler.plan_for(engine.gpu.offer)
+            count = plan.variants[0].dispatches
+            if count > MOST_DISPATCHES:
+                raise ValidationError(
+                    f"compile: a run of {count} dispatches, expected {MOST_DISPATCHES} at most"
+                )
+            executable = engine.load_program(plan)
         self._session.has(executable)
-        self._recorder.close()
         return executable
 
     def run_sync(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -301,6 +301,7 @@ class MLProgram(Unpicklable, Suggesting):
                     arguments,
                     private=True,
                 )
+                recorder.close()  # what is compiled is what these were checked for
                 run = self._compile_first(*given, waits)
             else:
                 given = given_arguments(self._session, executable.plan.arguments, arguments)

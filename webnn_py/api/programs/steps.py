@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.api.graph import MLGraph, compiled_of
@@ -55,7 +56,7 @@ class Recorder:
         """Raise an error if nothing can be added any more.
 
         Raises:
-            InvalidStateError: The program is compiled.
+            InvalidStateError: The program is compiled, or is being so.
             ContextLostError: The context is lost.
         """
         self.session.check_alive()
@@ -92,6 +93,20 @@ class Recorder:
     def close(self) -> None:
         """Add nothing any more."""
         self._compiled = True
+
+    @contextlib.contextmanager
+    def compiling(self) -> Iterator[Source]:
+        """What was recorded; nothing is added meanwhile, nor later, but where the block fails.
+
+        Raises:
+            ValidationError: There are no steps.
+        """
+        self.close()
+        try:
+            yield self.source()
+        except BaseException:
+            self._compiled = False
+            raise
 
     def slot_of(self, resource: object, what: str) -> Slot:
         """The slot of an argument or buffer.
