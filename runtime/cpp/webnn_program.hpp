@@ -1065,9 +1065,36 @@ inline bool is_software(WGPUDevice device, WGPUAdapter adapter) {
   return found;
 }
 
+// The limits that a variant needs: those that it tells, and what its sizes ask for.
+inline std::map<std::string, std::uint64_t> needed_limits(const ProgramFile& file,
+                                                          const Variant& variant) {
+  std::map<std::string, std::uint64_t> needed(variant.limits.begin(), variant.limits.end());
+  const auto need = [&needed](const char* name, std::uint64_t value) {
+    std::uint64_t& known = needed[name];
+    known = std::max(known, value);
+  };
+  for (const Argument& argument : file.arguments()) need("maxBufferSize", argument.size);
+  for (const Buffer& buffer : variant.buffers) need("maxBufferSize", buffer.size);
+  for (const Step& step : variant.steps) {
+    const auto& bindings = file.kernels()[step.kernel].bindings;
+    std::uint64_t storage = 0, uniform = 0;
+    for (std::size_t i = 0; i < bindings.size(); ++i) {
+      const bool is_uniform = bindings[i].type == BindingType::uniform;
+      ++(is_uniform ? uniform : storage);
+      need(is_uniform ? "maxUniformBufferBindingSize" : "maxStorageBufferBindingSize",
+           step.places[i].size);
+    }
+    need("maxStorageBuffersPerShaderStage", storage);
+    need("maxUniformBuffersPerShaderStage", uniform);
+    for (const std::uint32_t count : step.workgroups)
+      need("maxComputeWorkgroupsPerDimension", count);
+  }
+  return needed;
+}
+
 // What a device lacks for a variant, in words; empty if it can run it.
 inline std::string lacking(WGPUDevice device, const WGPULimits& limits, bool software,
-                           const Variant& variant) {
+                           const ProgramFile& file, const Variant& variant) {
   std::string missing;
   const auto add = [&missing](const std::string& what) {
     missing += (missing.empty() ? "" : ", ") + what;
@@ -1076,7 +1103,7 @@ inline std::string lacking(WGPUDevice device, const WGPULimits& limits, bool sof
     add(software ? "a hardware adapter" : "a software adapter");
   for (const std::string& name : variant.features)
     if (!has_feature(device, name)) add("the feature " + name);
-  for (const auto& [name, value] : variant.limits) {
+  for (const auto& [name, value] : needed_limits(file, variant)) {
     const auto has = limit_of(limits, name);
     if (!has)
       add("the limit " + name + ", which this reader does not know");
@@ -1191,8 +1218,10 @@ class Program {
                                            staging(each.argument), 0,
                                            arguments_[each.argument].size);
     const detail::CommandsHandle commands(wgpuCommandEncoderFinish(encoder.get(), nullptr));
+    scope.check();  // wgpu-native ends the process over commands that are not valid
+    detail::Scope submitting(device_, pump_, "running a program");
     wgpuQueueSubmit(queue, 1, std::array{commands.get()}.data());
-    scope.check();
+    submitting.check();
     if (downloads.empty()) wait(queue);
     for (const Download& each : downloads) read(each);
   }
@@ -1212,7 +1241,7 @@ class Program {
     const bool software = detail::is_software(device_, adapter);
     std::string said;
     for (const detail::Variant& variant : file.variants()) {
-      const std::string missing = detail::lacking(device_, limits, software, variant);
+      const std::string missing = detail::lacking(device_, limits, software, file, variant);
       if (missing.empty()) {
         variant_ = variant;
         return;
@@ -1296,22 +1325,27 @@ class Program {
   }
 
   void make_buffers() {
-    detail::Scope scope(device_, pump_, "making the buffers of a program");
-    for (const detail::Buffer& planned : variant_.buffers) {
-      const WGPUBufferUsage usage = planned.uniform ? WGPUBufferUsage_Uniform
-                                                    : WGPUBufferUsage_Storage;
-      const bool filled = !planned.contents.empty();
-      buffers_.push_back(buffer_of(planned.size, usage, filled));
-      if (!filled) continue;
-      auto* memory = static_cast<unsigned char*>(
-          wgpuBufferGetMappedRange(buffers_.back().get(), 0, planned.size));
-      if (!memory) scope.check();
-      if (!memory) throw OperationError("making the buffers of a program: no memory");
+    const std::string what = "making the buffers of a program";
+    detail::Scope making(device_, pump_, what);
+    for (const detail::Buffer& planned : variant_.buffers)
+      buffers_.push_back(
+          buffer_of(planned.size, planned.uniform ? WGPUBufferUsage_Uniform : WGPUBufferUsage_Storage,
+                    !planned.contents.empty()));
+    making.check();  // wgpu-native ends the process where one that could not be made is filled
+    detail::Scope filling(device_, pump_, what);
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      const detail::Buffer& planned = variant_.buffers[i];
+      if (planned.contents.empty()) continue;
+      const WGPUBuffer buffer = buffers_[i].get();
+      auto* memory =
+          static_cast<unsigned char*>(wgpuBufferGetMappedRange(buffer, 0, planned.size));
+      if (!memory) filling.check();
+      if (!memory) throw OperationError(what + ": no memory");
       for (const detail::Contents& part : planned.contents)
         if (part.tensor.size) std::memcpy(memory + part.offset, part.tensor.data, part.tensor.size);
-      wgpuBufferUnmap(buffers_.back().get());
+      wgpuBufferUnmap(buffer);
     }
-    scope.check();
+    filling.check();
     for (detail::Buffer& planned : variant_.buffers) planned.contents.clear();  // views of the file
     io_.resize(arguments_.size());
     staging_.resize(arguments_.size());

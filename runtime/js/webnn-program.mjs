@@ -634,8 +634,25 @@ class PlanReader {
   }
 }
 
+/** The limits that a variant needs: those that it tells, and what its sizes ask for. */
+function neededLimits(plan, variant) {
+  const needed = new Map(variant.limits);
+  const need = (name, value) => needed.set(name, Math.max(needed.get(name) ?? 0, value));
+  for (const { size } of [...plan.arguments, ...variant.buffers]) need("maxBufferSize", size);
+  for (const { kernel, places, workgroups } of variant.steps) {
+    const kinds = plan.kernels[kernel].bindings.map(({ type }) =>
+      type === "uniform" ? "Uniform" : "Storage",
+    );
+    places.forEach(({ size }, i) => need(`max${kinds[i]}BufferBindingSize`, size));
+    for (const kind of new Set(kinds))
+      need(`max${kind}BuffersPerShaderStage`, kinds.filter((other) => other === kind).length);
+    need("maxComputeWorkgroupsPerDimension", Math.max(...workgroups));
+  }
+  return needed;
+}
+
 /** What a device or adapter lacks for a variant, in words; empty if it can run it. */
-function lacking(has, variant) {
+function lacking(has, plan, variant) {
   const info = has.adapterInfo ?? has.info; // of a device, of an adapter
   const software = Boolean(info?.isFallbackAdapter || info?.architecture === "swiftshader");
   const kind = software ? "software" : "hardware";
@@ -644,7 +661,7 @@ function lacking(has, variant) {
     missing.push(`a ${variant.adapter} adapter (it has a ${kind} one)`);
   for (const name of variant.features)
     if (!has.features.has(name)) missing.push(`the feature ${name}`);
-  for (const [name, value] of variant.limits)
+  for (const [name, value] of neededLimits(plan, variant))
     if (!(has.limits[name] >= value))
       missing.push(`${name} of ${value} (it has ${has.limits[name]})`);
   return missing.join(", ");
@@ -700,7 +717,7 @@ export class ProgramFile {
 
   /** The first variant that a device or adapter can run. */
   variantFor(has) {
-    const missing = this.#plan.variants.map((variant) => lacking(has, variant));
+    const missing = this.#plan.variants.map((variant) => lacking(has, this.#plan, variant));
     const chosen = missing.indexOf("");
     if (chosen < 0)
       throw new NotSupportedError(

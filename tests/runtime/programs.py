@@ -84,6 +84,14 @@ def changed(path: Path, change: Callable[[Any], None]) -> Path:
     return target
 
 
+def _grow(variant: Any, size: int) -> None:
+    """Let the first buffer, which weights are in, have so many bytes, all of which are bound."""
+    variant["buffers"][0]["size"] = size
+    places = (place for step in variant["steps"] for place in step["places"])
+    first = next(place for place in places if place.get("buffer") == 0)
+    first.update(size=size - first["offset"])
+
+
 FAULTS: dict[str, Callable[[Any], Any]] = {
     "a later version": lambda d: d.update(version=2),
     "a member too many": lambda d: d.update(more=1),
@@ -93,6 +101,10 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
     "a feature": lambda d: [v["features"].append("shader-f64") for v in d["variants"]],
     "a limit": lambda d: [v["limits"].update(maxBufferSize=1 << 40) for v in d["variants"]],
     "hardware": lambda d: [v.update(adapter="hardware") for v in d["variants"]],
+    "workgroups": lambda d: [
+        step.update(workgroups=[1, 1 << 20, 1]) for v in d["variants"] for step in v["steps"]
+    ],
+    "a large buffer": lambda d: [_grow(v, 1 << 39) for v in d["variants"]],
     "code": lambda d: d["shaders"].__setitem__(slice(None), ["nonsense"] * len(d["shaders"])),
 }
 """What a document is changed to by `changed`, and no runtime takes."""

@@ -146,6 +146,8 @@ REFUSED = {
     ),
     "a limit": r"NotSupportedError: .*maxBufferSize of 1099511627776 \(it has \d+\)",
     "hardware": "NotSupportedError: .*needs a hardware adapter",
+    "workgroups": r"NotSupportedError: .*maxComputeWorkgroupsPerDimension of 1048576 \(it has",
+    "a large buffer": r"NotSupportedError: .*maxBufferSize of 549755813888 \(it has \d+\)",
     "code": "OperationError: compiling the kernel",
 }
 """What is said of each of FAULTS."""
