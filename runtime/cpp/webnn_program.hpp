@@ -1030,6 +1030,40 @@ inline bool has_feature(WGPUDevice device, const std::string& name) {
   return false;  // nothing else changes what compute kernels can do
 }
 
+// Takes `subgroups` out of directives that enable it, which wgpu-native refuses, though it has it.
+inline void drop_subgroups(std::string& code) {
+  constexpr std::string_view word = "subgroups", directive = "enable", spaces = " \t\r\n";
+  const auto in_name = [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  for (std::size_t at = 0; (at = code.find(directive, at)) != std::string::npos;) {
+    const std::size_t begin = at;
+    at += directive.size();
+    if ((begin && in_name(code[begin - 1])) || spaces.find(code[at]) == std::string_view::npos)
+      continue;
+    std::vector<std::pair<std::size_t, std::size_t>> names;  // begin and end
+    std::size_t end = at;
+    for (bool more = true; more; end += more) {
+      names.emplace_back(code.find_first_not_of(spaces, end), 0);
+      if (names.back().first == std::string::npos) return;
+      for (end = names.back().first; end < code.size() && in_name(code[end]);) ++end;
+      names.back().second = end;
+      end = code.find_first_not_of(spaces, end);
+      if (end == std::string::npos) return;
+      more = code[end] == ',';
+    }
+    if (code[end] != ';') continue;
+    std::string kept;
+    for (const auto& [first, last] : names) {
+      const std::string name = code.substr(first, last - first);
+      if (!name.empty() && name != word) kept += (kept.empty() ? "" : ", ") + name;
+    }
+    const std::string made = kept.empty() ? "" : std::string(directive) + " " + kept + ";";
+    code.replace(begin, end + 1 - begin, made);
+    at = begin + made.size();
+  }
+}
+
 inline std::optional<std::uint64_t> limit_of(const WGPULimits& limits, const std::string& name) {
   const std::map<std::string, std::uint64_t> known = {
       {"maxBufferSize", limits.maxBufferSize},
@@ -1287,9 +1321,7 @@ class Program {
   detail::PipelineHandle pipeline_of(const detail::Kernel& kernel, std::string code,
                                      WGPUBindGroupLayout layout) const {
 #ifdef WEBNN_WGPU_NATIVE
-    constexpr std::string_view directive = "enable subgroups;";  // it refuses that
-    const std::size_t place = code.find(directive);
-    if (place != std::string::npos) code.erase(place, directive.size());
+    detail::drop_subgroups(code);
 #endif
     WGPUShaderSourceWGSL source{};
     source.chain.sType = WGPUSType_ShaderSourceWGSL;

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.adapters import need_halves
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.program_cases import DOUBLE, SHAPE, X, expected_total, mixed, product
 from tests.graphs import awaited, build
@@ -20,6 +21,7 @@ from webnn_py import (
     MLCommandEncoder,
     MLContext,
     MLProgram,
+    NotSupportedError,
     Timeline,
 )
 
@@ -247,6 +249,39 @@ def test_a_graph_that_is_destroyed_later_still_runs(gpu: MLContext) -> None:
     program.append(step)
     graph.destroy()
     close(program.run_sync({"x": X})["y"], expected_total(X, 1) / 2)
+
+
+SUBGROUPS = """ // enable
+{} /* enable subgroups */
+@group(0) @binding(0) var<storage, read_write> x: array<f32>;
+@compute @workgroup_size(4) fn main(@builtin(local_invocation_index) i: u32) {{
+  x[i] = subgroupMax(x[i]);
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "directives",
+    [
+        "enable subgroups;",
+        "enable  subgroups\n,\n;",
+        "enable f16, subgroups;",
+        "enable subgroups, f16;",
+        "enable f16; enable f16,subgroups,;",
+    ],
+)
+def test_kernels_of_subgroups_however_they_are_enabled(gpu: MLContext, directives: str) -> None:
+    need_halves(gpu.device)
+    program = MLProgram(gpu)
+    x = program.argument("x", "float32", [4])
+    step = program.sequence()
+    try:
+        step.compute(SUBGROUPS.format(directives), [x])
+    except NotSupportedError:
+        pytest.skip("this device has no subgroups")
+    program.append(step)
+    results = program.run_sync({"x": np.arange(4, dtype=np.float32)})
+    np.testing.assert_array_equal(results["x"], [3, 3, 3, 3])
 
 
 def test_long_runs_are_submitted_in_pieces_on_hardware(

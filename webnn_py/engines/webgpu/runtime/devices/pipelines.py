@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import weakref
 from collections import deque
@@ -33,8 +34,14 @@ MOST_BEGUN = 8
 RECENT_PIPELINES = 256
 """Pipelines kept though no graph has them: those of graphs built again, of texture formats."""
 
-_SUBGROUPS = "enable subgroups;"
-"""A directive that wgpu-native refuses, though it has what that enables."""
+_ENABLE = re.compile(r"\benable\s+\w+(\s*,\s*\w+)*\s*,?\s*;")
+_SUBGROUPS = re.compile(r",\s*subgroups\b|\bsubgroups\b\s*,?")
+
+
+def _without_subgroups(directive: re.Match[str]) -> str:
+    """An `enable` without what wgpu-native refuses, though it has it; nothing else moves."""
+    rest = _SUBGROUPS.sub(lambda found: " " * len(found[0]), directive[0])
+    return rest if re.search(r"\w", rest[len("enable") :]) else " " * len(rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +224,7 @@ class PipelineCache:
 
     def _make(self, name: str, key: PipelineKey) -> Any:
         device = self._device
-        code = key.code.replace(_SUBGROUPS, " " * len(_SUBGROUPS))
+        code = _ENABLE.sub(_without_subgroups, key.code)
         with device_errors(f"compiling the kernel {name}"):
             if key.ends and COUNTED not in code:
                 module = native.ending_module(device, code, name)
