@@ -192,6 +192,11 @@ CASES: dict[str, Case] = {
         ValidationError,
         "compute: wgsl: got b'wgsl', expected a string",
     ),
+    "half a character": (
+        lambda r: r.compute([r.y, r.x], ACCUMULATE + "// \ud800"),
+        ValidationError,
+        "compute 'accumulate': the WGSL holds half a surrogate pair",
+    ),
     "no sequence": (
         lambda r: r.program.append("step"),  # type: ignore[arg-type]
         ValidationError,

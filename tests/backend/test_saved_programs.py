@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from samples.models import digits, load_weights, super_resolution
 from tests.adapters import need_halves
 from tests.backend.program_cases import X, expected_total, mixed
 from tests.graphs import Build, awaited, build, expected, normal
+from tests.runtime.programs import changed
 from webnn_py import (
+    DataError,
     InvalidStateError,
     MLContext,
     MLGraphBuilder,
@@ -109,6 +112,24 @@ def test_steps_cannot_be_added_to_a_loaded_program(gpu: MLContext, tmp_path: Pat
     loaded = gpu.load_program_sync(tmp_path / "mixed.mlprogram")
     with pytest.raises(InvalidStateError, match="was loaded; make a new one to record steps"):
         loaded.sequence()
+
+
+HALF = "\ud800"
+HALVED: dict[str, Callable[[Any], Any]] = {
+    r"shaders\[0\]": lambda d: d["shaders"].__setitem__(0, f"{d['shaders'][0]}// {HALF}"),
+    r"kernels\[0\].entry_point": lambda d: d["kernels"][0].update(entry_point=HALF),
+    r"kernels\[0\].constants.\\ud800": lambda d: d["kernels"][0]["constants"].update({HALF: 1}),
+}
+
+
+@pytest.mark.parametrize("where", HALVED)
+def test_half_a_character_is_no_text_for_a_device(
+    gpu: MLContext, tmp_path: Path, where: str
+) -> None:
+    path = tmp_path / "mixed.mlprogram"
+    mixed(gpu).save(path)
+    with pytest.raises(DataError, match=f"program.json: {where}.*: it holds half a surrogate pair"):
+        gpu.load_program_sync(changed(path, HALVED[where]))
 
 
 def test_cpu_contexts_load_no_programs(cpu: MLContext, tmp_path: Path) -> None:

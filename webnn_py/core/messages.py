@@ -73,6 +73,11 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else repr(character)[1:-1]
 
 
+def is_text(text: str) -> bool:
+    """Whether all of a string are characters: half a surrogate pair is none."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def type_name(value: object) -> str:
     """The name of an object's type, whatever its metaclass makes of it."""
     name: str = type.__getattribute__(type(value), "__name__")

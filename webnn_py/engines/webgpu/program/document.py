@@ -8,7 +8,7 @@ from typing import Any, cast
 from webnn_py._version import __version__
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.messages import shown
+from webnn_py.core.messages import is_text, shown
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.webgpu.program.plan import (
@@ -132,7 +132,7 @@ def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
     arguments = tuple(map(_argument, given["arguments"].items()))
     if len({argument.name for argument in arguments}) < len(arguments):
         raise given["arguments"].error("two have the same name")
-    shaders = tuple(map(_text, given["shaders"].items()))
+    shaders = tuple(map(_code, given["shaders"].items()))
     kernels = tuple(_kernel(kernel, len(shaders)) for kernel in given["kernels"].items())
     reader = _VariantReader(arguments, kernels, tensors)
     variants = tuple(map(reader.variant, given["variants"].items()))
@@ -145,6 +145,17 @@ def _text(field: Field) -> str:
     if not field.text():
         raise field.unlike("a string that is not empty")
     return field.text()
+
+
+def _code(field: Field) -> str:
+    """What a device is told, in UTF-8."""
+    if not is_text(_text(field)):
+        raise field.error("it holds half a surrogate pair, which is no character")
+    return field.text()
+
+
+def _constant(field: Field) -> tuple[str, float]:
+    return _code(Field(field.step, field, "name")), _number(field)
 
 
 def _multiple(field: Field, low: int, high: int, of: int) -> int:
@@ -188,8 +199,8 @@ def _kernel(field: Field, shaders: int) -> ProgramKernel:
     return ProgramKernel(
         _text(given["name"]),
         given["shader"].integer(0, shaders - 1),
-        _text(given["entry_point"]),
-        tuple((name, _number(value)) for name, value in given["constants"].mapping().items()),
+        _code(given["entry_point"]),
+        tuple(map(_constant, given["constants"].mapping().values())),
         bindings,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import shown
+from webnn_py.core.messages import is_text, shown
 
 _TOKEN = re.compile(
     r"(?P<space>\s+|//[^\n\v\f\r\x85\u2028\u2029]*)|(?P<comment>/\*)"
@@ -321,8 +321,10 @@ def read_module(code: str) -> Module:
     """What a module declares.
 
     Raises:
-        ValidationError: It is cut off within a comment or brackets.
+        ValidationError: It is cut off within a comment or brackets, or is no text.
     """
+    if not is_text(code):
+        raise ValidationError("the WGSL holds half a surrogate pair, which is no character")
     reader = _Reader(list(_tokens(code)))
     return Module(*reader.module())
 
