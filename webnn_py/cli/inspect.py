@@ -26,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
         loaded = load(options, context)
         facts = facts_of(loaded.graph, loaded.sizes)
     if options.html is not None:
-        options.html.write_text(page_of(options.model.name, facts), encoding="utf-8")
+        page = page_of(options.model.name, facts)
+        options.html.write_text(page, encoding="utf-8", errors="backslashreplace")
     if options.json:
         print_json({"model": str(options.model), **facts.as_json()})
     elif options.html is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -28,20 +29,10 @@ FAILED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(
-        prog="webnn-py", description="Run and inspect models with webnn_py."
-    )
-    parser.add_argument("--version", action="version", version=f"webnn_py {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, does in COMMANDS.items():
-        command = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
-        command.add_argument("--json", action="store_true", help="print JSON")
-        if given[:1] == [name]:  # what the others import is not worth the time
-            _module(name).add_options(command)
-    options = parser.parse_args(given)
+    if arguments is None:
+        _prepare_output()
     try:
-        status: int = _module(options.command).run(options)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
         return status
     except MLError as error:
@@ -58,6 +49,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(f"out of memory: {error}")
     except KeyboardInterrupt:
         return _failed("interrupted")
+
+
+def _prepare_output() -> None:
+    """Have what is printed fit into any encoding, and go nowhere where the caller closed it."""
+    if not (sys.stdout and sys.stderr):
+        nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _run(given: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="webnn-py", description="Run and inspect models with webnn_py."
+    )
+    parser.add_argument("--version", action="version", version=f"webnn_py {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, does in COMMANDS.items():
+        command = commands.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        if given[:1] == [name]:  # what the others import is not worth the time
+            _module(name).add_options(command)
+    options = parser.parse_args(given)
+    status: int = _module(options.command).run(options)
+    return status
 
 
 def _module(command: str) -> Any:

@@ -41,7 +41,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(escape(name), justify="right" if flush else "left")
     for row in cells:
         table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    with console.capture() as captured:  # rich's own writing ends the process with the pipe
+        console.print(table)
+    print(captured.get(), end="")
 
 
 def _print_plain(
