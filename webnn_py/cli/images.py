@@ -39,7 +39,7 @@ def read_image(path: Path) -> Image:
     """Read a picture; it is turned as its camera was held.
 
     Raises:
-        DataError: It is none.
+        DataError: It is none, or its pixels are of a kind that has no range.
         OSError: It cannot be read.
     """
     import PIL.Image
@@ -48,13 +48,27 @@ def read_image(path: Path) -> Image:
     try:
         with PIL.Image.open(path) as opened:
             opened.load()
-            return Image(PIL.ImageOps.exif_transpose(opened), path)
+            picture = PIL.ImageOps.exif_transpose(opened)
     except PIL.UnidentifiedImageError as error:
         raise DataError(
             f"{path} holds no image that Pillow reads; arrays are .npy, tensors .pb"
         ) from error
-    except (SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        if isinstance(error, OSError) and error.filename:  # there is no such file
+            raise
         raise DataError(f"{path}: the image is damaged: {error}") from error
+    return Image(_of_8_bits(picture, path), path)
+
+
+def _of_8_bits(picture: Any, path: Path) -> Any:
+    """The picture; greys of 16 bits, which Pillow would cut off at 255, have 8 then."""
+    import PIL.Image
+
+    if picture.mode in ("I", "F"):
+        raise DataError(f"{path}: pixels of 32 bits, expected 8 or 16; save it so, or as .npy")
+    if not picture.mode.startswith("I;16"):
+        return picture
+    return PIL.Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
 
 
 @dataclass(frozen=True)

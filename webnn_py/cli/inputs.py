@@ -14,6 +14,7 @@ from webnn_py.cli.images import Image, Preparation, read_image
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.messages import said
 from webnn_py.ir import Array
 
 RANDOM = "random"
@@ -66,8 +67,10 @@ def _read(path: Path) -> Array | Image:
     if path.suffix == ".npy":
         try:
             found = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise DataError(f"{path} holds no array: {error}") from error
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # of whatever a damaged header is taken for
+            raise DataError(f"{path} holds no array: {said(error)}") from error
         if not isinstance(found, np.ndarray):
             raise DataError(f"{path} holds no array, but {type(found).__name__}")
         return found

@@ -201,7 +201,7 @@ def _labels(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else text.splitlines()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} holds no labels: {error}") from error
     if not isinstance(found, list) or not found:
         raise DataError(f"{path} holds no list of labels")

@@ -146,6 +146,26 @@ def test_errors_are_one_line(
     assert ERRORS[arguments].replace("FOLDER", folder) in said
 
 
+HEADERS = [b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}\n", b"((("]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_damaged_arrays_are_refused(
+    network: str, header: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+    assert "x.npy holds no array" in refused(capsys, "run", network, "--input", f"x={path}")
+
+
+def test_labels_that_are_nested_too_deeply(
+    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labels.json"
+    path.write_text("[" * 100_000)
+    assert "holds no labels" in refused(capsys, "run", network, "--labels", str(path))
+
+
 WITHOUT = """
 import sys
 sys.modules[sys.argv[1]] = None
