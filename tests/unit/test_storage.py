@@ -6,6 +6,7 @@ import errno
 import io
 import math
 import os
+import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,26 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_bytes() == b"other"
     assert os.listdir(tmp_path) == ["file"]
     assert mapped.read("folder/b") == b"something"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such modes")
+def test_a_file_that_is_replaced_keeps_who_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    with replacing(path) as stream:
+        (other,) = (each for each in tmp_path.iterdir() if each != path)
+        assert stat.S_IMODE(other.stat().st_mode) == 0o640
+        stream.write(b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 127)
+    with replacing(path) as stream:
+        stream.write(b"new")
+    assert [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in folders here")

@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 import secrets
+import shutil
 import stat
 import struct
 import zlib
@@ -364,9 +365,13 @@ def replacing(path: object) -> Iterator[BinaryIO]:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if os.path.exists(target) and not os.path.isfile(target):  # a device must not become a file
         raise OSError(errno.EINVAL, "Not a file, but a device or pipe", path)
-    temporary = f"{target}.{secrets.token_hex(4)}.part"
+    folder, name = os.path.split(target)
+    # Of so few letters that the name is no longer than systems allow.
+    temporary = os.path.join(folder, f"{name[:48]}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb") as stream:
+            if os.name == "posix" and os.path.exists(target):  # who may read it stays so
+                shutil.copymode(target, temporary)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
