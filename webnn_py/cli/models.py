@@ -14,7 +14,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.cli.progress import Progress
 from webnn_py.core.dimensions import multiple_of, symbols_of
-from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.polynomials import Symbol
 
 Shapes = dict[str, list[int] | int]
@@ -119,13 +119,13 @@ def load(
 
     Raises:
         MLError: As `webnn_py.onnx.load` and `MLContext.load_graph_sync`.
-        NotSupportedError: It is a saved program.
+        DataError: It is a saved program.
         ValidationError: `--shape` says something twice, or of what is not there.
     """
     path, said = options.model, _said(options.shape)
     given: Shapes = {**shapes, **said}
     if path.suffix == PROGRAM:
-        raise NotSupportedError(
+        raise DataError(
             f"{path}: a saved program is run from Python, by MLContext.load_program_sync"
         )
     start = time.perf_counter()

@@ -131,6 +131,7 @@ ERRORS = {
     ("run", "NETWORK", "--shape", "x=1,3,9,9"): "[1, 3, 9, 9]",
     ("inspect", "nowhere.onnx"): "cannot be read",
     ("check", "nowhere.onnx"): "cannot be read",
+    ("check", "model.mlprogram"): "a saved program is run from Python",
     ("convert", "NETWORK", "out.tflite"): "out.tflite",
 }
 
