@@ -164,6 +164,15 @@ def test_what_is_refused(runner: Path, saved: Path, tmp_path: Path, what: str) -
     assert re.match(REFUSED[what], lines[0]), done.stderr
 
 
+def test_a_buffer_that_is_destroyed(runner: Path, saved: Path, tmp_path: Path) -> None:
+    x = tmp_path / "x.bin"
+    x.write_bytes(X.tobytes())
+    done = run(runner, saved, "destroyed", x=x)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    assert done.stderr.startswith("OperationError: running a program: ")
+    assert "destroyed" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

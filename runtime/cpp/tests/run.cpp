@@ -1,7 +1,8 @@
 // Runs a program on arguments in files: run PROGRAM RUNS NAME=FILE...
 //
 // A file is read, and what the program writes is written into it. RUNS runs follow each other; with
-// a RUNS of "encode", one is recorded into an encoder of our own, over buffers of the device.
+// a RUNS of "encode", one is recorded into an encoder of our own, over buffers of the device; with one
+// of "destroyed", the first argument lies in a buffer that is destroyed.
 
 #include <cstdio>
 #include <fstream>
@@ -57,6 +58,19 @@ void encode(const example::Gpu& gpu, webnn::Program& program, Memory& memory) {
   wgpuQueueRelease(queue);
 }
 
+void run_destroyed(const example::Gpu& gpu, webnn::Program& program, Memory& memory) {
+  webnn::Arguments arguments;
+  for (auto& [name, bytes] : memory) arguments[name] = webnn::host(bytes);
+  const webnn::Argument& first = program.arguments().front();
+  WGPUBufferDescriptor descriptor{};
+  descriptor.size = first.size, descriptor.usage = WGPUBufferUsage_Storage;
+  const WGPUBuffer buffer = wgpuDeviceCreateBuffer(gpu.device, &descriptor);
+  arguments[first.name] = webnn::on_device(buffer);
+  wgpuBufferDestroy(buffer);
+  const std::unique_ptr<WGPUBufferImpl, void (*)(WGPUBuffer)> keep(buffer, wgpuBufferRelease);
+  program.run(arguments);
+}
+
 int run(int count, char** words) {
   const std::string runs = words[2];
   std::map<std::string, std::string> files;
@@ -72,6 +86,8 @@ int run(int count, char** words) {
   webnn::Program program = webnn::Program::load(gpu.device, words[1], {gpu.adapter, {}});
   if (runs == "encode") {
     encode(gpu, program, memory);
+  } else if (runs == "destroyed") {
+    run_destroyed(gpu, program, memory);
   } else {
     for (int i = 0; i < std::stoi(runs); ++i) {
       webnn::Arguments arguments;
