@@ -860,11 +860,14 @@ export class Program {
     } catch (error) {
       throw new OperationError(`running a program: ${error.message}`);
     }
+    const lost = [];
     for (const { number, staging, target } of downloads) {
-      target.set(new Uint8Array(staging.getMappedRange(), 0, target.length));
+      if (!target.length) lost.push(this.#arguments[number]); // of what is detached
+      else target.set(new Uint8Array(staging.getMappedRange(), 0, target.length));
       staging.unmap();
       this.#staging[number].push(staging);
     }
+    if (lost.length) fail(lost[0], "its memory was transferred while the program ran");
     return results;
   }
 

@@ -232,6 +232,14 @@ def test_runs_overlap_and_write_in_place(page: Page, programs: Path) -> None:
     np.testing.assert_allclose(got["totals"], [start + added for start in (1, 2, 3, 0)], 1e-6)
 
 
+def test_memory_that_is_transferred_while_it_runs(page: Page, programs: Path) -> None:
+    got = call(page, "transferred", "/files/in place.mlprogram", X.reshape(-1).tolist())
+    assert got["error"] == (
+        "ProgramError: argument 'total': its memory was transferred while the program ran"
+    )
+    np.testing.assert_allclose(got["total"], expected_total(X).reshape(-1), 1e-6)
+
+
 def test_buffers_of_the_device_are_returned(page: Page, programs: Path) -> None:
     got = call(page, "onDevice", "/files/in place.mlprogram", X.reshape(-1).tolist())
     assert got["same"]

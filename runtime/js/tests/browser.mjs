@@ -94,6 +94,17 @@ export async function overlapping(url, values) {
   return { inPlace, totals: results.map((total) => [...total]) };
 }
 
+/** What a run whose `total` is transferred meanwhile ends with, and what the next one gives. */
+export async function transferred(url, values) {
+  const program = await load(url);
+  const x = new Float32Array(values);
+  const total = new Float32Array(12);
+  const pending = program.run({ x, total });
+  structuredClone(total.buffer, { transfer: [total.buffer] });
+  const error = await pending.catch((reason) => `${reason.name}: ${reason.message}`);
+  return { error, total: [...(await program.run({ x })).total] };
+}
+
 /** A run over a buffer of the device, which it returns as it was given, and the values in it. */
 export async function onDevice(url, values) {
   const program = await load(url);
