@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.adapters import need_quick_compiler
-from tests.backend import kernel_cases, product_cases, test_gemm_kernels
+from tests.backend import four_cases, kernel_cases, product_cases, test_gemm_kernels
 from tests.backend.compared import assert_close
 from tests.backend.emitted import TEMPLATES, Record, all_lines, invocations, shared_bytes
 from tests.backend.kernel_cases import SETTINGS, Case
@@ -49,7 +49,7 @@ def contexts(gpu: MLContext) -> Iterator[dict[str, MLContext]]:
         }
 
 
-CASES = [*kernel_cases.CASES, *product_cases.CASES]
+CASES = [*kernel_cases.CASES, *product_cases.CASES, *four_cases.CASES]
 RUNS = [(case, setting) for case in CASES for setting in case.settings]
 
 
@@ -120,7 +120,9 @@ def test_every_line_that_writes_kernels_was_executed(forms: Forms) -> None:
     products.trace(lambda: [named_tiles.__wrapped__(kind) for kind in ("gpu", "cpu")])  # kept
     executed = set().union(*(r.lines for r in (products, *forms.records.values())))
     unseen = sorted(all_lines() - executed)
-    assert not unseen, "add a case to kernel_cases or product_cases that takes these lines"
+    assert not unseen, (
+        "add a case to kernel_cases, product_cases or four_cases that takes these lines"
+    )
 
 
 def _chosen_for_who_waits() -> None:
