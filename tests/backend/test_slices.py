@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,7 +79,7 @@ def frames(
     return count
 
 
-@pytest.mark.parametrize("budget", [TINY, 0.05, 1e9])
+@pytest.mark.parametrize("budget", [TINY, 0.05, 1e9, sys.float_info.max])
 def test_slices_give_what_a_whole_run_gives(each_device: MLContext, budget: float) -> None:
     graph = network(each_device)
     for _ in range(3):  # guessed, stamped, measured
@@ -86,7 +87,7 @@ def test_slices_give_what_a_whole_run_gives(each_device: MLContext, budget: floa
         job = each_device.slice_dispatch(graph, {"x": X}, outputs)
         count = frames(each_device, job, budget)
         assert read(each_device, outputs) == whole(each_device, graph)
-        if budget == 1e9:
+        if budget >= 1e9:
             assert count == 1
         elif budget == TINY:  # the others depend on the device
             assert count > 1

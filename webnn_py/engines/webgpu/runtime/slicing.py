@@ -219,7 +219,7 @@ class SlicedGraphRun(SlicedRun):
         while number < len(self._dispatches) and len(parts) < MOST_PASSES:
             each = costs.of(number)
             left = self._dispatches[number][-1] - made
-            fitting = left if each <= 0 else int((seconds - expected) / each)
+            fitting = left if each <= 0 else int(min(left, (seconds - expected) / each))
             times = min(left, fitting if parts else max(fitting, 1))
             if times <= 0:
                 break
