@@ -79,6 +79,14 @@ def frames(
     return count
 
 
+def record(context: MLContext, job: Any) -> bool:
+    """Record one kernel and submit it; whether it was the last one."""
+    encoder = MLCommandEncoder(context)
+    done = encoder.dispatch_slice(job, budget_ms=TINY)
+    context.submit([encoder.finish()])
+    return done
+
+
 @pytest.mark.parametrize("budget", [TINY, 0.05, 1e9, sys.float_info.max])
 def test_slices_give_what_a_whole_run_gives(each_device: MLContext, budget: float) -> None:
     graph = network(each_device)
@@ -253,6 +261,39 @@ def test_a_resource_destroyed_between_slices(gpu: MLContext) -> None:
     outputs["y"].destroy()
     with pytest.raises(DataError, match="destroyed"):
         MLCommandEncoder(gpu).dispatch_slice(job, budget_ms=TINY)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_a_tensor_exported_or_destroyed_between_slices(
+    gpu: MLContext, name: str, begun: bool
+) -> None:
+    graph = network(gpu)
+    x, y = (
+        gpu.create_tensor_sync("float32", shape, exportable=True)
+        for shape in (X.shape, graph.outputs["y"].shape)
+    )
+    tensor = {"x": x, "y": y}[name]
+    job = gpu.slice_dispatch(graph, {"x": x}, {"y": y})
+    if begun:
+        assert not record(gpu, job)
+    exported = pytest.raises(InvalidStateError, match="the MLTensor is exported")
+    with gpu.export_to_gpu(tensor), exported:
+        record(gpu, job)
+    assert not record(gpu, job)
+    tensor.destroy()
+    with pytest.raises(DataError, match="the MLTensor is destroyed"):
+        record(gpu, job)
+
+
+def test_a_tensor_of_a_context_that_is_lost_between_slices(gpu: MLContext) -> None:
+    graph = network(gpu)
+    with ml.create_context_sync(gpu.device) as other:
+        y = other.create_tensor_sync("float32", graph.outputs["y"].shape)
+        job = gpu.slice_dispatch(graph, {"x": X}, {"y": y})
+        assert not record(gpu, job)
+    with pytest.raises(DataError, match="own context is lost"):
+        record(gpu, job)
 
 
 def test_parked_work_on_a_tensor_of_the_run(gpu: MLContext) -> None:

@@ -148,7 +148,8 @@ class MLCommandEncoder(Unpicklable, Suggesting):
             DataError: The run belongs to another context, or a resource of it is not usable any
                 more; nothing was recorded.
             InvalidStateError: The last slice was recorded before, this encoder is finished, a pass
-                of the user's is open, or work on a tensor of the run waits for a timeline.
+                of the user's is open, a tensor of the run is exported, or work on one waits for a
+                timeline.
             OperationError: The device failed.
             ContextLostError: The context is lost.
 

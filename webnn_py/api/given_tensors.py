@@ -31,13 +31,23 @@ def given_tensor(
     if memory.session is not session and (device is None or memory.session.device is not device):
         owner = "another context" if device is None else "a context on another device"
         raise DataError(f"{what}: the MLTensor belongs to {owner}")
-    if not memory.session.alive:
-        raise DataError(f"{what}: the MLTensor's own context is lost")
-    memory.place(what, DataError)
+    check_there(memory, what)
     if memory.constant and device is not None:
         raise DataError(f"{what}: the MLTensor is constant; use MLGraphBuilder.constant")
     _check_fits(memory, descriptor, what, DataError)
     return memory
+
+
+def check_there(memory: TensorMemory, what: str) -> None:
+    """Let an execution use a tensor now, of its own context or of another one.
+
+    Raises:
+        DataError: It is destroyed, or its context is lost.
+        InvalidStateError: It is exported.
+    """
+    if not memory.session.alive:
+        raise DataError(f"{what}: the MLTensor's own context is lost")
+    memory.place(what, DataError)
 
 
 def check_tensors(given: object, names: Iterable[str]) -> None:

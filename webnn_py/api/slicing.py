@@ -7,6 +7,7 @@ from typing import Any
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph
+from webnn_py.api.given_tensors import check_there
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import Session, SessionOwner
 from webnn_py.api.tensor_memory import check_not_held
@@ -131,7 +132,9 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
         raise InvalidStateError("job: its last slice was recorded; begin another run")
     for memories, reading in zip(job._tensors, (True, False), strict=True):
         for memory in memories:
-            check_not_held(memory, "dispatch_slice: a tensor of the run", reading=reading)
+            what = "dispatch_slice: a tensor of the run"
+            check_there(memory, what)
+            check_not_held(memory, what, reading=reading)
     job._done = job._begun.record(commands, seconds)
     commands.carry(job._compiled.bound)
     return job._done
