@@ -139,6 +139,39 @@ def test_two_runs_at_once(gpu: MLContext) -> None:
         assert read(gpu, made) == whole(gpu, graph, x)
 
 
+def test_a_run_that_begins_before_the_last_slice_of_another_is_submitted(gpu: MLContext) -> None:
+    graph = network(gpu)
+    inputs = [X, -X]
+    outputs = [buffers(gpu, graph) for _ in inputs]
+    recorded: list[list[Any]] = []
+    for x, made in zip(inputs, outputs, strict=True):
+        job, slices = gpu.slice_dispatch(graph, {"x": x}, made), []
+        while not job.done:
+            encoder = MLCommandEncoder(gpu)
+            encoder.dispatch_slice(job, budget_ms=TINY)
+            slices.append(encoder.finish())
+        recorded.append(slices)
+    for pair in zip(*recorded, strict=True):
+        gpu.submit(pair)
+    for x, made in zip(inputs, outputs, strict=True):
+        assert read(gpu, made) == whole(gpu, graph, x)
+
+
+def test_the_next_run_has_the_buffers_of_one_that_was_submitted(gpu: MLContext) -> None:
+    graph = network(gpu)
+    loaded = executable_of(graph).loaded
+    given = ({"x": X}, buffers(gpu, graph))
+    frames(gpu, gpu.slice_dispatch(graph, *given), TINY)
+    taken = loaded.take_apart()
+    assert loaded.take_apart() is not taken
+    loaded.give_back(taken)
+    encoder = MLCommandEncoder(gpu)
+    assert encoder.dispatch_slice(gpu.slice_dispatch(graph, *given), budget_ms=1e9)
+    assert loaded.take_apart() is not taken
+    gpu.submit([encoder.finish()])
+    assert loaded.take_apart() is taken
+
+
 def test_inputs_are_read_first_and_outputs_written_last(gpu: MLContext) -> None:
     graph = network(gpu)
     expected = whole(gpu, graph)

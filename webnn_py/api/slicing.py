@@ -47,7 +47,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
     """One run of a graph, recorded in slices by `MLCommandEncoder.dispatch_slice`.
 
     `MLContext.slice_dispatch` makes it. It has buffers of its own for what lies between the slices,
-    which the next one of the same graph takes over once this one is done.
+    which the next one of the same graph takes over once the last slice is submitted.
 
     Source: webnn_py, spec/execution.md, "Slices".
     """

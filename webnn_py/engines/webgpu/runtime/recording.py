@@ -137,7 +137,7 @@ class Recording(Commands):
             for record in run.placed.after if done else ():
                 record(self._encoder)
         if done:
-            run.finish()
+            run.finish(self._uses)
         return done
 
     def _open(self, run: resources.Dispatch) -> None:

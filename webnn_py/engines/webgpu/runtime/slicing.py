@@ -198,11 +198,15 @@ class SlicedGraphRun(SlicedRun):
         self._advance(parts)
         return self._done == self._whole
 
-    def finish(self) -> None:
-        """The last slice is recorded: the next run may use the buffers, later in the queue."""
+    def finish(self, uses: Uses) -> None:
+        """The last slice is recorded: once it is submitted, the next run may use the buffers.
+
+        Args:
+            uses: What its commands use.
+        """
         if self._graphs is not None:
             loaded, apart = self._graphs
-            loaded.give_back(apart)
+            uses.once_submitted(functools.partial(loaded.give_back, apart))
 
     def let_go(self) -> None:
         """Give its memory back, however much of it was recorded."""

@@ -26,6 +26,7 @@ from webnn_py.engines.webgpu.runtime.devices.life import life_of, share_life
 from webnn_py.engines.webgpu.runtime.devices.usable import check_usable
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
+from webnn_py.ordering.operation import Run
 
 RECORDERS = (
     wgpu.GPUCommandEncoder,
@@ -52,12 +53,13 @@ class Uses:
         submitted: They were submitted.
     """
 
-    __slots__ = ("_noted", "_parts", "_resources", "graphs", "submitted", "taken")
+    __slots__ = ("_noted", "_parts", "_resources", "_then", "graphs", "submitted", "taken")
 
     def __init__(self, noted: bool = False) -> None:
         self._noted = noted
         self._resources: dict[Any, None] = {}
         self._parts: dict[Uses, None] = {}
+        self._then: list[Run] = []
         self.graphs: dict[BoundInputs, Initialization] = {}
         self.taken = False
         self.submitted = False
@@ -82,6 +84,13 @@ class Uses:
         self.graphs.setdefault(initialization.graph, initialization)
         if not OBSERVING.there:  # nobody will tell that they are submitted
             initialization.take_effect()
+
+    def once_submitted(self, then: Run) -> None:
+        """Have something done when the commands are submitted, which they may never be."""
+        if OBSERVING.there:
+            self._then.append(then)
+        else:  # nobody will tell
+            then()
 
     @property
     def complete(self) -> bool:
@@ -111,6 +120,9 @@ class Uses:
         self._resources, self._parts = {}, {}
         for initialization in graphs.values():
             initialization.take_effect()
+        then, self._then = self._then, []
+        for each in then:
+            each()
 
 
 def uses_of(recorded: Any) -> Uses:
