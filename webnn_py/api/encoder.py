@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from webnn_py.api.programs.program import MLProgram, record_program
 from webnn_py.api.session import session_of
 from webnn_py.api.slicing import MLSlicedDispatch, record_slice
 from webnn_py.api.tensor import MLTensor, memory_of
-from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.api.tensor_memory import check_not_held, run_on_tensors
 from webnn_py.core import convert
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting, named
@@ -72,7 +73,7 @@ class MLCommandEncoder(Unpicklable, Suggesting):
                 tensor waits for a timeline.
             NotSupportedError: More bytes than a buffer of the device can have, or with a texture
                 than it binds at once.
-            OperationError: The device failed.
+            OperationError: The device failed, or the work that was to write a tensor.
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "initializeGraph(graph, inputs)"; when it takes
@@ -81,9 +82,10 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         self._commands.check_open()
         compiled = compiled_of(graph)
         compiled.check_usable(self._session)
-        given = compiled.signature.constants(self._session, constants)
+        given, reads = compiled.signature.constants(self._session, constants)
         _check_not_held("input", constants)
-        self._commands.initialize(compiled.bound, given)
+        initialize = functools.partial(self._commands.initialize, compiled.bound, given)
+        run_on_tensors(reads, (), initialize)
 
     def dispatch(
         self, graph: MLGraph, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
@@ -109,7 +111,7 @@ class MLCommandEncoder(Unpicklable, Suggesting):
                 left out that becomes a constant by other commands, not submitted yet.
             NotSupportedError: More bytes than a buffer of the device can have, or with a texture
                 than it binds at once.
-            OperationError: The device failed.
+            OperationError: The device failed, or the work that was to write a tensor.
             ContextLostError: The context is lost.
 
         Source: WebNN 2022, "MLCommandEncoder", "dispatch(graph, inputs, outputs)".
@@ -126,7 +128,8 @@ class MLCommandEncoder(Unpicklable, Suggesting):
         )
         _check_not_held("input", inputs)
         _check_not_held("output", outputs)
-        executable.record(self._commands, given.inputs, given.outputs)
+        record = functools.partial(executable.record, self._commands, given.inputs, given.outputs)
+        run_on_tensors(given.reads, given.writes, record)
         self._commands.carry(compiled.bound)
 
     def dispatch_slice(self, job: MLSlicedDispatch, *, budget_ms: float = 2.0) -> bool:
@@ -150,7 +153,7 @@ class MLCommandEncoder(Unpicklable, Suggesting):
             InvalidStateError: The last slice was recorded before, this encoder is finished, a pass
                 of the user's is open, a tensor of the run is exported, or work on one waits for a
                 timeline.
-            OperationError: The device failed.
+            OperationError: The device failed, or the work that was to write a tensor.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/execution.md, "Slices".
@@ -173,7 +176,7 @@ class MLCommandEncoder(Unpicklable, Suggesting):
             InvalidStateError: This encoder is finished, a pass of the user's is open, a tensor is
                 exported, or work on one waits for a timeline.
             NotSupportedError: As `MLProgram.compile_sync`.
-            OperationError: The device failed.
+            OperationError: The device failed, or the work that was to write a tensor.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/programs.md, "Running".

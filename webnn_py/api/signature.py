@@ -280,8 +280,13 @@ class Signature:
             [*writes.values()],
         )
 
-    def constants(self, session: Session, given: object) -> GivenInputs:
+    def constants(
+        self, session: Session, given: object
+    ) -> tuple[GivenInputs, Sequence[TensorMemory]]:
         """What an initialization is given for some of the inputs, as a device's engine takes it.
+
+        Returns:
+            That, and the tensors among it.
 
         Raises:
             DataError: A name, data type, size or device does not fit, or an open size does not
@@ -293,6 +298,7 @@ class Signature:
             raise DataError(f"unknown input {shown(unknown[0])} in constants")
         sizes = self._solved(given_shapes(session.engine, constants, self.inputs), {})
         made: dict[str, tuple[Descriptor, Any]] = {}
+        reads: list[TensorMemory] = []
         for name, descriptor in self.inputs.items():
             if name not in constants:
                 continue
@@ -304,8 +310,8 @@ class Signature:
                     ' give it as {"resource": ..., "dimensions": [...]}'
                 )
             fixed = _fixed(descriptor, sizes)
-            made[name] = fixed, self._source(session, constants[name], fixed, what, [], False)
-        return made
+            made[name] = fixed, self._source(session, constants[name], fixed, what, reads, False)
+        return made, reads
 
     def _check_names(
         self,

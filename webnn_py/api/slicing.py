@@ -10,7 +10,7 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.given_tensors import check_there
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import Session, SessionOwner
-from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.api.tensor_memory import check_not_held, mark_made, run_on_tensors
 from webnn_py.core import convert
 from webnn_py.core.errors import (
     ContextLostError,
@@ -130,12 +130,19 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
     session.check_alive()
     if job._done:
         raise InvalidStateError("job: its last slice was recorded; begin another run")
-    for memories, reading in zip(job._tensors, (True, False), strict=True):
+    reads, writes = job._tensors
+    for memories, reading in ((reads, True), (writes, False)):
         for memory in memories:
             what = "dispatch_slice: a tensor of the run"
             check_there(memory, what)
             check_not_held(memory, what, reading=reading)
-    job._done = job._begun.record(commands, seconds)
+
+    def record() -> None:
+        job._done = job._begun.record(commands, seconds)
+
+    run_on_tensors(() if job.progress else reads, (), record)  # the first slice copies them
+    if job._done:
+        mark_made(writes)
     commands.carry(job._compiled.bound)
     return job._done
 

@@ -18,6 +18,7 @@ from webnn_py.api.programs.given import by_name, given_arguments, named_argument
 from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
+from webnn_py.api.tensor_memory import run_on_tensors
 from webnn_py.api.tensors import tensor_descriptor
 from webnn_py.core import convert
 from webnn_py.core.completion import check_may_block
@@ -419,7 +420,8 @@ def record_program(
         raise DataError("this MLProgram was made by another context")
     executable = program._compiled()
     signature, given = given_arguments(session, executable.plan.arguments, arguments, recorded=True)
-    executable.record(commands, *by_name(signature, given))
+    record = functools.partial(executable.record, commands, *by_name(signature, given))
+    run_on_tensors(given.reads, given.writes, record)
 
 
 @telling_of_memory
