@@ -306,6 +306,26 @@ def test_views_that_are_not_2d_leave_the_encoder_as_it_is(gpu: MLContext, writte
     np.testing.assert_array_equal(read(target, good.shape), good)
 
 
+@pytest.mark.parametrize(
+    "view", [{"dimension": "2d-array"}, {"array_layer_count": 1, "usage": USAGE.TEXTURE_BINDING}]
+)
+def test_views_that_cannot_be_drawn_to_leave_the_encoder_as_it_is(
+    gpu: MLContext, view: dict[str, Any]
+) -> None:
+    usage = USAGE.RENDER_ATTACHMENT | USAGE.TEXTURE_BINDING
+    made = gpu.device.create_texture(size=(4, 2, 2), format="rgba8unorm-srgb", usage=usage)
+    good = np.ones((1, 4, 2, 4), np.float32)
+    target = empty_buffer(gpu.device, good.nbytes)
+    graph = copying(gpu, [*good.shape])
+    commands = gpu.device.create_command_encoder()
+    encoder = MLCommandEncoder(gpu, encoder=commands)
+    with pytest.raises(DataError, match=r'cannot be drawn to: .*dimension="2d"'):
+        encoder.dispatch(graph, {"x": good}, {"y": made.create_view(**{"dimension": "2d"} | view)})
+    encoder.dispatch(graph, {"x": good}, {"y": target})
+    gpu.device.queue.submit([commands.finish()])
+    np.testing.assert_array_equal(read(target, good.shape), good)
+
+
 def test_tensors_larger_than_a_binding(gpu: MLContext) -> None:
     limits = {"max-storage-buffer-binding-size": 1 << 20}
     device = gpu.device.adapter.request_device_sync(required_limits=limits)

@@ -25,6 +25,8 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.textures.code import TILE, Conversion, Layout
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS, why_not
 from webnn_py.engines.webgpu.runtime.textures.parts import TexturePart, part_of, title, usages
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import FREEING
 from webnn_py.ir import Shape, Value
 
 Record = Callable[[Any], None]
@@ -82,6 +84,7 @@ def store(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: st
         return _computing(gpu, part, conversion, conversion.store_code(gpu.features), entry)
     ways = (("STORAGE_BINDING", kind.storage), ("RENDER_ATTACHMENT", kind.render))
     _check_usage(part, what, *reversed([name for name, possible in ways if possible]))
+    _check_target(gpu, part, what)
     return _drawing(gpu, part, conversion, conversion.draw_code(gpu.features), entry)
 
 
@@ -106,11 +109,36 @@ def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str
         layout = gpu.handle.create_bind_group_layout(entries=[entry])
         gpu.bind_group(layout, [part.given])
     except wgpu.GPUValidationError as error:
-        why = str(error).splitlines()[-1].strip()
-        raise DataError(
-            f"{what}: the view cannot be bound as a 2d texture: {why}. Make it with"
-            ' dimension="2d", or give {"texture": texture, "origin": (x, y, layer)}'
-        ) from error
+        raise _unfit(what, "bound as a 2d texture", error) from error
+
+
+def _check_target(gpu: Device, part: TexturePart, what: str) -> None:
+    """Raise a DataError if a view cannot be drawn to, as `_check_view`.
+
+    It would make the user's commands invalid.
+    """
+    if part.given is part.texture or not FREEING.there:  # what is tried would be kept
+        return
+    encoder = gpu.encoder("a view")
+    try:
+        encoder.begin_render_pass(color_attachments=[_attachment(part)]).end()
+        native.free_when_dropped(encoder.finish())
+    except wgpu.GPUValidationError as error:
+        raise _unfit(what, "drawn to", error) from error
+
+
+def _unfit(what: str, use: str, error: BaseException) -> DataError:
+    """The view that is given cannot be used so."""
+    why = str(error).splitlines()[-1].strip()
+    return DataError(
+        f'{what}: the view cannot be {use}: {why}. Make it with dimension="2d", or give'
+        ' {"texture": texture, "origin": (x, y, layer)}'
+    )
+
+
+def _attachment(part: TexturePart) -> dict[str, Any]:
+    """What is drawn to."""
+    return {"view": part.view(), "load_op": "load", "store_op": "store"}
 
 
 def _check_format(part: TexturePart, what: str) -> None:
@@ -192,7 +220,7 @@ def _computing(
 def _drawing(
     gpu: Device, part: TexturePart, conversion: Conversion, code: str, entry: dict[str, Any]
 ) -> Record:
-    target = {"view": part.view(), "load_op": "load", "store_op": "store"}
+    target = _attachment(part)
 
     def record(encoder: Any) -> None:
         with device_errors("drawing a texture"):
