@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import wgpu
 
+from tests.backend.buffers import empty_buffer, read
 from tests.graphs import awaited, normal
 from tests.internals import executable_of, recipe_of, session_of
 from tests.threads import LONG
@@ -26,6 +27,7 @@ from webnn_py import (
     Timeline,
     ml,
 )
+from webnn_py.api.graph import compiled_of
 from webnn_py.engines.webgpu.runtime.wgpu_native.public import device_of
 
 
@@ -77,6 +79,24 @@ def test_weights_of_a_graph_that_is_destroyed(context: MLContext) -> None:
     weights = weights_of(graph)
     graph.destroy()
     assert_gone(weights)
+
+
+def test_constants_of_a_graph_that_is_destroyed(gpu: MLContext) -> None:
+    graph, encoder, x = network(gpu), MLCommandEncoder(gpu), normal(1, 4, 8, 8)
+    y = [empty_buffer(gpu.device, 4 * 12 * 64) for _ in range(2)]
+    encoder.initialize_graph(graph, {"x": x})
+    encoder.dispatch(graph, {}, {"y": y[0]})
+    gpu.submit([encoder.finish()])
+    places = compiled_of(graph).bound.constants.places
+    constants = [weakref.ref(place.buffer) for place in places.values()]
+    encoder = MLCommandEncoder(gpu)
+    encoder.dispatch(graph, {}, {"y": y[1]})
+    del places
+    graph.destroy()
+    gpu.submit([encoder.finish()])
+    np.testing.assert_array_equal(read(y[0]), read(y[1]))
+    del encoder
+    assert_gone(constants)
 
 
 def test_a_saved_graph_that_is_loaded_and_dropped(context: MLContext, tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ class CompiledGraph:
         """Give back memory and device objects; work that is under way still completes."""
         self._listing = str(self._listing)  # without the constants' contents
         self._recipe = self._prepared = None
+        self.bound.let_go()
 
     def let_go(self) -> None:
         """Give back memory and device objects; the context is gone, and the recipe can be saved."""
