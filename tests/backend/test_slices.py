@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -327,6 +330,28 @@ def test_a_tensor_of_a_context_that_is_lost_between_slices(gpu: MLContext) -> No
         assert not record(gpu, job)
     with pytest.raises(DataError, match="own context is lost"):
         record(gpu, job)
+
+
+def test_threads_record_a_slice_one_after_the_other(
+    gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = network(gpu)
+    job = gpu.slice_dispatch(graph, {"x": X}, buffers(gpu, graph))
+    encode, both = slicing.SlicedGraphRun.encode, threading.Barrier(2)
+
+    def encode_with_another(self: Any, *given: Any) -> bool:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return encode(self, *given)
+
+    def last(encoder: MLCommandEncoder) -> bool:
+        with contextlib.suppress(InvalidStateError):
+            return encoder.dispatch_slice(job, budget_ms=1e9)
+        return False
+
+    monkeypatch.setattr(slicing.SlicedGraphRun, "encode", encode_with_another)
+    with ThreadPoolExecutor(2) as threads:
+        assert sum(threads.map(last, [MLCommandEncoder(gpu) for _ in range(2)])) == 1
 
 
 def test_parked_work_on_a_tensor_of_the_run(gpu: MLContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,6 +60,7 @@ class MLSlicedDispatch(Unpicklable, Suggesting):
         self._tensors = (given.reads, given.writes)
         self._begun = _Begun(executable, executable.sliced(given.inputs, given.outputs))
         self._done = False
+        self._recording = threading.Lock()
         compiled.session.has(self._begun)
 
     @property
@@ -128,6 +130,13 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
     if job._compiled.session is not session:
         raise DataError("job: it belongs to another context")
     session.check_alive()
+    with job._recording:
+        _record_next(commands, job, seconds)
+    return job._done
+
+
+def _record_next(commands: Commands, job: MLSlicedDispatch, seconds: float) -> None:
+    """Record the next slice; for one thread at a time."""
     if job._done:
         raise InvalidStateError("job: its last slice was recorded; begin another run")
     reads, writes = job._tensors
@@ -144,7 +153,6 @@ def record_slice(session: Session, commands: Commands, job: object, budget_ms: o
     if job._done:
         mark_made(writes)
     commands.carry(job._compiled.bound)
-    return job._done
 
 
 def _budget(budget_ms: object) -> float:
