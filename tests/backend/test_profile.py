@@ -44,6 +44,18 @@ def clocked(request: pytest.FixtureRequest, gpu: MLContext) -> Iterator[tuple[ML
         yield context, "gpu" if features else "host"
 
 
+def test_a_device_of_small_workgroups(gpu: MLContext) -> None:
+    limits = ("max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x")
+    required = {**dict.fromkeys(limits, 128), "max-compute-workgroups-per-dimension": 32}
+    device = gpu.device.adapter.request_device_sync(required_limits=required)
+    if device.limits[limits[0]] != 128:
+        pytest.skip("this adapter gives devices larger workgroups than were asked for")
+    with ml.create_context_sync(device) as context:
+        profile = network(context).profile({"x": X})
+        assert profile.peak_flops > 0
+        assert profile.peak_bytes > 0
+
+
 def test_kernels_are_rows_that_name_what_they_compute(clocked: tuple[MLContext, str]) -> None:
     context, clock = clocked
     graph = network(context)
