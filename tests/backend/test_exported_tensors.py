@@ -14,6 +14,7 @@ from tests.backend.buffers import (
 )
 from tests.backend.tensors import LONG, ONES, SHAPE, tensor
 from tests.graphs import awaited, doubling
+from tests.internals import engine_of
 from tests.threads import in_threads
 from webnn_py import (
     InvalidStateError,
@@ -22,6 +23,7 @@ from webnn_py import (
     OperationError,
     Timeline,
     ValidationError,
+    ml,
 )
 from webnn_py.ordering.timeline import state_of
 
@@ -110,6 +112,26 @@ def test_a_tensor_destroyed_within_its_export_takes_the_buffer_along(gpu: MLCont
             gpu.device.queue.read_buffer(buffer)
     with pytest.raises(ValidationError, match="destroyed"):
         gpu.read_tensor_sync(rented)
+
+
+def test_a_context_destroyed_within_an_export_takes_the_buffer_along(gpu: MLContext) -> None:
+    queue = gpu.device.queue
+    with ml.create_context_sync(gpu.device) as own:
+        rented = tensor(own, ONES, exportable=True)
+        with own.export_to_gpu(rented) as buffer:
+            own.destroy()
+            with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
+                queue.read_buffer(buffer)
+
+
+def test_a_buffer_is_not_destroyed_in_the_midst_of_a_submission(gpu: MLContext) -> None:
+    queue, rented = gpu.device.queue, tensor(gpu, ONES, exportable=True)
+    with gpu.export_to_gpu(rented) as buffer:
+        with engine_of(gpu).gpu.life:
+            rented.destroy()
+            np.testing.assert_array_equal(read(buffer, SHAPE), ONES)
+        with pytest.raises(ValidationError, match="GPUBuffer is destroyed"):
+            queue.read_buffer(buffer)
 
 
 def test_a_tensor_that_parked_work_uses_is_not_exported(gpu: MLContext) -> None:

@@ -40,6 +40,8 @@ OF_NATIVE = (
     "test_dispatches_are_submitted_together",  # wgpu's mapping of buffers submits, too
     "test_a_signal_and_an_export_submit",
     "test_a_tensor_destroyed_within_its_export",  # wgpu-native ends the process over its buffer
+    "test_a_context_destroyed_within_an_export",
+    "test_a_buffer_is_not_destroyed_in_the_midst",
 )
 OTHER_NAMES = ("_internal", "_device", "_poller", "_release", "_the_instance")
 OTHER_MODULES = ("_api", "_ffi", "_helpers")

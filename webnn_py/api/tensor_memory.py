@@ -107,15 +107,20 @@ class TensorMemory:
     def destroy(self) -> None:
         """Give the memory back once work that uses it is done. Harmless twice."""
         self.destroyed = True
-        with self._lock:
-            rent, self._rent = self._rent, None
-        if rent is not None:
-            rent.buffer.destroy()
+        self._revoke()
         self.storage = self.contents = None
 
     def let_go(self) -> None:
         """Give the memory back; the context is gone, which who asks is told."""
         self.storage = None
+        self._revoke()
+
+    def _revoke(self) -> None:
+        """End the loan of its GPUBuffer, if there is one."""
+        with self._lock:
+            rent, self._rent = self._rent, None
+        if rent is not None:
+            rent.revoke()
 
     @property
     def current(self) -> Any:

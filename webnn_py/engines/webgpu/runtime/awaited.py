@@ -283,7 +283,7 @@ class Run(AwaitedRun):
         # What is only read back is not written yet, and a cancelled await need not wait for the
         # driver, which may take as long as the work before.
         section = self.cancellation if run.written else contextlib.nullcontext()
-        with gpu.submit_lock, section:
+        with gpu.submit_lock, gpu.life, section:
             if run.written:
                 self.cancellation.check()
             run.check_usable()

@@ -20,6 +20,7 @@ from webnn_py.engines.webgpu.runtime.devices.commands import check_submission, u
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
 from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
+from webnn_py.engines.webgpu.runtime.devices.life import Life
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
@@ -291,7 +292,7 @@ class DeviceQueue(Queue):
 
     def rent(self, storage: Any) -> Rent:
         """Give a tensor's GPUBuffer to the user, from now on."""
-        return Rent(storage.buffer)
+        return Rent(storage.buffer, self.gpu.life)
 
     def flush(self) -> list[Operation]:
         """Submit what is recorded, and what can be recorded now."""
@@ -313,20 +314,26 @@ class Rent:
 
     Args:
         buffer: The GPUBuffer.
+        life: Of its device.
 
     Attributes:
         buffer: As given.
         destroyed: The user has destroyed it.
     """
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Any, life: Life) -> None:
         self.buffer = buffer
+        self._life = life
         self.destroyed = False
         buffer.destroy = self._destroy
 
     def _destroy(self) -> None:
         self.destroyed = True
         type(self.buffer).destroy(self.buffer)
+
+    def revoke(self) -> None:
+        """Destroy it, but not in the midst of a submission that uses it."""
+        self._life.apart(functools.partial(type(self.buffer).destroy, self.buffer))
 
     def end(self) -> None:
         """From now on `destroy` does nothing: the memory is the tensor's."""

@@ -212,9 +212,9 @@ def _device_methods(base: Any) -> dict[str, Any]:
 def _queue_methods(base: Any) -> dict[str, Any]:
     def submit(self: Any, command_buffers: Any) -> None:
         commands = list(command_buffers)
-        check_submission(commands)
         life = life_of(self)
         with life:
+            check_submission(commands)
             life.begin_submission()
             base.submit(self, commands)
         for command_buffer in commands:

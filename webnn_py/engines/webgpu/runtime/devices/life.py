@@ -47,10 +47,11 @@ class Life:
         self.gone = False
         self.submissions = self._ended = 0
         self._was_lost = self._destroyed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run within
         self._relying = 0
         self._over = False
         self._destroy: Run | None = None
+        self._apart: list[Run] = []
         self._told: weakref.WeakSet[Mortal] = weakref.WeakSet()
 
     def __enter__(self) -> None:
@@ -62,6 +63,8 @@ class Life:
     def __exit__(self, *raised: object) -> None:
         with self._lock:
             self._relying -= 1
+            if self._apart and not self._relying:
+                self._run_apart()
             last = self._over and not self._relying
         if last:
             self._end()
@@ -106,6 +109,21 @@ class Life:
             self._relying += 1  # all are told before they find out
         self._tell(DESTROYED)
         self.__exit__()
+
+    def apart(self, run: Run) -> None:
+        """Do what must not happen in the midst of a submission: now or when nobody relies on it.
+
+        Not at all where it is over, or the driver has lost the device.
+        """
+        with self._lock:
+            self._apart.append(run)
+            if not self._relying:
+                self._run_apart()
+
+    def _run_apart(self) -> None:
+        runs, self._apart = self._apart, []
+        for run in () if self._over or self.was_lost else runs:
+            run()
 
     def _check_driver(self) -> None:
         if self.was_lost:
