@@ -42,8 +42,10 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import profiling
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
+from webnn_py.engines.webgpu.runtime.devices.life import life_of
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
+from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
 ROUNDS = int(os.environ.get("WEBNN_RANDOM_CASES", "1"))
 WAYS: dict[str, Callable[[MLContext], None]] = {
@@ -265,6 +267,24 @@ def test_slices(own_gpu: MLContext, way: str) -> None:
         encoder.dispatch_slice(job, budget_ms=1.0)
     with pytest.raises(ContextLostError):
         own_gpu.slice_dispatch(graph, {"x": x}, {"y": y})
+
+
+def test_a_profile_whose_device_is_destroyed_as_a_step_ends(
+    gpu: MLContext, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="wgpu")
+    device = gpu.device.adapter.request_device_sync()  # without timestamps, which are read together
+    context = ml.create_context_sync(device)
+    graph, map_, witness = doubling(context), Staging.map, life_of(device).witness
+
+    def map_and_destroy(staging: Staging, buffer: Any) -> None:
+        map_(staging, buffer)
+        device.destroy()
+        native.is_lost(witness)  # wgpu-native destroys its buffers as somebody looks
+
+    monkeypatch.setattr(Staging, "map", map_and_destroy)
+    with pytest.raises(ContextLostError, match="destroy"):
+        graph.profile({"x": ONES})
 
 
 def test_every_context_of_a_destroyed_device_is_told(own_gpu: MLContext) -> None:

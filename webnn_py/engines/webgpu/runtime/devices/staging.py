@@ -289,9 +289,10 @@ class Staging:
         return buffer
 
     def wait(self, buffer: Any) -> None:
-        """Wait until a fence has been passed, and give its buffer back."""
+        """Wait until a fence has been passed, and give its buffer back; raises as `map`."""
         self.map(buffer)
-        self.release(buffer)
+        with self._life:
+            self.release(buffer)
 
     def clear(self) -> None:
         """Keep nothing for later."""
