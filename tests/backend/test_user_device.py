@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wgpu
 
-from tests.backend.buffers import buffer_of, empty_buffer, read
+from tests.backend.buffers import STORAGE, buffer_of, empty_buffer, read
 from tests.backend.tensors import tensor
 from tests.graphs import (
     Arrays,
@@ -301,6 +302,30 @@ def test_large_tensors_in_and_out_of_buffers(small: MLContext) -> None:
     small.device.queue.submit([encoder.finish()])
     np.testing.assert_array_equal(read(y, 700_000, offset=256), -array)
     assert not read(y, 64).any()
+
+
+@pytest.mark.parametrize(("data_type", "size"), [("float32", 700_000), ("uint8", 2_500_003)])
+def test_large_tensors_in_buffers_that_can_only_be_bound(
+    small: MLContext, data_type: Any, size: int
+) -> None:
+    def what(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+        y = builder.add(*(builder.input(name, data_type, [size]) for name in "xz"))
+        return {"y": y, "again": y}
+
+    data = np.resize(np.arange(100), -(-size // 4) * 4).astype(data_type)
+    source, z = (buffer_of(small.device, data, STORAGE) for _ in range(2))
+    outputs = {
+        name: buffer_of(small.device, data, STORAGE | wgpu.BufferUsage.COPY_SRC)
+        for name in ("y", "again")
+    }
+    encoder, graph = MLCommandEncoder(small), build(small, what)
+    encoder.initialize_graph(graph, {"z": z})
+    encoder.dispatch(graph, {"x": source}, outputs)
+    small.device.queue.submit([encoder.finish()])
+    for buffer in outputs.values():
+        found = read(buffer, dtype=data_type)
+        np.testing.assert_array_equal(found[:size], data[:size] + data[:size])
+        np.testing.assert_array_equal(found[size:], data[size:])
 
 
 def test_what_does_not_fit_says_what_is_missing(gpu: MLContext) -> None:

@@ -58,16 +58,23 @@ def _can_copy(source: Binding, target: Binding, size: int) -> bool:
 def _copy_by_kernel(
     gpu: Device, source: Binding, target: Binding, size: int
 ) -> Callable[[Any], None]:
-    words = -(-size // WORD)
-    pipeline = gpu.pipelines.get("the copy of a tensor", _copying(size % WORD))
-    entries = [_first(place, words * WORD).entry for place in (source, target)]
-    group = gpu.bind_group(pipeline.get_bind_group_layout(0), entries)
+    whole = -(-size // WORD) * WORD
+    most = gpu.features.binding_bytes // gpu.offset_alignment * gpu.offset_alignment
+    dispatches = []
+    for start in range(0, whole, most):
+        length = min(most, whole - start)
+        used = size % WORD if start + length == whole else 0
+        pipeline = gpu.pipelines.get("the copy of a tensor", _copying(used))
+        parts = (Binding(p.buffer, p.offset + start, length) for p in (source, target))
+        group = gpu.bind_group(pipeline.get_bind_group_layout(0), [part.entry for part in parts])
+        dispatches.append((pipeline, group, -(-min(length // WORD, THREADS) // GROUP)))
 
     def record(encoder: Any) -> None:
         compute = encoder.begin_compute_pass()
-        compute.set_pipeline(pipeline)
-        compute.set_bind_group(0, group)
-        compute.dispatch_workgroups(-(-min(words, THREADS) // GROUP))
+        for pipeline, group, workgroups in dispatches:
+            compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(workgroups)
         compute.end()
 
     return record
