@@ -139,6 +139,8 @@ def test_graphs_that_cannot_be_recorded(gpu: MLContext) -> None:
         foreign = doubling(other)
         with pytest.raises(DataError, match="another context"):
             encoder.dispatch(foreign, {"x": ONES}, {"y": y})
+    with pytest.raises(DataError, match="another context"):  # which is lost
+        encoder.dispatch(foreign, {"x": ONES}, {"y": y})
     submit(encoder, gpu)
 
 

@@ -189,12 +189,12 @@ class CompiledGraph:
         """
         if not session.alive:
             session.check_alive()
+        if self.session is not session:
+            raise error("this MLGraph was built by another context")
         prepared = self._prepared  # another thread may destroy the graph
         if prepared is None:
             session.check_alive()
             raise InvalidStateError(DESTROYED)
-        if self.session is not session:
-            raise error("this MLGraph was built by another context")
         return prepared
 
     def destroy(self) -> None:
