@@ -99,20 +99,23 @@ def _turns_long_rows(builder: KernelBuilder) -> bool:
 
 
 def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
-    """Compute four elements of the root with each invocation."""
+    """Compute four elements of the root with each invocation; of small ones twice as many."""
     root = builder.root
-    storage, element = builder.storage(root), builder.storage(root).element
-    count = root.size // 4
+    storage = builder.storage(root)
+    fours = 2 if storage.word_bytes < 4 * storage.per_word and divides(8, root.size) else 1
+    count = root.size // (4 * fours)
     builder.spare = builder.features.max_bindings - 1 - len(_read(builder))
-    body = Body(builder, by_fours=True)
-    first = symbol("i", count) * 4
-    made = [body.load(root, first + lane) for lane in range(4)]
     builder.vector_out = storage.per_word == 1
-    if builder.vector_out:
-        fours = ", ".join(storage.pack([one]) for one in made)
-        body.line(f"out0[{builder.places.at(root, first) // 4}] = vec4<{element}>({fours});")
-    else:
-        body.line(f"out0[i] = {storage.pack(made)};")
+    body = Body(builder, by_fours=True)
+    firsts = [(symbol("i", count) * fours + number) * 4 for number in range(fours)]
+    # All is read first: compilers read nothing before what may be written to the same place.
+    made = [[body.load(root, first + lane) for lane in range(4)] for first in firsts]
+    for first, four in zip(firsts, made, strict=True):
+        if builder.vector_out:
+            packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in four)})"
+        else:
+            packed = storage.pack(four)
+        body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
     return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
 
