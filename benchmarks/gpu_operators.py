@@ -40,9 +40,11 @@ BARS = {"ours": "gpu", "CUDA graph": "cuda"}
 def measure(context: MLContext, name: str, data_type: str, torch: bool) -> report.Figures:
     """A row of the table."""
     case, b = CASES[name], MLGraphBuilder(context)
-    inputs: Arrays = {f"x{i}": array for i, array in enumerate(drawn(case, data_type))}
+    arrays = drawn(case, data_type)
+    given, weights = arrays[: len(arrays) - case.weights], arrays[len(arrays) - case.weights :]
+    inputs: Arrays = {f"x{i}": array for i, array in enumerate(given)}
     operands = [b.input(key, _described(array)) for key, array in inputs.items()]
-    y = case.build(b, *operands)
+    y = case.build(b, *operands, *map(b.constant, weights))
     recorded = Recorded(context, b.build_sync({"y": y}), inputs)
     measured: dict[str, Recorded | CudaGraph] = {"gpu": recorded}
     row: report.Figures = {"case": name}
@@ -50,11 +52,12 @@ def measure(context: MLContext, name: str, data_type: str, torch: bool) -> repor
         import torch as pytorch
 
         compute = functools.partial(case.torch, pytorch)
-        replayed = CudaGraph(lambda given: compute(*given.values()), inputs)
+        everything = inputs | {f"w{i}": array for i, array in enumerate(weights)}
+        replayed = CudaGraph(lambda tensors: compute(*tensors.values()), everything)
         row["apart"] = apart(recorded.results()["y"], replayed.result())
         measured["cuda"] = replayed
     row |= recorded_times(measured)
-    moved = sum(array.nbytes for array in inputs.values())
+    moved = sum(array.nbytes for array in arrays)
     moved += math.prod(y.shape) * np.dtype(y.data_type).itemsize
     row["gb_s"] = moved / row["gpu"] / 1e6
     if case.flop:

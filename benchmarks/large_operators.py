@@ -26,6 +26,8 @@ class Case:
     """Takes PyTorch and the inputs."""
     most: tuple[int, ...] = ()
     """Of the inputs that are indices, behind the others: what they stay below."""
+    weights: int = 0
+    """How many of the last inputs are constants."""
     flop: float = 0.0
 
 
@@ -157,6 +159,7 @@ CASES: dict[str, Case] = {
         (WIDE, (256, 1, 3, 3)),
         lambda b, x, w: b.conv2d(x, w, padding=[1] * 4, groups=256),
         lambda t, x, w: t.nn.functional.conv2d(x, w, padding=1, groups=256),
+        weights=1,
     ),
     "enlarged by two, linear": Case(
         (WIDE,),
@@ -172,28 +175,35 @@ CASES: dict[str, Case] = {
         (IMAGES, (64, 64, 3, 3)),
         lambda b, x, w: b.conv2d(x, w, padding=[1] * 4),
         lambda t, x, w: t.nn.functional.conv2d(x, w, padding=1),
+        weights=1,
         flop=conv_flop(IMAGES, 64 * 9),
     ),
     "convolution 3x3, 512 channels": Case(
         ((2, 512, 64, 64), (512, 512, 3, 3)),
         lambda b, x, w: b.conv2d(x, w, padding=[1] * 4),
         lambda t, x, w: t.nn.functional.conv2d(x, w, padding=1),
+        weights=1,
         flop=conv_flop((2, 512, 64, 64), 512 * 9),
     ),
     "convolution 3x3, 4 groups": Case(
         (WIDE, (256, 64, 3, 3)),
         lambda b, x, w: b.conv2d(x, w, padding=[1] * 4, groups=4),
         lambda t, x, w: t.nn.functional.conv2d(x, w, padding=1, groups=4),
+        weights=1,
         flop=conv_flop(WIDE, 64 * 9),
     ),
     "transposed convolution 4x4": Case(
         ((8, 256, 64, 64), (256, 128, 4, 4)),
         lambda b, x, w: b.conv_transpose2d(x, w, strides=[2, 2], padding=[1] * 4),
         lambda t, x, w: t.nn.functional.conv_transpose2d(x, w, stride=2, padding=1),
+        weights=1,
         flop=conv_flop((8, 128, 128, 128), 256 * 4),
     ),
     "product of a row": Case(
-        ((1, 8192), (8192, 8192)), lambda b, x, y: b.matmul(x, y), lambda t, x, y: x @ y
+        ((1, 8192), (8192, 8192)),
+        lambda b, x, y: b.matmul(x, y),
+        lambda t, x, y: x @ y,
+        weights=1,
     ),
     "product": Case(
         ((4096, 1024), (1024, 4096)),
@@ -216,6 +226,7 @@ CASES: dict[str, Case] = {
     "lstm": Case(
         ((64, 32, 256), (1, 1024, 256), (1, 1024, 256)),
         lambda b, x, w, r: b.lstm(x, w, r, 64, 256)[0],
+        weights=2,
         flop=2.0 * 64 * 32 * 1024 * 512,
     ),
 }
