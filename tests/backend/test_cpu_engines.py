@@ -179,6 +179,23 @@ def test_infinities_are_quantized_to_the_ends(
     assert_like_reference(engine, reference, applied("quantize_linear", operands))
 
 
+@pytest.mark.parametrize("data_type", ["int4", "uint4"])
+def test_what_was_quantized_to_4_bits_is_read(
+    engine: MLContext, reference: MLContext, data_type: MLOperandDataType
+) -> None:
+    values = np.linspace(-9, 9, 15, dtype=np.float32).reshape(3, 5)
+
+    def computed(context: MLContext) -> Array:
+        b = MLGraphBuilder(context)
+        scale = b.constant(np.full([3, 1], 0.5, np.float32))
+        zero = b.constant(bytes([0x21, 0x03]), data_type, [3, 1])
+        x = b.quantize_linear(b.input("x", "float32", values.shape), scale, zero)
+        graph = b.build_sync({"y": b.relu(b.dequantize_linear(x, scale, zero))})
+        return MLExecution(context).compute(graph, {"x": values})["y"]
+
+    np.testing.assert_array_equal(computed(engine), computed(reference))
+
+
 @pytest.mark.parametrize("data_type", ["int8", "uint8"])
 @pytest.mark.parametrize("name", ["transpose", "reshape", "slice", "concat", "relu", "max_pool2d"])
 def test_what_was_quantized_is_moved(

@@ -111,12 +111,20 @@ def compile_open(graph: Graph, sample: Graph, engines: Sequence[Engine]) -> Comp
 
 
 def _parts(graph: Graph, engines: Sequence[Engine]) -> list[Part[Engine]]:
-    return split(
-        graph,
-        engines,
-        lambda engine, node: engine.supports(node),
-        lambda engine: engine.crossing_cost,
-    )
+    """Which engine runs which nodes.
+
+    What nodes make of 4 bits has one element a byte. Libraries have two of them there, so that the
+    last engine reads these; constants are packed for each.
+    """
+    values = (value for node in graph.nodes for value in node.outputs)
+    few_bits = {value for value in values if value.data_type in dtypes.PACKED_4BIT}
+
+    def supports(engine: Engine, node: Node) -> bool:
+        if few_bits and engine is not engines[-1] and not few_bits.isdisjoint(node.operands):
+            return False
+        return engine.supports(node)
+
+    return split(graph, engines, supports, lambda engine: engine.crossing_cost)
 
 
 def _opened(segment: Segment[Engine]) -> AtSizes | None:
