@@ -18,7 +18,12 @@ from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
 
 pytest.importorskip("openvino")
 from webnn_py.engines import fastest
-from webnn_py.engines.openvino.engine import MOST_PRIMITIVES, PRIMITIVES, CompiledModel
+from webnn_py.engines.openvino.engine import (
+    JOINED,
+    MOST_PRIMITIVES,
+    PRIMITIVES,
+    CompiledModel,
+)
 from webnn_py.engines.openvino.exact import MOVED, OF_INTEGERS
 from webnn_py.ops.declare import REGISTRY
 
@@ -254,3 +259,40 @@ def test_what_is_kept_for_ever_new_sizes(
     assert fixed is None
     assert kept is not None
     assert 16 <= kept < MOST_PRIMITIVES
+
+
+@pytest.mark.parametrize(
+    ("length", "to_integers", "joined"),
+    [(60, False, True), (700, False, False), (150, True, True)],
+)
+def test_nodes_in_long_rows_are_not_joined(
+    context: MLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    length: int,
+    to_integers: bool,
+    joined: bool,
+) -> None:
+    """To join 700 took OpenVINO 20 s, and twice as many 8 times that."""
+    given: list[bool] = []
+    core = type(engine_of(context)._core)
+    compile_model = core.compile_model
+
+    def compiling(self: Any, model: Any, device: str, settings: dict[str, str]) -> Any:
+        given.append(settings.get(JOINED) != "DISABLE")
+        return compile_model(self, model, device, settings)
+
+    monkeypatch.setattr(core, "compile_model", compiling)
+    values = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+
+    def computed(on: MLContext) -> Any:
+        b = MLGraphBuilder(on)
+        x = y = b.input("x", "float32", [2, 3])
+        for i in range(length):
+            y = b.mul(b.tanh(y), x) if i % 2 else b.transpose(b.transpose(b.neg(y)))
+        if to_integers:
+            y = b.cast(b.mul(y, b.constant(1e30, "float32")), "int32")
+        return run(b.build_sync({"y": y}), on, x=values)["y"]
+
+    with ml.create_context_sync(engine="reference") as reference:
+        np.testing.assert_allclose(computed(context), computed(reference), rtol=1e-3, atol=1e-5)
+    assert given == [joined]

@@ -17,10 +17,16 @@ from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
 from webnn_py.engines.openvino.apart import name_turned_weights_apart
-from webnn_py.engines.openvino.exact import INSTEAD, is_exact, is_exact_open
+from webnn_py.engines.openvino.exact import (
+    INSTEAD,
+    is_exact,
+    is_exact_joined,
+    is_exact_open,
+)
 from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.memory.heap import give_back
+from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PRODUCTS
 
 IN_MEMORY = "*/_ORT_MEM_ADDR_/*"
@@ -33,6 +39,10 @@ MOST_PRIMITIVES = 5000
 """As many as OpenVINO keeps by itself: 1 GB, of a single product of ever new sizes."""
 MOST_KEPT = 32
 """So many for each node: half the sets of sizes that other engines' graphs stay compiled for."""
+JOINED = "SNIPPETS_MODE"
+"""Whether elementwise nodes that read each other become one piece of code."""
+LONGEST_JOINED = 128
+"""Nodes in a row up to which they do: a second's work; three times as many take 27 times that."""
 
 
 @calls_libraries("__init__")
@@ -123,6 +133,8 @@ class OpenVinoExecutable(HostExecutable):
 def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
     """Runs of one thread each run at once; those of more wait for each other."""
     settings = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
+    if _longest_row(graph) > LONGEST_JOINED and not any(map(is_exact_joined, graph.nodes)):
+        settings[JOINED] = "DISABLE"
     if graph.open_sizes:
         settings[PRIMITIVES] = str(min(MOST_KEPT * len(graph.nodes), MOST_PRIMITIVES))
     if threads is not None:
@@ -130,6 +142,17 @@ def _settings(threads: int | None, graph: Graph) -> dict[str, str]:
         settings["NUM_STREAMS"] = str(streams)
         settings["INFERENCE_NUM_THREADS"] = str(threads * streams)
     return settings
+
+
+def _longest_row(graph: Graph) -> int:
+    """The most nodes that read one another and compute or move elements one by one."""
+    lengths: dict[Value, int] = {}
+    for node in graph.nodes:
+        op = REGISTRY[node.op]
+        if op.elementwise or op.family == "movement":
+            before = max((lengths.get(value, 0) for value in node.operands), default=0)
+            lengths.update(dict.fromkeys(node.outputs, before + 1))
+    return max(lengths.values(), default=0)
 
 
 def _port(ports: Sequence[Any], name: str) -> Any:

@@ -68,6 +68,17 @@ def is_exact_open(node: Node) -> bool:
     return all(value.data_type != "int32" for value in node.outputs)
 
 
+def is_exact_joined(node: Node) -> bool:
+    """Whether a node is exact only as OpenVINO joins it with others.
+
+    By itself, its conversion to integers does not saturate.
+    """
+    if node.op == "cast":
+        (x,) = node.operands
+        return x.data_type in FLOATS and node.output.data_type not in FLOATS
+    return node.op in ("dequantize_linear", "quantize_linear")
+
+
 def _is_mistaken(node: Node) -> bool:
     """Convolutions that OpenVINO optimizes wrongly.
 
