@@ -80,9 +80,11 @@ class CompiledModel:
         self.compiled = core.compile_model(model, "CPU", _settings(threads, graph))
         forks.leave_in_child(self.compiled)
         give_back(self.weights)
-        self.inputs = [_port(self.compiled.inputs, name) for name in names.inputs]
+        by_name = _by_name(self.compiled.inputs)
+        self.inputs = [by_name.get(name) for name in names.inputs]
         fixed = _constant_results(graph)
-        ports = [_port(self.compiled.outputs, name) for name in names.outputs]
+        by_name = _by_name(self.compiled.outputs)
+        ports = [by_name.get(name) for name in names.outputs]
         self.outputs = [None if i in fixed else port for i, port in enumerate(ports)]
         self.fixed = [(i, ports[i]) for i in sorted(fixed)]
 
@@ -155,9 +157,9 @@ def _longest_row(graph: Graph) -> int:
     return max(lengths.values(), default=0)
 
 
-def _port(ports: Sequence[Any], name: str) -> Any:
-    """The end of a name; None of an input that nothing reads."""
-    return next((port for port in ports if name in port.names), None)
+def _by_name(ports: Sequence[Any]) -> dict[str, Any]:
+    """A model's ends by their names; an input that nothing reads has none."""
+    return {name: port for port in reversed(ports) for name in port.names}
 
 
 def _constant_results(graph: Graph) -> set[int]:
