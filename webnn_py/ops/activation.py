@@ -82,7 +82,7 @@ class Activation:
         wgsl="select(wn_scaled(wn_expm1({input}), {alpha}), {input}, {input} > 0.0)",
     )
     def elu(self, input: MLOperand, *, alpha: float = 1.0, label: str = "") -> Inferred:
-        """max(0, x) + min(0, alpha * (exp(x) - 1)).
+        """max(0, x) + alpha * (exp(min(0, x)) - 1).
 
         Args:
             alpha: A finite number, cast to the input's data type.
