@@ -106,6 +106,23 @@ def test_an_output_may_lie_over_the_input(cpu: MLContext) -> None:
     np.testing.assert_array_equal(array, TWOS)
 
 
+@pytest.mark.parametrize("engine", ["reference", "auto"])
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_what_only_moves_an_input_is_not_written_over(engine: str, step: int) -> None:
+    array = np.arange(24, dtype=np.float32)
+    given = array[8:14]
+    target = array[20:8:-2] if step < 0 else array[6 : 6 + 6 * step : step]
+    with ml.create_context_sync(engine=engine) as context:
+        builder = MLGraphBuilder(context)
+        x = builder.input("x", "float32", [6])
+        moved = {"part": builder.slice(x, [1], [3]), "shaped": builder.reshape(x, [2, 3])}
+        graph = builder.build_sync({"y": builder.neg(x), **moved})
+        outputs = MLExecution(context).compute(graph, {"x": given}, {"y": target})
+    np.testing.assert_array_equal(target, [-8, -9, -10, -11, -12, -13])
+    np.testing.assert_array_equal(outputs["part"], [9, 10, 11])
+    np.testing.assert_array_equal(outputs["shaped"], [[8, 9, 10], [11, 12, 13]])
+
+
 # States
 
 

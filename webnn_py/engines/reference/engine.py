@@ -132,8 +132,9 @@ class ReferenceExecutable(HostExecutable):
             for step in self._steps:
                 checkpoint()
                 self._compute(step, arrays)
-        for target, place in zip(outputs, self._outputs, strict=True):
-            np.copyto(target, arrays[place])
+        results = [_apart(arrays[place], outputs) for place in self._outputs]
+        for target, result in zip(outputs, results, strict=True):
+            np.copyto(target, result)
 
     def _compute(self, step: _Step, arrays: list[Any]) -> None:
         operands = [arrays[place] for place in step.reads]
@@ -164,6 +165,12 @@ class ReferenceExecutable(HostExecutable):
     def held(self) -> Held:
         """The constants."""
         return {id(array): array.nbytes for array in self._graph.constants.values()}
+
+
+def _apart(result: Array, targets: Sequence[Array]) -> Array:
+    """A result, copied if it is a view of an input that one of the results is written over."""
+    over = any(np.may_share_memory(result, target) for target in targets)
+    return result.copy() if over else result
 
 
 class ReferenceEngine(HostEngine):
