@@ -76,6 +76,13 @@ def _has(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def test_a_tensor_is_read_over_its_own_memory(cpu: MLContext) -> None:
+    memory = np.arange(24, dtype=np.float32)
+    made = cpu.from_dlpack(memory[8:12])
+    cpu.read_tensor_sync(made, memory[8:16:2])
+    np.testing.assert_array_equal(memory[8:16:2], [8, 9, 10, 11])
+
+
 def test_contexts_share_memory_with_each_other(cpu: MLContext) -> None:
     with ml.create_context_sync(device_type="cpu") as other:
         made = tensor(cpu, ONES)

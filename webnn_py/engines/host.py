@@ -67,12 +67,13 @@ class HostQueue(Queue):
         cancellation: Cancellation,
         waits: bool = False,
     ) -> Run:
-        """Copy out of the tensor's array."""
+        """Copy out of the tensor's array, which NumPy does amiss where vectors overlap."""
 
         def run() -> None:
             with cancellation as wanted:
                 if wanted:
-                    np.copyto(target, storage)
+                    overlap = np.may_share_memory(target, storage)
+                    np.copyto(target, storage.copy() if overlap else storage)
             done.set_result(None)
 
         return run
