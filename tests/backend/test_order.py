@@ -16,7 +16,7 @@ import pytest
 from tests.backend.buffers import buffer_of, empty_buffer, read
 from tests.backend.tensors import LONG, ONES, SHAPE, adding, tensor
 from tests.graphs import build, doubling
-from tests.loops import Run, pause, together
+from tests.loops import Run, limited, pause, together
 from tests.threads import in_threads
 from webnn_py import (
     InvalidStateError,
@@ -242,6 +242,29 @@ def test_host_arrays_that_are_written_keep_their_order(context: MLContext, run: 
 
     run(lambda: together([late, later, main]))
     np.testing.assert_array_equal(whole[:, 0], [2, 10, 10, 0])
+
+
+def test_an_array_between_the_rows_of_a_parked_one_shares_nothing(
+    context: MLContext, run: Run
+) -> None:
+    graph, execution, go = doubling(context), MLAwaitedExecution(context), Timeline()
+    whole = np.zeros((2, 12), np.float32)
+    rest = whole[0, 3:9].reshape(SHAPE)
+
+    async def parked() -> None:
+        await execution.compute(graph, {"x": ONES}, {"y": whole[:, :3]}, sync=[go(wait=1)])
+
+    async def overtaking() -> None:
+        await execution.compute(graph, {"x": ONES * 2}, {"y": rest})
+
+    async def main() -> None:
+        await pause(0.02)
+        overtakes = await limited(overtaking, LONG / 4)
+        go.signal(1)
+        assert overtakes
+
+    run(lambda: together([parked, main]))
+    np.testing.assert_array_equal(whole, [[2] * 3 + [4] * 6 + [0] * 3, [2] * 3 + [0] * 9])
 
 
 def test_synchronous_runs_wait_for_what_is_to_write_their_arrays(cpu: MLContext, run: Run) -> None:

@@ -35,6 +35,22 @@ def test_runs_that_share_memory_are_told_apart_from_those_that_do_not() -> None:
         assert not runs
 
 
+def test_regions_overlap_where_their_arrays_do() -> None:
+    draw, memory = random.Random(0), np.zeros((6, 8), np.int16)
+
+    def part() -> np.ndarray:
+        rows, columns = (
+            slice(begin := draw.randrange(size), draw.randint(begin + 1, size), draw.randint(1, 3))
+            for size in memory.shape
+        )
+        found = memory[rows, columns]
+        return found[::-1] if draw.random() < 0.3 else found.reshape(-1)[: draw.randint(1, 9)]
+
+    for _ in range(2000):
+        one, other = part(), part()
+        assert region_of(one).overlaps(region_of(other)) == np.shares_memory(one, other)
+
+
 def test_work_waits_for_the_end_of_runs_that_share_memory_with_it() -> None:
     runs, one, other = Unordered(), np.zeros(3), np.zeros(3)
     run = runs.begin((), [region_of(one)], ("y",))

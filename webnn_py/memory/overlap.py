@@ -113,9 +113,25 @@ class Region(NamedTuple):
             return True
         if self.owner != other.owner or self.begin >= other.end or other.begin >= self.end:
             return False
-        if self.array is None or other.array is None:
+        if self.array is None and other.array is None:
             return True
-        return _overlap(self.array, other.array)
+        return _overlap(self._as_array(), other._as_array())
+
+    def _as_array(self) -> Array:
+        """The array, or one over all of it, for its place alone: the memory may be gone."""
+        return np.asarray(_Bytes(self.begin, self.end)) if self.array is None else self.array
+
+
+class _Bytes:
+    """Host memory, as NumPy takes it."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.__array_interface__ = {
+            "data": (begin, True),
+            "shape": (end - begin,),
+            "typestr": "|u1",
+            "version": 3,
+        }
 
 
 HOST = 0
