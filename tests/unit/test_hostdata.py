@@ -144,6 +144,7 @@ def test_outputs_may_be_strided(value: Any) -> None:
         (bytes(24), "read-only"),
         (np.zeros((4, 4), np.float32)[:, :3], "strided array of shape .4, 3."),
         ([0.0] * 6, "got list"),
+        (np.float32(0), "got float32, which cannot be written to"),
         (memoryview(bytearray(48))[::2], "strided bytes"),
         (as_strided(np.zeros(3, np.float32), (2, 3), (0, 4)), "share memory"),
         (as_strided(np.zeros(4, np.float32), (2, 3), (4, 4)), "share memory"),

@@ -268,6 +268,11 @@ def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
         DataError: Too small, of another data type, read-only, strided and of another shape, or
             with elements that share memory.
     """
+    if isinstance(value, np.generic):  # whose array would be a copy
+        raise DataError(
+            f"{what}: got {type_name(value)}, which cannot be written to; make an array with"
+            " np.empty"
+        )
     try:
         array = array_of(value)
     except DataError as error:
