@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
+import trio
 
 from tests.graphs import ONES, TWOS, assert_works, doubling
 from tests.internals import session_of
@@ -18,6 +21,7 @@ from webnn_py import (
     MLAwaitedExecution,
     MLContext,
     OperationError,
+    Timeline,
     ml,
 )
 from webnn_py.core.completion import Cancellation, Completion, check_may_block
@@ -152,6 +156,39 @@ def test_computing_many_at_once(cpu: MLContext, run: Run) -> None:
 
     run(lambda: together(functools.partial(one, number) for number in range(16)))
     assert sorted(done) == list(range(16))
+
+
+def test_trio_as_a_guest_of_asyncio(cpu: MLContext) -> None:
+    """Tasks of both run on one thread."""
+    graph, execution, go = doubling(cpu), MLAwaitedExecution(cpu), Timeline()
+
+    async def compute() -> None:
+        results = await execution.compute(graph, {"x": ONES})
+        np.testing.assert_array_equal(results["y"], TWOS)
+
+    async def guest() -> None:
+        await compute()
+        go.signal(1)
+        with trio.move_on_after(0):
+            await go.wait_async(2)
+
+    async def host() -> None:
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Any] = loop.create_future()
+        trio.lowlevel.start_guest_run(
+            guest,
+            run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+            done_callback=over.set_result,
+        )
+        with pytest.raises(InvalidStateError):
+            check_may_block("it", "that")
+        await compute()
+        await go.wait_async(1)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(go.wait_async(2), 0.01)
+        (await over).unwrap()
+
+    asyncio.run(host())
 
 
 def test_the_loop_runs_while_a_computation_waits(cpu: MLContext, run: Run) -> None:

@@ -243,8 +243,9 @@ async def next_turn() -> None:
 
 
 def _in_trio() -> bool:
+    """Whether a task of trio runs here; its loop may be a guest of another one."""
     trio: Any = sys.modules.get("trio")
-    return trio is not None and trio.lowlevel.in_trio_run()
+    return trio is not None and trio.lowlevel.in_trio_task()
 
 
 @functools.cache
@@ -267,8 +268,8 @@ class Waiter:
     def __init__(self) -> None:
         self.result: Any = None
         self.loop: Any
-        trio: Any = sys.modules.get("trio")
-        if trio is not None and trio.lowlevel.in_trio_run():
+        if _in_trio():
+            trio: Any = sys.modules["trio"]
             self.loop, self._told = trio.lowlevel.current_trio_token(), trio.Event()
         else:
             self.loop = _running_loop()()
@@ -333,7 +334,8 @@ def runs_event_loop() -> bool:
     asyncio: Any = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         return True
-    return "trio" in sys.modules and _in_trio()
+    trio: Any = sys.modules.get("trio")
+    return trio is not None and trio.lowlevel.in_trio_run()
 
 
 def check_may_block(what: str, instead: str) -> None:
