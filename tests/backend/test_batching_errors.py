@@ -18,7 +18,8 @@ from tests.backend.joined import (
     rows,
 )
 from tests.graphs import build, normal
-from tests.loops import Run, cancel_after, pause, together
+from tests.loops import Run, cancel_after, limited, pause, together
+from tests.threads import LONG
 from webnn_py import (
     ContextLostError,
     DataError,
@@ -149,6 +150,48 @@ def test_destroying_the_context_fails_what_waits(
 
     run(main)
     assert sorted(lost) == list(range(6))
+
+
+def test_destroying_the_context_fails_what_waits_for_others(own: MLContext, run: Run) -> None:
+    graph = prepared(own, 1)
+    execution = MLAwaitedExecution(own, batch="batch", max_delay=3600)
+
+    async def one() -> None:
+        with pytest.raises(ContextLostError, match=r"destroy\(\) was called"):
+            await execution.compute(graph, inputs(0))
+
+    async def destroy() -> None:
+        await pause(0.02)
+        own.destroy()
+
+    async def main() -> None:
+        assert await limited(lambda: together([one, one, destroy]), LONG)
+
+    run(main)
+
+
+def test_destroying_the_context_fails_what_waits_for_a_run(
+    own: MLContext, run: Run, hold: Callable[[MLContext], Held]
+) -> None:
+    graph = prepared(own, 1)
+    execution = MLAwaitedExecution(own, batch="batch")
+
+    async def one() -> None:
+        with pytest.raises(ContextLostError):
+            await execution.compute(graph, inputs(0))
+
+    async def main() -> None:
+        await execution.compute(graph, inputs(0))
+        held = hold(own)
+
+        async def destroy() -> None:
+            await pause(0.02)
+            own.destroy()
+
+        assert await limited(lambda: together([one, one, destroy]), LONG)
+        held.let_go()
+
+    run(main)
 
 
 def test_what_mixes_the_rows_is_named(context: MLContext, run: Run) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.graphs import ONES, TWOS, doubling
 from tests.internals import executable_of, session_of
-from tests.loops import Run, cancel_after, pause, together
+from tests.loops import Run, cancel_after, limited, pause, together
 from tests.threads import LONG, in_threads
 from webnn_py import (
     ContextLostError,
@@ -179,6 +179,32 @@ def test_what_waits_fails_with_its_context(
 
     run(lambda: together([computing(graph, context, 2), release, failing, failing]))
     assert len(failed) == 2
+
+
+def test_what_waits_fails_before_what_runs_ends(
+    context: MLContext, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = doubling(context)
+    gate = Gate(graph, monkeypatch)
+
+    async def failing() -> None:
+        await gate.reached()
+        with pytest.raises(ContextLostError):
+            await computing(graph, context, 1)()
+
+    async def main() -> None:
+        async def destroy() -> None:
+            await gate.reached()
+            await pause(0.02)
+            context.destroy()
+
+        async def waiting() -> None:
+            assert await limited(lambda: together([failing, failing, destroy]), LONG / 4)
+            gate.go.set()
+
+        await together([computing(graph, context, 2), waiting])
+
+    run(main)
 
 
 def test_one_that_fails_fails_alone(

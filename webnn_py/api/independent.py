@@ -128,6 +128,14 @@ class IndependentRuns:
         if begins:
             _submit(self._workers, self._compute, self._fail)
 
+    def fail(self, error: BaseException) -> None:
+        """The context is lost: nothing that waits will be done, whatever its threads are at."""
+        requests: list[HostRequest] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                requests.append(self._waiting.popleft())
+        end_all(requests, [error] * len(requests))
+
     def _compute(self) -> None:
         """Compute what waits, for one turn."""
         self._take(helps=False)

@@ -147,11 +147,11 @@ class Session:
             return
         self.lost.set_result(MLContextLostInfo(message))
         self.alive = False
-        why = self._why_lost()
-        self.queue.close(ContextLostError(why))
+        self.queue.close(ContextLostError(self.why_lost()))
         self._fail_builds()
         for threads in self._all_workers:
-            threads.close(why)
+            threads.close(self.why_lost())
+        self.independent.fail(ContextLostError(self.why_lost()))
         with self._holding:
             holders = tuple(self._holders)
         for holder in holders:
@@ -181,9 +181,10 @@ class Session:
         """
         if not self.alive:
             self.check_process()
-            raise ContextLostError(self._why_lost())
+            raise ContextLostError(self.why_lost())
 
-    def _why_lost(self) -> str:
+    def why_lost(self) -> str:
+        """What errors say of it, once it is lost."""
         return f"this MLContext is lost: {self.lost.wait().message}"
 
     def check_process(self) -> None:
@@ -333,9 +334,8 @@ class Session:
         return await wait_or_cancel(done, cancellation, settle=False)
 
     def _fail_builds(self) -> None:
-        error = ContextLostError(self._why_lost())
         for done in tuple(self._builds):
-            done.set_exception(error)
+            done.set_exception(ContextLostError(self.why_lost()))
 
     @property
     def worker_is_idle(self) -> bool:

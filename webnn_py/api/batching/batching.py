@@ -76,6 +76,13 @@ class Batching:
         self._graphs: weakref.WeakKeyDictionary[CompiledGraph, Known] = weakref.WeakKeyDictionary()
         self._under_way: dict[CompiledGraph, Completion[Known]] = {}  # examinations
         self._lines: dict[Key, Line] = {}
+        session.has(self)
+
+    def let_go(self) -> None:
+        """The context is gone: nothing that waits will be done."""
+        with self.lock:
+            for line in [*self._lines.values()]:
+                line.let_go()
 
     def known(self, compiled: CompiledGraph) -> Known | None:
         """What is known of a graph, if it was examined before."""

@@ -126,6 +126,14 @@ class Line:
                 self._rows -= request.rows
                 self._consider()
 
+    def let_go(self) -> None:
+        """The context is gone: nothing that waits will be done, whatever its threads are at."""
+        with self._lock:
+            requests, self._rows = list(self._waiting), 0
+            self._waiting.clear()
+            self._consider()
+        _fail(requests, ContextLostError(self._session.why_lost()))
+
     # What follows up to `_prepare` is called with the lock held.
 
     def _consider(self, leader: Request | None = None) -> bool:
@@ -158,7 +166,7 @@ class Line:
 
     def _patience(self) -> float:
         """Seconds in which others may still join what waits."""
-        delay = self._how.max_delay
+        delay = self._how.max_delay if self._session.alive else 0
         if not delay or self._rows >= self._pace.sizes[-1]:
             return 0
         return self._waiting[0].arrived + delay - time.monotonic()
