@@ -160,6 +160,23 @@ def test_a_compute_waits_for_others_if_it_is_told_to(cpu: MLContext, run: Run, r
     assert runs == [(2, 2), (1, 1)]
 
 
+def test_nothing_is_left_of_waiting_for_others(cpu: MLContext, run: Run) -> None:
+    graph = prepared(cpu, 1, 2)
+    patient = MLAwaitedExecution(cpu, batch="batch", max_batch=2, max_delay=3600)
+
+    async def main() -> None:
+        for _ in range(10):
+            await computed(patient, graph, [inputs(0), inputs(1)])
+
+    before = set(threading.enumerate())
+    run(main)
+    timers = [t for t in threading.enumerate() if isinstance(t, threading.Timer)]
+    for timer in timers:
+        if timer not in before:
+            timer.join(LONG)
+            assert not timer.is_alive()
+
+
 def test_work_with_timelines_and_tensors_runs_alone(own: MLContext, run: Run, runs: Sizes) -> None:
     graph, done = build(own, rows), Timeline()
     execution = MLAwaitedExecution(own, batch="batch")

@@ -139,6 +139,9 @@ class Line:
     def _consider(self, leader: Request | None = None) -> bool:
         """Begin a run if it is time to; gives whether that is left to who awaits `leader`."""
         if not self._waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             if not (self._under_way or self._beside):
                 self._forget(self)
             return False
