@@ -16,7 +16,9 @@ from tests.graphs import ONES, TWOS, doubling
 from tests.internals import engine_of
 from tests.loops import cancel_after, pause, under_asyncio
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
+from webnn_py.core.completion import runs_event_loop
 from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime.devices.staging import _Pool
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
@@ -95,12 +97,37 @@ def test_those_that_are_never_awaited(
     context: MLContext, made: list[int], written: list[int]
 ) -> None:
     graph, execution = doubling(context), MLAwaitedExecution(context)
+    under_asyncio(lambda: compute(context, graph, 1))
     for _ in range(2):
         execution.compute(graph, {"x": ONES}).close()
         gc.collect()
     under_asyncio(lambda: compute(context, graph, 3))
-    assert len(made) == 3
+    assert len(made) == 2
     assert not written
+
+
+def test_their_buffers_are_made_beside_the_event_loop(
+    context: MLContext, made: list[int], written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, loops = doubling(context), list[bool]()
+    make = _Pool.make
+
+    def making(*given: Any, **options: Any) -> Any:
+        loops.append(runs_event_loop())
+        return make(*given, **options)
+
+    monkeypatch.setattr(_Pool, "make", making)
+    x = ONES.copy()
+
+    async def main() -> None:
+        results = MLAwaitedExecution(context).compute(graph, {"x": x})
+        x[:] = 9
+        np.testing.assert_array_equal((await results)["y"], TWOS)
+
+    under_asyncio(main)
+    assert len(made) == 1
+    assert not written
+    assert not any(loops)
 
 
 def test_one_that_is_cancelled(context: MLContext, made: list[int], written: list[int]) -> None:

@@ -121,17 +121,18 @@ class Run(AwaitedRun):
         if not self._may_be_tiny:
             with device_errors("uploading a graph's inputs"):
                 self._prepared = self._prepared or self._recorded_ahead(self._is_next)
-                self._write_large()
+                if self._gpu.uploads.have(size for _, size in self._large):
+                    self._write_large()  # else the worker does, as to make them takes long
         run = self._dispatch
         run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
 
     def _write_large(self) -> None:
         """Write inputs that are large where commands copy them from: for one run at a time."""
-        run, uploads = self._dispatch, self._gpu.uploads
-        if self._large and run.uploads and uploads.are_for(self):
+        given, uploads = self._dispatch.uploads, self._gpu.uploads
+        if self._large and given and uploads.are_for(self):
             self._sources = [uploads.take(size) for _, size in self._large]
-            uploads.write(zip(self._sources, (c for _, c in run.uploads), strict=True))
-            run.uploads = []
+            uploads.write(zip(self._sources, (c for _, c in given), strict=True))
+            self._dispatch.uploads = []
 
     @property
     def _is_next(self) -> bool:
@@ -288,6 +289,7 @@ class Run(AwaitedRun):
                 self.cancellation.check()
             run.check_usable()
             commands = self._prepared or self._recorded_ahead() or self._commands()
+            self._write_large()
             for buffer, contents in run.uploads:
                 native.write_buffer(gpu.queue, buffer, 0, contents)
             if self._sources:
@@ -378,8 +380,7 @@ class Run(AwaitedRun):
     def _read_before(self, commands: RunCommands, ending: Ending, start: operation.Run) -> None:
         """Read back, and have the worker prepare the next run."""
         self._read(commands, ending)
-        assert self._ahead is not None
-        if not self._ahead.recorded:
+        if self._ahead is not None and not self._ahead.recorded:
             start()
 
     def prepare_next(self) -> None:
@@ -408,9 +409,8 @@ class Run(AwaitedRun):
 
     def memory(self) -> tuple[list[Region], list[Region]]:
         """The user's resources of the device, and the arrays that results are read back into."""
-        run = self._dispatch
-        written = [*run.written.values(), *self._given]
-        return [region_of(span) for span in run.read], [region_of(target) for target in written]
+        written = [*self._dispatch.written.values(), *self._given]
+        return [*map(region_of, self._dispatch.read)], [*map(region_of, written)]
 
     def release(self) -> None:
         """Keep neither the copies of host arrays any more, nor what keeps this."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,6 +45,12 @@ class _Pool:
         self._free: dict[int, list[Any]] = {}
         self._kept = 0
         self._lock = threading.Lock()
+
+    def has(self, sizes: Iterable[int]) -> bool:
+        """Whether `take` would give buffers of at least so many bytes."""
+        wanted = Counter(map(_capacity, sizes))
+        with self._lock:
+            return all(len(self._free.get(size, ())) >= count for size, count in wanted.items())
 
     def take(self, size: int) -> Any:
         """A buffer of at least so many bytes that was given back, or None."""
@@ -112,6 +119,10 @@ class Uploads:
     def there(self) -> bool:
         """Whether there are such buffers; else contents go through the device's queue."""
         return WAITING.there
+
+    def have(self, sizes: Iterable[int]) -> bool:
+        """Whether `take` need not make buffers of so many bytes."""
+        return self._pool.has(sizes)
 
     def take(self, size: int) -> Any:
         """A buffer of at least so many bytes that is mapped for `write`."""
