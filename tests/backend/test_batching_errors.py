@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.backend.joined import (
     rows,
 )
 from tests.graphs import build, normal
-from tests.loops import Run, cancel_after, limited, pause, together
+from tests.loops import Run, cancel_after, limited, pause, together, under_asyncio
 from tests.threads import LONG
 from webnn_py import (
     ContextLostError,
@@ -122,6 +124,38 @@ def test_who_is_cancelled_leaves_the_others_alone(
     run(main)
     assert runs == [(2, 2)]
     assert (target == -7).all()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_awaits_of_a_closed_loop_wait_for_no_lock(cpu: MLContext, leads: bool) -> None:
+    """Python's collector ends them on any thread, such as one that is begun under the lock."""
+    graph = prepared(cpu, 1, 2)
+    delay = 0 if leads else 3600
+    execution = MLAwaitedExecution(cpu, batch="batch", max_batch=2, max_delay=delay)
+
+    async def one(seed: int) -> None:
+        assert_alone(await execution.compute(graph, inputs(seed)), inputs(seed))
+
+    under_asyncio(lambda: together([lambda: one(1), lambda: one(2)]))
+    loop, waiting = asyncio.new_event_loop(), execution.compute(graph, inputs(0))
+    task: Any = loop.create_task(waiting)
+    task._log_destroy_pending = False
+    loop.call_soon(loop.stop)  # behind the task's first step
+    loop.run_forever()
+    loop.close()
+    batching = execution._batching
+    assert batching is not None
+    with batching.lock:
+        thread = threading.Thread(target=waiting.close, daemon=True)
+        thread.start()
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+    async def another() -> None:
+        assert await limited(lambda: one(1), LONG)
+
+    under_asyncio(another)
+    assert not task.done()
 
 
 def test_destroying_the_context_fails_what_waits(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import threading
@@ -262,6 +263,23 @@ def test_promises_do_not_keep_a_queue_alive() -> None:
     del queue
     gc.collect()
     assert alive() is None
+
+
+def test_a_wait_of_a_closed_loop_that_is_over_takes_no_lock() -> None:
+    """Python's collector ends it on any thread, such as one that has the lock."""
+    timeline, loop = Timeline(), asyncio.new_event_loop()
+    waiting = timeline.wait_async(1)
+    task: Any = loop.create_task(waiting)
+    task._log_destroy_pending = False
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    timeline.signal(1)
+    with state_of(timeline)._lock:
+        thread = threading.Thread(target=waiting.close, daemon=True)
+        thread.start()
+        thread.join(SOON)
+        assert not thread.is_alive()
+    assert not task.done()
 
 
 # Failures

@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 from _thread import RLock  # as threading's, which is a function that makes one
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -207,6 +207,8 @@ async def wait_or_cancel(
     try:
         return await done
     except BaseException as error:
+        if isinstance(error, GeneratorExit) and isinstance(done, Completion) and done.done:
+            raise  # the loop is gone, and a finalizer takes no lock for nothing
         current = cancellation.cancel()
         if withdraw is not None:
             withdraw()
@@ -229,6 +231,20 @@ async def settled_before(error: BaseException, completion: Completion[Any]) -> N
     while not completion.done:
         with contextlib.suppress(asyncio.CancelledError):
             await completion.settled()
+
+
+@contextlib.contextmanager
+def hold(lock: RLock, waits: bool) -> Iterator[bool]:
+    """Hold a lock; unless this `waits`, only if nobody else does. Gives whether it is held.
+
+    A finalizer is not to wait, as it runs on any thread: such as one that another is starting.
+    """
+    held = lock.acquire(blocking=waits)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()
 
 
 async def next_turn() -> None:

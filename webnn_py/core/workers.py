@@ -42,7 +42,7 @@ class Workers:
         self._items: Items = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._given = self._done = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may give work within
         self._closed = False
         self._why = CANCELLED
         self._process = os.getpid()

@@ -147,7 +147,7 @@ class Timeline(Unpicklable):
         try:
             await done
         finally:
-            if waiter is not None:
+            if waiter is not None and not done.done:  # a finalizer takes no lock for nothing
                 self._state.forget(waiter)
 
     def _outlook(self, value: int) -> str:

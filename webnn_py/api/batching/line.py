@@ -20,7 +20,7 @@ from webnn_py.api.batching.request import Request, handed_out
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import Session
-from webnn_py.core.completion import Completion, end_all, next_turn, runs_event_loop
+from webnn_py.core.completion import Completion, end_all, hold, next_turn, runs_event_loop
 from webnn_py.core.errors import ContextLostError, telling_of_memory
 from webnn_py.core.priority import LONG
 from webnn_py.core.recently_used import RecentlyUsed
@@ -104,13 +104,16 @@ class Line:
 
     async def lead(self, request: Request) -> None:
         """Run what waits on this event loop's thread, once other tasks had a turn to add more."""
-        brief = False
+        brief = gone = False
         try:
             await next_turn()
             brief = self._is_brief()
+        except GeneratorExit:  # who asks next, from another loop, has it run
+            gone = True
+            raise
         finally:
-            with self._lock:
-                leads = self._leader is request
+            with hold(self._lock, not gone) as held:
+                leads = held and self._leader is request
                 if leads:
                     self._leader = None
                     if not brief:
@@ -118,10 +121,10 @@ class Line:
         if leads and brief:
             self._begin()
 
-    def withdraw(self, request: Request) -> None:
-        """Have it wait no more, if it still does."""
-        with self._lock:
-            if request in self._waiting:
+    def withdraw(self, request: Request, gone: bool = False) -> None:
+        """Have it wait no more, if it still does; it may be computed in vain where `gone`."""
+        with hold(self._lock, not gone) as held:
+            if held and request in self._waiting:
                 self._waiting.remove(request)
                 self._rows -= request.rows
                 self._consider()

@@ -19,8 +19,8 @@ from webnn_py.ops.batch_axes import Axis
 class Waiting(Protocol):
     """Where requests wait."""
 
-    def withdraw(self, request: Request, /) -> None:
-        """Have one wait no more."""
+    def withdraw(self, request: Request, gone: bool, /) -> None:
+        """Have one wait no more; `gone` if its event loop is."""
 
     async def lead(self, request: Request, /) -> None:
         """Run what waits on this thread."""
@@ -80,7 +80,7 @@ class Request(Waiter):
     async def withdraw(self, error: BaseException) -> None:
         """Have it wait no more, as its await ends by an error; what it was given stays whole."""
         ended = None if self.cancellation is None else self.cancellation.cancel()
-        self._line.withdraw(self)
+        self._line.withdraw(self, isinstance(error, GeneratorExit))
         if ended is not None:
             await settled_before(error, ended)
 
