@@ -132,7 +132,11 @@ class ReferenceExecutable(HostExecutable):
             for step in self._steps:
                 checkpoint()
                 self._compute(step, arrays)
-        results = [_apart(arrays[place], outputs) for place in self._outputs]
+        over = [array for array in outputs if _overlaps(array, inputs)]
+        results = [
+            array.copy() if over and _overlaps(array, over) else array
+            for array in map(arrays.__getitem__, self._outputs)
+        ]
         for target, result in zip(outputs, results, strict=True):
             np.copyto(target, result)
 
@@ -167,10 +171,9 @@ class ReferenceExecutable(HostExecutable):
         return {id(array): array.nbytes for array in self._graph.constants.values()}
 
 
-def _apart(result: Array, targets: Sequence[Array]) -> Array:
-    """A result, copied if it is a view of an input that one of the results is written over."""
-    over = any(np.may_share_memory(result, target) for target in targets)
-    return result.copy() if over else result
+def _overlaps(array: Array, others: Sequence[Array]) -> bool:
+    """Whether an array may share memory with some others, as views of inputs do."""
+    return any(np.may_share_memory(array, other) for other in others)
 
 
 class ReferenceEngine(HostEngine):
