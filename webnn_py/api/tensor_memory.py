@@ -159,12 +159,14 @@ class TensorMemory:
         queue, reads, storage = self.session.queue, (self,), self.storage
         if storage is None or self.rented:
             storage = self.place("read_tensor")
-        run = queue.read(storage, target, done, cancellation, waits)
+        slow = not waits and queue.reads_long(storage)
+        run = queue.read(storage, target, done, cancellation, waits, slow)
         operation = Operation(
             functools.partial(run_on_tensors, reads, (), run),
             done.set_exception,
             reads=reads,
             writes=(region_of(target),) if given else (),
+            slow=slow,
             title="read_tensor",
         )
         queue.submit(operation)

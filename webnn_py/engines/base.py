@@ -207,6 +207,7 @@ class Queue(ABC):
         done: Completion[None],
         cancellation: Cancellation,
         waits: bool = False,
+        slow: bool = False,
     ) -> Run:
         """Read a tensor into host memory, unless that is cancelled, and resolve `done`.
 
@@ -216,7 +217,12 @@ class Queue(ABC):
             done: Resolved then.
             cancellation: Of the read.
             waits: This thread does nothing else until it is done.
+            slow: The worker runs it, see `reads_long`.
         """
+
+    def reads_long(self, storage: Any) -> bool:
+        """Whether to begin to read a tensor keeps this thread's event loop from running."""
+        return False
 
     @abstractmethod
     def dispatch(

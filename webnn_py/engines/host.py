@@ -66,6 +66,7 @@ class HostQueue(Queue):
         done: Completion[None],
         cancellation: Cancellation,
         waits: bool = False,
+        slow: bool = False,
     ) -> Run:
         """Copy out of the tensor's array, which NumPy does amiss where vectors overlap."""
 

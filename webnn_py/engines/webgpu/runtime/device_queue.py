@@ -10,7 +10,7 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.completion import Cancellation, Completion
+from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import ValidationError, consequence
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.loss import Loss
@@ -33,6 +33,8 @@ from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
 from webnn_py.ordering.executor import Executor
 from webnn_py.ordering.operation import Operation, Run
 
+LARGE = 1 << 20
+"""Bytes of a buffer that drivers take long to make."""
 MOMENT = 1e-3
 """Seconds for which a thread that waits for a result looks itself whether the device is done."""
 
@@ -101,6 +103,7 @@ class DeviceQueue(Queue):
         done: Completion[None],
         cancellation: Cancellation,
         waits: bool = False,
+        slow: bool = False,
     ) -> Run:
         """Submit what is recorded; the copy is mapped on the reading thread.
 
@@ -108,8 +111,13 @@ class DeviceQueue(Queue):
         """
         gpu, here = self.gpu, threading.get_ident() if waits else None
 
-        def run() -> None:  # `Recorder.perform` has taken the lock
-            staging = gpu.staging.copy(self.recorder.batch.encoder(), storage)
+        def begin() -> None:
+            staging = gpu.staging.get(storage.size)
+            with self.recorder.locked("read_tensor"):
+                run(staging)
+
+        def run(staging: Any = None) -> None:  # `Recorder.perform` has taken the lock
+            staging = gpu.staging.copy(self.recorder.batch.encoder(), storage, staging)
             self.recorder.submit_batch()
             number = gpu.life.submissions
             read = functools.partial(self._read, staging, target, done, cancellation, number)
@@ -118,7 +126,12 @@ class DeviceQueue(Queue):
             else:
                 self._read_later(read, done, cancellation)
 
-        return run
+        return begin if slow else run
+
+    def reads_long(self, storage: Any) -> bool:
+        """Whether a large buffer must be made for that, which takes drivers long."""
+        is_large = storage.size >= LARGE and not self.gpu.staging.has(storage.size)
+        return is_large and runs_event_loop()
 
     def _read_later(self, read: Run, done: Completion[None], cancellation: Cancellation) -> None:
         """Read on the reading thread."""

@@ -234,9 +234,17 @@ class Staging:
             self._begun = True
             self._pool.give_back(self._pool.make(4))
 
-    def copy(self, encoder: Any, source: Binding) -> Any:
-        """Record the copy of a tensor into a buffer of the pool."""
-        buffer = self._pool.get(source.size)
+    def has(self, size: int) -> bool:
+        """Whether there is a buffer of at least so many bytes."""
+        return self._pool.has([size])
+
+    def get(self, size: int) -> Any:
+        """A buffer of at least so many bytes."""
+        return self._pool.get(size)
+
+    def copy(self, encoder: Any, source: Binding, buffer: Any = None) -> Any:
+        """Record the copy of a tensor into a buffer, of the pool if none is given."""
+        buffer = self.get(source.size) if buffer is None else buffer
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
