@@ -66,7 +66,21 @@ def few_rows(builder: MLGraphBuilder) -> dict[str, MLOperand]:
     return {"y": builder.matmul(x, builder.constant(normal(65, 3)))}
 
 
+def side_by_side(builder: MLGraphBuilder) -> dict[str, MLOperand]:
+    """Heads by fours, halves by eights, and columns, of which some are read together."""
+    x = builder.input("x", "float32", [8, 24])
+    heads = builder.transpose(builder.reshape(x, [8, 3, 8]), permutation=[1, 0, 2])
+    tall = builder.input("tall", "float32", [300, 2048])
+    return {
+        "moved": builder.add(heads, builder.slice(heads, [0, 0, 0], [1, 1, 8])),
+        "halves": builder.cast(builder.add(x, builder.reverse(x, axes=[0])), "float16"),
+        "sums": builder.reduce_sum(tall, axes=[0]),
+        "best": builder.arg_min(tall, 0),
+    }
+
+
 GRAPHS: dict[str, Build] = {
+    "side-by-side": side_by_side,
     "few-rows": few_rows,
     "lines": lines,
     "chain": chain,
@@ -79,11 +93,13 @@ DEVICES = {
     "": Features(),
     "-without-f16": Features(f16=False, int64=False),
     "-of-little-memory": Features(workgroup_bytes=2048),
+    "-of-few-elements": Features(large=1),
 }
 
 
-LISTINGS = [(name, "") for name in GRAPHS if name != "few-rows"]
-LISTINGS += [("halves", "-without-f16"), ("few-rows", "-of-little-memory")]
+ELSEWHERE = {"few-rows": "-of-little-memory", "side-by-side": "-of-few-elements"}
+LISTINGS = [(name, ELSEWHERE.get(name, "")) for name in GRAPHS]
+LISTINGS.append(("halves", "-without-f16"))
 
 
 @pytest.mark.parametrize(("graph", "device"), LISTINGS)

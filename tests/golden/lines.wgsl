@@ -102,7 +102,7 @@ fn main(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t:
     if (t < s) { shared_best[t] = better(shared_best[t], shared_best[t + s]); }
     workgroupBarrier();
   }
-  if (t == 0u && i < 70000u) { put(i, shared_best[0].place); }
+  if (t < 1u && i < 70000u) { put(i, shared_best[t].place); }
 }
 
 // cumulative_sum, workgroups (35000, 2, 1)
