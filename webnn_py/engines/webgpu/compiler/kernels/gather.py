@@ -20,6 +20,8 @@ WORKGROUP = {"gpu": 128, "cpu": 64}
 MOST_EACH = 64
 """Words that an invocation writes one after the other on a software adapter, at most: to begin one
 takes it longer than most words do."""
+SHORT = 4000
+"""Characters of an element's code, of which four are as quick to compile."""
 LONG_ROW = 1 << 9
 """Elements of a row, neighbours in which lie so far apart that four for each invocation are too
 many sectors of memory at once."""
@@ -75,6 +77,7 @@ def _writes_fours(builder: KernelBuilder) -> bool:
         features.kind != "cpu"
         and sampled(root.size) >= features.large
         and not any("for (" in code for code in builder.functions)
+        and sum(map(len, builder.functions)) <= SHORT
         and builder.is_whole(root)
         and _holds_fours(builder.storage(root))
         and divides(4, root.size)
@@ -102,7 +105,9 @@ def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
     """Compute four elements of the root with each invocation; of small ones twice as many."""
     root = builder.root
     storage = builder.storage(root)
-    fours = 2 if storage.word_bytes < 4 * storage.per_word and divides(8, root.size) else 1
+    length = sum(map(len, builder.functions))
+    is_small = storage.word_bytes < 4 * storage.per_word and 2 * length <= SHORT
+    fours = 2 if is_small and divides(8, root.size) else 1
     count = root.size // (4 * fours)
     builder.spare = builder.features.max_bindings - 1 - len(_read(builder))
     builder.vector_out = storage.per_word == 1
