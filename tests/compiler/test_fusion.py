@@ -146,6 +146,21 @@ def test_a_kernel_reads_no_more_than_it_can_bind() -> None:
         assert max(len(kernel.reads) for kernel in made) == most - 1
 
 
+def test_what_is_bound_in_parts_leaves_less_to_be_bound_twice() -> None:
+    """Operands of a large result, read by fours and one by one."""
+
+    def sums(b: MLGraphBuilder) -> Outputs:
+        total = b.slice(b.input("x", "float32", [192, 64]), [0, 0], [192, 64], strides=[3, 1])
+        for name in "abc":
+            other = b.input(name, "float32", [64, 64])
+            total = b.add(total, b.add(other, b.transpose(other)))
+        return {"y": total}
+
+    (kernel,) = kernels(sums, Features(max_bindings=8, binding_bytes=64 * 64 * 4, large=1))
+    assert "vec4<f32>" in kernel.code
+    assert len(kernel.bindings) <= 8
+
+
 def test_the_compilers_own_operators() -> None:
     assert set(facts.OWN) == set(templates.OWN)
     assert not set(facts.OWN) & set(REGISTRY)

@@ -173,6 +173,22 @@ def test_as_many_operands_as_can_be_bound() -> None:
     assert max(len(kernel.reads) for kernel in made) == 2
 
 
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_what_is_read_by_fours_and_one_by_one_is_bound_twice(kind: str) -> None:
+    """Beside operands of more dimensions than the rows have."""
+
+    def centered(b: MLGraphBuilder) -> Outputs:
+        x, y, z = (b.input(name, "float32", [256, 256]) for name in "xyz")
+        others = [b.reshape(b.input(name, "float32", [4, 64, 256]), x.shape) for name in "uv"]
+        both = [b.add(one, b.reverse(one)) for one in (x, y, z)]
+        rows = b.add(*both[:2])
+        made = b.sub(rows, b.reduce_mean(rows, axes=[1], keep_dimensions=True))
+        return {"y": functools.reduce(b.mul, (*both[2:], *others), made)}
+
+    (kernel,) = kernels(centered, Features(kind=kind, max_bindings=8))
+    assert len(kernel.bindings) <= 8
+
+
 def test_many_operands_read_in_fours_have_names_of_their_own() -> None:
     def summed(b: MLGraphBuilder) -> Outputs:
         terms = [b.input(str(i), "float32", [10, 100]) for i in range(5)]

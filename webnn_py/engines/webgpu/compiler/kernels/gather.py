@@ -11,9 +11,10 @@ from webnn_py.core.choices import divides, sampled
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.buffers import unbound
 from webnn_py.engines.webgpu.compiler.kernels.each import for_each
 from webnn_py.engines.webgpu.program.storage import Storage
-from webnn_py.ir import Node, Value
+from webnn_py.ir import Node
 
 WORKGROUP = {"gpu": 128, "cpu": 64}
 """Invocations of a workgroup, by kind of device."""
@@ -109,7 +110,7 @@ def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
     is_small = storage.word_bytes < 4 * storage.per_word and 2 * length <= SHORT
     fours = 2 if is_small and divides(8, root.size) else 1
     count = root.size // (4 * fours)
-    builder.spare = builder.features.max_bindings - 1 - len(_read(builder))
+    builder.spare = unbound(builder)
     builder.vector_out = storage.per_word == 1
     body = Body(builder, by_fours=True)
     firsts = [(symbol("i", count) * fours + number) * 4 for number in range(fours)]
@@ -123,19 +124,6 @@ def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
         body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
     return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
-
-
-def _read(builder: KernelBuilder) -> set[Value]:
-    """The buffers from which the root is computed."""
-    found, todo = set(), [builder.root]
-    for value in todo:
-        if builder.computes(value):
-            node = builder.producers[value]
-            scratch = [builder.scratch[v] for v in node.outputs if v in builder.scratch]
-            todo += [v for v in (*node.operands, *scratch) if v not in todo]
-        elif builder.scalar(value) is None:
-            found.add(builder.places.buffer_of(value))
-    return found
 
 
 def _words_each(builder: KernelBuilder, words: int) -> int:

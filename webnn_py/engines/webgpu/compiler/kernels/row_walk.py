@@ -16,6 +16,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_m
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.rows import FEWEST_SHARED
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.buffers import unbound
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.engines.webgpu.compiler.rounds import at_most
@@ -60,7 +61,7 @@ class RowWalk:
         in_turn = not hardware and threads == 1
         is_float = builder.storage(operand).element in ("f32", "f16")
         # What is read in other places, too, is bound twice.
-        few = 2 * len(self._leaves(builder.root)) < builder.features.max_bindings
+        few = len(self._leaves(builder.root)) <= unbound(builder)
         fits = divides(4, count) and within.identity and is_float and few
         # Kernels that hold rows are for one length.
         holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
