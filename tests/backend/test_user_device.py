@@ -416,3 +416,17 @@ def test_devices_that_wait_for_the_collector(
     with pytest.raises(OperationError, match=r"gives no device.*too many at once"):
         adapters.request_device()
     assert len(kept) == 2
+
+
+@pytest.mark.parametrize("name", ["arg_max", "arg_min"])
+def test_positions_on_a_device_whose_workgroups_do_not_halve(gpu: MLContext, name: str) -> None:
+    limits = ("max_compute_invocations_per_workgroup", "max_compute_workgroup_size_x")
+    device = device_with(**dict.fromkeys(limits, 100))
+    x = np.zeros((1, 9000), np.float32)
+    x[0, 99] = 1 if name == "arg_max" else -1
+
+    def position(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        return {"y": getattr(b, name)(b.input("x", "float32", x.shape), 1)}
+
+    with ml.create_context_sync(device) as context:
+        assert awaited(build(context, position), {"x": x})["y"].tolist() == [99]

@@ -80,7 +80,8 @@ def threads_for(count: int, results: int, features: Features) -> int:
     most = MOST_SHARED if count <= LONGEST else MOST_LONG
     if count < FEWEST_SHARED[features.kind] or results > most[features.kind]:
         return 1
-    return min(256 if count >= 256 else 64, features.invocations)
+    limit = 1 << (features.invocations.bit_length() - 1)  # halves of it meet
+    return min(256 if count >= 256 else 64, limit)
 
 
 def beside_for(threads: int, operand: Value, results: int, features: Features) -> int:
