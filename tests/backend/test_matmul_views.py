@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from tests.backend.compared import assert_close
+from tests.graphs import awaited, build, expected, normal
+from tests.internals import taken_for
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -15,7 +19,7 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5)
 
 
 @pytest.mark.parametrize(
-    ("view", "expected"),
+    ("view", "wanted"),
     [
         (lambda b, x: b.reverse(x, axes=[1, 2]), X[:, ::-1, ::-1]),
         (lambda b, x: b.reverse(x, axes=[0]), X[::-1]),
@@ -31,7 +35,7 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5)
     ],
 )
 def test_operands_that_are_views(
-    gpu: MLContext, view: Callable[[MLGraphBuilder, MLOperand], MLOperand], expected: np.ndarray
+    gpu: MLContext, view: Callable[[MLGraphBuilder, MLOperand], MLOperand], wanted: np.ndarray
 ) -> None:
     builder = MLGraphBuilder(gpu)
     x = view(builder, builder.input("x", "float32", X.shape))
@@ -40,4 +44,20 @@ def test_operands_that_are_views(
     graph = builder.build_sync({"y": product, "alike": alike})
     results = asyncio.run(MLAwaitedExecution(gpu).compute(graph, {"x": X, "w": W, "w1": W}))
     for result in results.values():
-        np.testing.assert_array_equal(result, expected @ W)
+        np.testing.assert_array_equal(result, wanted @ W)
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+def test_an_operand_read_once_more_behind_its_product(gpu: MLContext, kind: str) -> None:
+    """By vectors for the product and one by one behind it: no device need bind so many buffers."""
+
+    def product(b: MLGraphBuilder) -> dict[str, MLOperand]:
+        x, w, z = (b.input(name, "float32", [64, 64]) for name in "xwz")
+        rows = [b.input(name, "float32", [64, 1]) for name in "rstu"]
+        made = b.add(b.matmul(x, b.transpose(w)), z)
+        return {"y": b.add(functools.reduce(b.mul, rows, made), b.transpose(w))}
+
+    inputs = {name: normal(64, 64, seed=seed) for seed, name in enumerate("xwz")}
+    inputs |= {name: normal(64, 1, seed=seed) for seed, name in enumerate("rstu")}
+    with taken_for(gpu.device, kind=kind, max_bindings=8) as context:
+        assert_close(awaited(build(context, product), inputs)["y"], expected(product, inputs)["y"])

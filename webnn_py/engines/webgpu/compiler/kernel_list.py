@@ -84,11 +84,19 @@ class _Writer:
         make, tile = self._make(root)
         fusion = self._fusion
         left = fusion.places.left.get(root)
+        most = self._features.max_bindings
+
+        def make_once(writes: Value | None = None) -> KernelBuilder:
+            return _BoundOnce(*self._shared, root if writes is None else writes)
 
         def emitted() -> list[Kernel]:
             if left is not None:
                 return [concat_kernel.emit(make(), self._producers[root], left)]
-            return emit(make, fusion.anchor_of(root))
+            anchor = fusion.anchor_of(root)
+            kernels = emit(make, anchor)
+            if any(len(kernel.reads) + len(kernel.writes) > most for kernel in kernels):
+                return emit(make_once, anchor)
+            return kernels
 
         return self._once((root in self._beside,), root, emitted, tile)
 
@@ -123,6 +131,18 @@ class _Writer:
             made = write()
             self._written[key] = made, structure.values
         return [dataclasses.replace(kernel, roots=(root,), tile=tile) for kernel in made]
+
+
+class _BoundOnce(KernelBuilder):
+    """One that reads the graph's values element by element, as bindings are few."""
+
+    def vector(self, value: Value) -> Callable[[str], str] | None:
+        """Those that only its kernels know, as ever."""
+        return None if self._stored(value) else super().vector(value)
+
+    def eights(self, value: Value) -> Callable[[str], str] | None:
+        """As `vector`."""
+        return None if self._stored(value) else super().eights(value)
 
 
 def _of_one_size(
