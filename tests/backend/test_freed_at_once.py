@@ -99,6 +99,21 @@ def test_constants_of_a_graph_that_is_destroyed(gpu: MLContext) -> None:
     assert_gone(constants)
 
 
+def test_graphs_over_buffers_that_outlive_them(gpu: MLContext) -> None:
+    x, y = (empty_buffer(gpu.device, 16) for _ in range(2))
+    counts = []
+    for _ in range(4):
+        b = MLGraphBuilder(gpu)
+        graph = b.build_sync({"y": b.relu(b.input("x", "float32", [4]))})
+        encoder = MLCommandEncoder(gpu)
+        encoder.dispatch(graph, {"x": x}, {"y": y})
+        gpu.submit([encoder.finish()])
+        graph.destroy()
+        del b, graph, encoder
+        counts.append(weakref.getweakrefcount(x))  # such as of what is to be done at its end
+    assert counts[-1] == counts[0]
+
+
 def test_a_saved_graph_that_is_loaded_and_dropped(context: MLContext, tmp_path: Path) -> None:
     network(context).save(tmp_path / "graph")
     graph = context.load_graph_sync(tmp_path / "graph")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import weakref
@@ -61,7 +62,7 @@ class PlaceCache(Generic[T]):
     def __init__(self) -> None:
         self._entries: dict[PlacesKey, T] = {}
         self._keys: dict[Hashable, PlacesKey] = {}
-        self._serials: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._serials: dict[weakref.ref[Any], int] = {}  # of buffers
         self._numbers = itertools.count()
         self._lock = threading.RLock()  # a finalizer may run within
 
@@ -103,22 +104,24 @@ class PlaceCache(Generic[T]):
         return None if key is None else self._entries.get(key)
 
     def _serial(self, buffer: Any) -> int:
-        serial = self._serials.get(buffer)
+        serial = self._serials.get(weakref.ref(buffer))
         if serial is None:
+            # Kept here, and not with the buffer, which may outlive many of these.
+            reference = weakref.ref(buffer, functools.partial(_forget, weakref.ref(self)))
             with self._lock:
-                serial = self._serials.setdefault(buffer, next(self._numbers))
-            weakref.finalize(buffer, _forget, weakref.ref(self), serial).atexit = False
+                serial = self._serials.setdefault(reference, next(self._numbers))
         return serial
 
-    def forget(self, serial: int) -> None:
+    def forget(self, reference: weakref.ref[Any]) -> None:
         """Drop what was made over a buffer that is gone."""
         with self._lock:
+            serial = self._serials.pop(reference)
             for key in list(self._entries):
                 if any(part[0] == serial for part in key):
                     self._entries.pop(key, None)
 
 
-def _forget(cache: weakref.ref[PlaceCache[Any]], serial: int) -> None:
+def _forget(cache: weakref.ref[PlaceCache[Any]], reference: weakref.ref[Any]) -> None:
     alive = cache()
     if alive is not None:
-        alive.forget(serial)
+        alive.forget(reference)
