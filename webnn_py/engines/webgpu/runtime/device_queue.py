@@ -113,7 +113,7 @@ class DeviceQueue(Queue):
 
         def begin() -> None:
             staging = gpu.staging.get(storage.size)
-            with self.recorder.locked("read_tensor"):
+            with self.loss(), device_errors("read_tensor"), self.recorder.lock:
                 run(staging)
 
         def run(staging: Any = None) -> None:  # `Recorder.perform` has taken the lock
@@ -269,7 +269,8 @@ class DeviceQueue(Queue):
         """The user's command buffers after what is recorded."""
 
         def run() -> None:
-            with self.recorder.locked("submitting command buffers"):
+            what = "submitting command buffers"
+            with self.loss(), device_errors(what), self.recorder.lock:
                 self.recorder.submit_batch()
                 self._check_alive()
                 self.gpu.queue.submit(list(commands))

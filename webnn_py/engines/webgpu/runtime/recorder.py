@@ -24,7 +24,8 @@ class Recorder:
         loss: Told of a device that is found lost.
 
     Attributes:
-        lock: Who records or submits has it.
+        lock: Who records or submits has it, by `with` alone: an interrupt, such as by Ctrl-C, may
+            come before a function of ours that would release it.
         batch: What is recorded; for who has the lock.
     """
 
@@ -61,7 +62,7 @@ class Recorder:
 
     def submit_recorded(self) -> None:
         """Submit what is recorded."""
-        with self.locked("submitting recorded graphs"):
+        with self._loss, device_errors("submitting recorded graphs"), self.lock:
             self.submit_batch()
 
     def submit_batch(self) -> None:
@@ -78,7 +79,7 @@ class Recorder:
     def signal(self, operation: Operation) -> None:
         """Later work on this device need not wait; everyone else waits until it has run."""
         gpu = self._gpu
-        with self.locked("submitting recorded graphs"):
+        with self._loss, device_errors("submitting recorded graphs"), self.lock:
             fence = gpu.staging.fence(self.batch.encoder())
             self.submit_batch()
         for timeline, value in operation.signals:
@@ -105,29 +106,3 @@ class Recorder:
         Without the lock: a thread that submits has it, as long as the device takes for that.
         """
         self.batch, self._in_batch = Batch(self._gpu), []
-
-    def locked(self, what: str) -> _Locked:
-        """Hold the lock, so that nobody else records; turn wgpu's errors into our own."""
-        return _Locked(self._loss, self.lock, what)
-
-
-class _Locked:
-    """What `Recorder.locked` gives; a class, as generators cost more than a recording does."""
-
-    __slots__ = ("_lock", "_loss", "_what")
-
-    def __init__(self, loss: Loss, lock: threading.RLock, what: str) -> None:
-        self._loss = loss
-        self._lock = lock
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
-    ) -> None:
-        self._lock.release()
-        if error is not None:
-            with self._loss, device_errors(self._what):
-                raise error

@@ -161,7 +161,7 @@ class ComputePass:
         self._internal = handle
 
     def __del__(self) -> None:
-        if _releases:
+        if _releases and hasattr(self, "_internal"):  # it has none where that was interrupted
             _lib.wgpuComputePassEncoderRelease(self._internal)
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class CommandBuffer:
         self._internal = handle
 
     def __del__(self) -> None:
-        if _releases:
+        if _releases and hasattr(self, "_internal"):  # it has none where that was interrupted
             _lib.wgpuCommandBufferRelease(self._internal)
 
     def submit(self, queue: Any) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +149,27 @@ def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
         _statuses[number] = int(status)
 
 
+def _ended_all_the_same(_kind: type, error: BaseException, trace: types.TracebackType) -> None:
+    """An interrupt came as it was told, as by Ctrl-C: cffi would drop it, and what was told."""
+    told = trace.tb_frame.f_locals
+    _ended(told["status"], None, told["number"], None)
+    _interrupts[threading.get_ident()] = error.with_traceback(None)
+
+
+_interrupts: dict[int, BaseException] = {}
+"""What is yet to be raised on threads."""
+
+
+def _process_events() -> None:
+    """Be told what has ended, on all devices.
+
+    It loses those that their drivers have lost, which ends the process if it is at one.
+    """
+    _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+    if _interrupts and (error := _interrupts.pop(threading.get_ident(), None)) is not None:
+        raise error
+
+
 def _new_number() -> tuple[Any, Any]:
     ffi = _wgpu.ffi
     number = ffi.cast(_POINTER, next(_numbers))
@@ -157,7 +180,9 @@ if WAITING.there:
     _POINTER, _INFO = map(_wgpu.ffi.typeof, ("void *", "WGPUBufferMapCallbackInfo *"))
     _READ, _WRITE = _wgpu.lib.WGPUMapMode_Read, _wgpu.lib.WGPUMapMode_Write
     _WHEN_LOOKED = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
-    _CALLBACK = _wgpu.ffi.callback(WAITING.interface["WGPUBufferMapCallback"], _ended)
+    _CALLBACK = _wgpu.ffi.callback(
+        WAITING.interface["WGPUBufferMapCallback"], _ended, onerror=_ended_all_the_same
+    )
     # A buffer may be released after this module, and its mapping ends then if it is under way.
     public.keep(_CALLBACK)
 
@@ -165,8 +190,7 @@ if WAITING.there:
 class BufferMapping:
     """The mapping of a buffer, which begins when this is made; looked for now and then.
 
-    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile. To look is to look at all
-    devices: it loses those that their drivers have lost, which ends the process if it is at one.
+    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile.
     """
 
     __slots__ = ("_buffer", "_device", "_info", "_number")
@@ -182,12 +206,14 @@ class BufferMapping:
         _safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, self._info)
 
     def __del__(self) -> None:
+        if not hasattr(self, "_number"):  # it was interrupted as it was made
+            return
         if _statuses.pop(self._number, None) is not None:  # else wgpu-native may yet use it
             _ready.append((self._number, self._info))
 
     def look(self) -> bool:
         """Whether it has ended."""
-        _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+        _process_events()
         return _statuses[self._number] is not None
 
     def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
@@ -241,7 +267,7 @@ def is_lost(buffer: Any) -> bool:
     """
     if WAITING.missing is not None or CHECKING.missing is not None or buffer._internal is None:
         return False
-    _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
+    _process_events()
     try:
         queue = buffer._device.queue._internal
     except ReferenceError:  # all but its queue is gone
