@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from tests.threads import LONG
-from webnn_py.core.errors import ContextLostError
+from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.workers import Workers
 
 
@@ -145,7 +145,7 @@ def test_no_room_for_a_thread_leaves_nothing_behind(monkeypatch: pytest.MonkeyPa
     workers, ran = Workers("full"), list[int]()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", full)
-        with pytest.raises(RuntimeError, match="new thread"):
+        with pytest.raises(OperationError, match="new thread"):
             workers.submit(lambda: ran.append(1), never)
     assert workers.idle
     assert workers.run(lambda: 7).wait() == 7

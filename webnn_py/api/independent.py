@@ -114,19 +114,25 @@ class IndependentRuns:
         self, workers: Workers, threads: int, helpers: Workers | None, alone: Alone
     ) -> None:
         self._workers, self._helpers, self._alone = workers, helpers, alone
-        self._free = threads
+        self._free = self._threads = threads
         self._most_helpers = self._free_helpers = 0 if helpers is None else MOST_HELPERS
         self._waiting: deque[HostRequest] = deque()
         self._lock = threading.Lock()
 
     def add(self, request: HostRequest) -> None:
         """Have one wait."""
-        with self._lock:
-            self._waiting.append(request)
-            begins = self._free > 0
-            self._free -= begins
-        if begins:
-            _submit(self._workers, self._compute, self._fail)
+        begins = False
+        try:
+            with self._lock:
+                self._waiting.append(request)
+                begins = self._free > 0
+                self._free -= begins
+            if begins:
+                _submit(self._workers, self._compute, self._fail)
+        except BaseException:  # such as by Ctrl-C: a thread may have been given it or not
+            if begins:
+                _submit(self._workers, self._compute, self._fail)
+            raise
 
     def fail(self, error: BaseException) -> None:
         """The context is lost: nothing that waits will be done, whatever its threads are at."""
@@ -141,7 +147,7 @@ class IndependentRuns:
         self._take(helps=False)
         with self._lock:
             more = bool(self._waiting)
-            self._free += not more
+            self._free = min(self._free + (not more), self._threads)
         if more:
             _submit(self._workers, self._compute, self._fail)
 
@@ -220,7 +226,7 @@ class IndependentRuns:
     def _fail(self, error: BaseException) -> None:
         """The context's threads take no more work."""
         with self._lock:
-            self._free += 1
+            self._free = min(self._free + 1, self._threads)
             requests = [*self._waiting]
             self._waiting.clear()
         end_all(requests, [error] * len(requests))
@@ -231,5 +237,5 @@ def _submit(
 ) -> None:
     try:
         workers.submit(work, fail)
-    except ContextLostError as error:
+    except RuntimeError as error:  # the context is lost, or there is no room for a thread
         fail(error)

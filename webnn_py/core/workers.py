@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from webnn_py.core import cooperation, priority
 from webnn_py.core.completion import Completion
-from webnn_py.core.errors import ContextLostError
+from webnn_py.core.errors import ContextLostError, OperationError
 
 T = TypeVar("T")
 Work = Callable[[], None]
@@ -59,6 +59,7 @@ class Workers:
 
         Raises:
             ContextLostError: The threads were told to end.
+            OperationError: The system has no room for a thread.
         """
         with self._lock:
             if self._closed:
@@ -139,9 +140,9 @@ class Workers:
         self._threads.append(thread)
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as error:
             self._threads.remove(thread)
-            raise
+            raise OperationError(f"no thread can be begun: {error}") from error
 
     def _end(self) -> None:
         with self._lock:

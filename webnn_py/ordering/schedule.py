@@ -269,7 +269,24 @@ class Schedule:
         """Let the worker go on."""
         handed = _Thread(counted=True)
         thread.handed, thread.counted = handed, False
-        self._executor.worker(functools.partial(self._go_on, handed))
+        self._give(handed)
+
+    def _give(self, handed: _Thread) -> None:
+        """Have the worker go on; what waits for it alone fails if the system has no thread left."""
+        try:
+            self._executor.worker(functools.partial(self._go_on, handed))
+        except RuntimeError as error:
+            with self._lock:
+                self._threads -= not handed.begun
+                handed.begun = True
+                dropped = [] if self._threads else [*self._line]
+                for operation in dropped:
+                    self._line.remove(operation)
+                    self._backlog.remove(operation)
+                self._changed.notify_all()
+            for operation in dropped:
+                operation.abandon(error)
+            raise
 
     def _go_on(self, thread: _Thread) -> None:
         """Run one operation on the worker, and let others have their turn."""
@@ -334,7 +351,7 @@ class Schedule:
         if thread.counted:
             self._hand_over(thread)
         elif thread.handed is not None:  # it may not have come there
-            self._executor.worker(functools.partial(self._go_on, thread.handed))
+            self._give(thread.handed)
 
     def _drain(self, thread: _Thread, last: int | None = None) -> None:
         """Run operations until none can; what must wait is resumed by what it waits for.
