@@ -167,14 +167,35 @@ def test_passes_keep_what_they_do_not_change(gpu: MLContext, made: Buffers) -> N
     assert_right(other, X @ WEIGHTS * 2)
 
 
+class Made:
+    """In place of a buffer."""
+
+
+def test_arrays_with_the_identity_of_one_that_is_gone() -> None:
+    """Its buffer may still be there."""
+    weights, shared = Weights(), (np.zeros(3, np.float32), "float32")
+    before = np.ones(3, np.float32)
+    number = id(before)
+    kept = weights.get([(before, "float32"), shared], Made)
+    del before
+    others = [np.zeros(3, np.float32)]
+    while id(others[-1]) != number:
+        assert len(others) < 1000
+        others.append(np.zeros(3, np.float32))
+    alone = weights.get([(others[-1], "float32")], Made)
+    made = weights.get([(others[-1], "float32"), shared], Made)
+    assert len({kept, alone, made}) == 3
+    assert weights.get([(others[-1], "float32"), shared], Made) is made
+
+
 def test_weights_are_uploaded_by_several_threads() -> None:
     """Each waits in its upload for the other one's."""
     weights, barrier = Weights(), threading.Barrier(2, timeout=30)
     arrays = [np.zeros(3, np.float32) for _ in range(2)]
 
-    def upload() -> set[int]:
+    def upload() -> Made:
         barrier.wait()
-        return set()  # as buffers, it can be referred to weakly
+        return Made()
 
     contents = [[(array, "float32")] for array in arrays]
     in_threads(*[functools.partial(weights.get, each, upload) for each in contents])

@@ -22,10 +22,10 @@ class Weights:
     """
 
     def __init__(self) -> None:
-        self._arrays: weakref.WeakValueDictionary[tuple[int, str], Array] = (
-            weakref.WeakValueDictionary()
-        )
         self._buffers: weakref.WeakValueDictionary[Key, Any] = weakref.WeakValueDictionary()
+        self._arrays: weakref.WeakKeyDictionary[Any, Sequence[weakref.ref[Array]]] = (
+            weakref.WeakKeyDictionary()  # by buffer
+        )
         self._uploads: weakref.WeakValueDictionary[Key, threading.Lock] = (
             weakref.WeakValueDictionary()
         )
@@ -44,14 +44,14 @@ class Weights:
         with uploading:
             buffer = self._buffers.get(key)
             # An array of before may have had the same id.
-            alike = all(
-                self._arrays.get(one) is array
-                for one, (array, _) in zip(key, constants, strict=True)
-            )
-            if buffer is None or not alike:
+            if buffer is None or not self._holds(buffer, constants):
                 buffer = upload()
                 with self._lock:
+                    self._arrays[buffer] = [weakref.ref(array) for array, _ in constants]
                     self._buffers[key] = buffer
-                    for one, (array, _) in zip(key, constants, strict=True):
-                        self._arrays[one] = array
             return buffer
+
+    def _holds(self, buffer: Any, constants: Sequence[Contents]) -> bool:
+        """Whether a buffer was made of these very arrays."""
+        pairs = zip(self._arrays[buffer], constants, strict=True)
+        return all(made() is array for made, (array, _) in pairs)
