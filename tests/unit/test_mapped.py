@@ -69,6 +69,19 @@ def test_files_without_names_have_some_for_a_while(monkeypatch: pytest.MonkeyPat
     assert not any(Path(place.folder).exists() for place in found.values())
 
 
+def test_names_go_where_there_is_no_descriptor_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(aside, "PLAIN", 0)
+    array = Aside().copy(np.ones((512, 512), np.float32))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        with places({"x": array}) as found:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not Path(found["x"].folder).exists()
+
+
 @pytest.fixture
 def context() -> MLContext:
     pytest.importorskip("onnxruntime")

@@ -6,7 +6,7 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,12 +82,23 @@ def _found(arrays: Mapping[str, Array], regions: Iterable[_Region]) -> Iterator[
 
 def _linked(files: Iterable[NamelessFile], names: contextlib.ExitStack) -> Iterator[_Region]:
     """Files in a folder that `names` removes; none where they cannot have names."""
-    folder = names.enter_context(tempfile.TemporaryDirectory(prefix="webnn-"))
+    try:
+        folder = tempfile.mkdtemp(prefix="webnn-")
+    except OSError:
+        return
+    names.callback(_remove, os.rmdir, folder)
     for number, file in enumerate(files):
         path = Path(folder, str(number))
         with contextlib.suppress(OSError):
             file.link(path)
+            names.callback(_remove, os.unlink, path)
             yield _Region(file.address, file.address + len(file), 0, str(path))
+
+
+def _remove(how: Callable[[Any], None], path: object) -> None:
+    """Take no descriptor for that, as none may be left; something else may have removed it."""
+    with contextlib.suppress(OSError):
+        how(path)
 
 
 def _regions() -> Iterator[_Region]:
