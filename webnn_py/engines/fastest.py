@@ -37,6 +37,8 @@ GAIN = 0.03
 SHORT = 1e-4
 """Seconds of a run; up to these NumPy may be as fast as an engine that starts threads."""
 KIND = "engines"
+MOST_BYTES = 1 << 18
+"""Of all that is remembered: some 4,000 graphs, as each has a file; those used last."""
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -79,7 +81,7 @@ class FastestEngine(HostEngine):
         medians = {} if self._anew else _known(key, engines)
         if not medians:
             built, medians = self._measured(recipe, build)
-            cache.remember(KIND, key, json.dumps(medians))
+            cache.remember(KIND, key, json.dumps(medians), MOST_BYTES)
         name = _chosen(medians, engines)
         self.name, self.medians = name, medians
         return built.get(name) or build(engines[name])

@@ -137,6 +137,15 @@ def test_what_was_measured_is_not_measured_again(folder: Path) -> None:
     assert len(remembered(folder)) == 1
 
 
+def test_what_is_remembered_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "MOST_BYTES", 60)
+    with context_on(FastestEngine([Slow("one", 0)])) as context:
+        for size in range(1, 9):
+            b = MLGraphBuilder(context)
+            b.build_sync({"y": b.relu(b.input("x", "float32", [size]))})
+    assert 0 < len(remembered(folder)) < 8
+
+
 def test_other_options_are_measured_on_their_own(folder: Path) -> None:
     for threads in (1, 2, 1):
         engine = FastestEngine([Slow("one", 0)], options={"threads": threads})
