@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -12,6 +13,8 @@ import pytest
 
 from tests.graphs import ONES, doubling
 from tests.internals import session_of
+from tests.interrupts import Interrupt, interrupted, is_call
+from tests.threads import in_threads
 from webnn_py import InvalidStateError, MLContext, MLExecution, OperationError
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import compiled_of
@@ -219,3 +222,19 @@ def test_a_destroyed_graph_keeps_its_listing_alone(cpu: MLContext) -> None:
     for use in (lambda: compiled.recipe, lambda: compiled.executable(session)):
         with pytest.raises(InvalidStateError, match="this MLGraph is destroyed"):
             use()
+
+
+def test_what_is_interrupted_is_made_anew() -> None:
+    """Also where that comes just before it would have been made: others waited for ever."""
+
+    def interrupt_each() -> None:
+        number, came = 0, True
+        while came:
+            kept = RecentlyUsed(Making(), Room())
+            interrupt = Interrupt(functools.partial(is_call, number))
+            interrupted(functools.partial(kept.get, 1), interrupt)
+            assert kept.get(1) == "for 1"
+            came = interrupt.came
+            number += 1
+
+    in_threads(interrupt_each)

@@ -67,12 +67,19 @@ class RecentlyUsed(Generic[T]):
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
-        with self._lock:
-            found = self._made.pop(key, None)
-            made = Completion[T]() if found is None else found
-            self._made[key] = made
-        if found is None:
-            self._fill(key, made)
+        mine: Completion[T] | None = None
+        try:
+            with self._lock:
+                made = self._made.pop(key, None)
+                if made is None:
+                    made = mine = Completion()
+                self._made[key] = made
+            if mine is not None:
+                self._fill(key, mine)
+        except BaseException as error:  # an interrupt may come before `_fill` begins
+            if mine is not None:
+                self._refuse(key, mine, error)
+            raise
         result = made.wait()
         with self._lock:
             if self._made.get(key) is made:
@@ -108,19 +115,20 @@ class RecentlyUsed(Generic[T]):
             self._make_room()
 
     def _fill(self, key: Hashable, made: Completion[T]) -> None:
-        try:
-            result = self._make(key)
-            made.set_result(result)
-        except BaseException as error:
-            with self._lock:
-                del self._made[key]
-            made.set_exception(error)
-            raise
+        result = self._make(key)
+        made.set_result(result)
         with self._lock:
             self._memory.add(key, self._held(result))
             self._make_room()
         if self._then is not None:
             self._then(self, key, result)
+
+    def _refuse(self, key: Hashable, made: Completion[T], error: BaseException) -> None:
+        """It is not made, unless it was before the error."""
+        with self._lock:
+            if not made.done and self._made.get(key) is made:
+                del self._made[key]
+        made.set_exception(error)
 
     def _make_room(self) -> None:
         """Drop what was used first until the rest fits."""
