@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,9 @@ import pytest
 
 from tests.graphs import normal
 from tests.internals import engine_of, executable_of
+from tests.interrupts import Interrupt, interrupted, is_call
 from tests.processes import LONG
+from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
 from webnn_py.engines.webgpu.compiler.sharing import form_of
 from webnn_py.engines.webgpu.program.plan import COUNTED
@@ -282,3 +285,20 @@ def test_loops_that_shall_count_their_rounds_do(
     code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED}\n}}"
     (made,) = engine_of(gpu).gpu.pipelines.get_all([("counted", PipelineKey(code, ends=True))])
     assert made is not None
+
+
+def test_what_is_interrupted_is_made_by_who_asks_next(device: Counting) -> None:
+    """Also where that comes just before it would have been made: others waited for ever."""
+
+    def interrupt_each() -> None:
+        cache = PipelineCache(device)
+        number, came = 0, True
+        while came:
+            code = KERNEL.format(number)
+            interrupt = Interrupt(functools.partial(is_call, number))
+            interrupted(functools.partial(cache.get, "k", code), interrupt)
+            assert cache.get("k", code) is cache.get("k", code)
+            came = interrupt.came
+            number += 1
+
+    in_threads(interrupt_each)

@@ -137,8 +137,9 @@ class PipelineCache:
 
     def _end(self, key: PipelineKey) -> None:
         with self._lock:
-            done = self._begun.pop(key)
-        done.set_result(None)
+            done = self._begun.pop(key, None)
+        if done is not None:
+            done.set_result(None)
 
     def _drop_all_but(self, wanted: Collection[PipelineKey]) -> None:
         """Leave what was begun for kernels that share their code by now."""
@@ -209,14 +210,22 @@ class PipelineCache:
         return key in self._begun and key not in self._waiting, -_length(key)
 
     def _made(self, name: str, key: PipelineKey) -> Any:
-        with self._lock:
-            found, begun = self._pipelines.get(key), self._begun.get(key)
-            if found is None and begun is None:
-                self._begun[key] = Completion()
+        taken = False
+        try:
+            with self._lock:
+                found, begun = self._pipelines.get(key), self._begun.get(key)
+                taken = found is None and (begun is None or key in self._waiting)
+                if taken and self._waiting.pop(key, None) is None:
+                    self._begun[key] = Completion()
+            if taken:
+                return self._make_taken(name, key)
+        except BaseException:  # an interrupt may come before it is being made
+            if taken:
+                self._end(key)
+            raise
         if found is not None:
             return found
-        if begun is None or self._take(key):
-            return self._make_taken(name, key)
+        assert begun is not None
         begun.wait()
         with self._lock:
             found = self._pipelines.get(key)
