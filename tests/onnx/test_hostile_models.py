@@ -56,7 +56,6 @@ RELU = node("Relu", ["x"], ["y"])
         (model([node("Split", ["x"], ["y", "y"], num_outputs=2)]), "it makes 'y'"),
         (model([node("Relu", ["x"], ["w"]), RELU], {"w": np.float32(1)}), "it makes 'w'"),
         (model([RELU], inputs=[value("x", [1])] * 2), "two of the model's inputs are called 'x'"),
-        (model([RELU], outputs=[value("y")] * 2), "two of the model's outputs are called 'y'"),
     ],
 )
 def test_names_stand_for_one_thing(cpu: MLContext, made: Any, why: str) -> None:

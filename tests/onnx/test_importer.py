@@ -22,7 +22,7 @@ from webnn_py import (
     NotSupportedError,
     ValidationError,
 )
-from webnn_py.onnx import add_to, handlers, load
+from webnn_py.onnx import add_to, backend, handlers, load
 from webnn_py.onnx.model import Model
 
 node = helper.make_node
@@ -206,6 +206,21 @@ def test_branches_of_different_shapes_that_contents_decide(cpu: MLContext) -> No
         NotSupportedError, match=r"If \[choice\]: its condition must be known at imp"
     ):
         load(made, cpu)
+
+
+def test_an_output_that_is_listed_twice(cpu: MLContext) -> None:
+    """As exporters write modules that return a tensor twice; ONNX Runtime gives it twice."""
+    made = model([node("Neg", ["x"], ["y"])], {"x": [2]}, ["y", "x", "y"])
+    x = np.asarray([1, 2], np.float32)
+    results = computed(cpu, made, x)
+    assert {name: array.tolist() for name, array in results.items()} == {
+        "y": [-1, -2],
+        "x": [1, 2],
+    }
+    for value in made.graph.output:
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    first, _, again = backend.run_model(made, [x])
+    assert first.tolist() == again.tolist() == [-1, -2]
 
 
 def test_control_flow_and_local_functions(cpu: MLContext) -> None:

@@ -105,7 +105,6 @@ class Importer:
         graph = self.model.graph
         check_once(graph.input, "inputs")
         check_once(graph.initializer, "initializers")
-        check_once(graph.output, "outputs")
         scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
         self._inputs(scope, inputs, shapes)
         self.nodes(graph.node, scope, self.model.opsets)

@@ -39,6 +39,8 @@ class Handler:
                 raise BrokenModelError(f"it lacks its input {name!r}")
 
 
+NEEDED = ("Tensor", "Tensors")
+"""Annotations of inputs that may not be left out."""
 OWN = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
@@ -53,7 +55,8 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
         kinds = inspect.signature(function).parameters.values()
         attributes = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
         _, *inputs = (p for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD)
-        needed = {place: p.name for place, p in enumerate(inputs) if p.annotation == "Tensor"}
+        known = [(place, p) for place, p in enumerate(inputs) if p.annotation in NEEDED]
+        needed = {place: p.name for place, p in known}
         for operator in operators:
             row = HANDLERS.setdefault((domain, operator), [])
             row.append(Handler(function, since, attributes, needed))

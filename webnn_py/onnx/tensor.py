@@ -211,6 +211,17 @@ class Tensor:
         return list(self.sizes.flat)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """A sequence of tensors, as nodes hand it to each other; no input or output of a model is one.
+
+    Attributes:
+        members: The tensors, in order.
+    """
+
+    members: tuple[Tensor, ...]
+
+
 def axis_in(axis: int, rank: int) -> int:
     """An axis that may count from the last one, counted from the first.
 

@@ -21,6 +21,7 @@ from webnn_py.onnx.handlers import (
     resizing,
     sampling,
     scan,
+    sequences,
     slicing,
     sorting,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "resizing",
     "sampling",
     "scan",
+    "sequences",
     "slicing",
     "sorting",
 ]

@@ -120,7 +120,8 @@ def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
     return g.concat(full, full[0].axis(axis)) if len(full) > 1 else g.identity(full[0])
 
 
-def _parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
+def parts(g: Emitter, x: Tensor, sizes: Sequence[int], axis: int) -> Any:
+    """Parts of given sizes along an axis, in order; those of 0 are known."""
     full = [size for size in sizes if is_dimension(size) or size]
     made = iter([x] if len(full) == 1 else g.split(x, full, axis=axis))
     lead, tail = x.shape[:axis], x.shape[axis + 1 :]
@@ -143,13 +144,13 @@ def split(
     """Into parts of given or equal sizes; the last equal one may be smaller."""
     at = x.axis(axis)
     if split is not None:
-        return _parts(g, x, split.dimensions("split"), at)
+        return parts(g, x, split.dimensions("split"), at)
     if num_outputs is None:  # before opset 18, of equal sizes
         return split_1(g, x, axis=at)
     count = num_outputs
     size = -(-x.shape[at] // count)
     sizes = [size] * (count - 1)
-    return _parts(g, x, [*sizes, x.shape[at] - sum(sizes)], at)
+    return parts(g, x, [*sizes, x.shape[at] - sum(sizes)], at)
 
 
 @handles("Split")
@@ -157,7 +158,7 @@ def split_1(g: Emitter, x: Tensor, *, axis: int = 0, split: list[int] | None = N
     """Before opset 13."""
     at = x.axis(axis)
     count = len(g.outputs)
-    return _parts(g, x, split or [x.shape[at] // count] * count, at)
+    return parts(g, x, split or [x.shape[at] // count] * count, at)
 
 
 @handles("Expand")
