@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.lengths import HOLDING, Lengths, row, shorter
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
-HOLDING = 100.0
-"""A bias that makes a sigmoid 1, or 0."""
 DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 
 
@@ -26,13 +25,9 @@ def _activations(given: list[str] | None, count: int, alpha: Any, beta: Any) -> 
     return names[:count]
 
 
-def _check(x: Tensor, lengths: Tensor | None, clip: float | None) -> None:
+def _check(clip: float | None) -> None:
     if clip is not None:
         refuse("WebNN has no recurrent networks that clip")
-    if lengths is None:
-        return
-    if any(length != x.shape[0] for length in lengths.dimensions("sequence_lens")):
-        refuse("sequences of different lengths")
 
 
 def _laid(g: Emitter, x: Any, layout: int) -> Any:
@@ -94,16 +89,32 @@ def lstm(
 ) -> Any:
     """Long short-term memory."""
     x = _laid(g, x, layout)
-    _check(x, sequence_lens, clip)
+    _check(clip)
     if input_forget:
         refuse("WebNN has no LSTM whose input and forget gates are coupled")
     size = r.shape[2]
     if p is not None and (activations or direction != "forward"):
         refuse("peepholes with other activations or directions than the default ones")
+    first = [_laid(g, one, layout) for one in (initial_h, initial_c)]
     if p is not None:
-        first = [None if one is None else _laid(g, one, layout) for one in (initial_h, initial_c)]
+        known = [] if sequence_lens is None else sequence_lens.dimensions("sequence_lens")
+        if any(length != x.shape[0] for length in known):
+            refuse("peepholes with sequences of different lengths")
         return _ordered(g, *_with_peepholes(g, x, w, r, b, first, p), layout)
     names = _activations(activations, 3, activation_alpha, activation_beta)
+    ends = shorter(x, sequence_lens)
+    if ends is not None:
+        if names and names[0] != "sigmoid":
+            refuse("sequences of different lengths with gates by other functions than sigmoid")
+
+        def one_way(x: Any, own: list[Any], _: int) -> Any:
+            w, r, b, *states = own
+            return lstm(g, x, w, r, b, None, *states, activations=names)
+
+        lengths = Lengths(g, x, ends)
+        x, w = lengths.with_holding(w, size)
+        made = lengths.run(x, [w, r, b, *first], direction, one_way)
+        return _ordered(g, made[0], made[1:], layout)
     options = _options(g, b, 4 * size, initial_h, names, direction, layout)
     if initial_c is not None:
         options["initial_cell_state"] = _laid(g, initial_c, layout)
@@ -160,9 +171,21 @@ def gru(
 ) -> Any:
     """Gated recurrent units."""
     x = _laid(g, x, layout)
-    _check(x, sequence_lens, clip)
+    _check(clip)
     size = r.shape[2]
     names = _activations(activations, 2, activation_alpha, activation_beta)
+    ends = shorter(x, sequence_lens)
+    if ends is not None:
+
+        def one_way(x: Any, own: list[Any], _: int) -> Any:
+            w, r, b, first = own
+            after = linear_before_reset
+            return gru(g, x, w, r, b, None, first, activations=names, linear_before_reset=after)
+
+        own = [w, r, b, _laid(g, initial_h, layout)]
+        made = Lengths(g, x, ends)
+        sequence, last = made.run(made.x, own, direction, one_way)
+        return _ordered(g, sequence, [last], layout)
     options = _options(g, b, 3 * size, initial_h, names, direction, layout)
     after = bool(linear_before_reset)
     last, sequence = g.gru(x, w, r, x.shape[0], size, reset_after=after, **options)
@@ -191,11 +214,21 @@ def rnn(
 ) -> Any:
     """A simple recurrent network."""
     x = _laid(g, x, layout)
-    _check(x, sequence_lens, clip)
+    _check(clip)
     names = _activations(activations, len(activations or []), activation_alpha, activation_beta)
     first = None if initial_h is None else _laid(g, initial_h, layout)
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     names = (names or ["tanh"] * 2)[: len(ways)]
+    ends = shorter(x, sequence_lens)
+    if ends is not None:
+
+        def one_way(x: Any, own: list[Any], i: int) -> Any:
+            w, r, b, first = own
+            return rnn(g, x, w, r, b, None, first, activations=names[i : i + 1])
+
+        made = Lengths(g, x, ends)
+        sequence, last = made.run(made.x, [w, r, b, first], direction, one_way)
+        return _ordered(g, sequence, [last], layout)
     if len({*names}) == 1:
         last, sequence = _without_gates(
             g, x, w, r, b, first, activation=names[0], direction=direction
@@ -204,15 +237,11 @@ def rnn(
     lasts: list[Any] = []
     sequences: list[Any] = []
     for i, (way, name) in enumerate(zip(ways, names, strict=True)):
-        own = [None if one is None else _row(g, one, i) for one in (w, r, b, first)]
+        own = [None if one is None else row(g, one, i) for one in (w, r, b, first)]
         last, sequence = _without_gates(g, x, *own, activation=name, direction=way)
         lasts.append(last)
         sequences.append(sequence)
     return _ordered(g, g.concat(sequences, 1), [g.concat(lasts, 0)], layout)
-
-
-def _row(g: Emitter, x: Any, i: int) -> Any:
-    return g.slice(x, [i, *[0] * (x.rank - 1)], [1, *x.shape[1:]])
 
 
 def _without_gates(

@@ -1,0 +1,112 @@
+"""Recurrent networks over sequences of different lengths, padded to the longest one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.tensor import Tensor
+
+HOLDING = 100.0
+"""What makes a sigmoid 1, or 0, when it is added."""
+
+
+def shorter(x: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """The lengths of sequences, unless they are known to be the input's."""
+    if lengths is None or (lengths.array is None and lengths.sizes is None):
+        return lengths
+    known = lengths.dimensions("sequence_lens")
+    return lengths if any(length != x.shape[0] for length in known) else None
+
+
+class Lengths:
+    """Computes with sequences as if each ended where it does.
+
+    Behind its end a sequence is 0 before and after, and one without elements ends in zeros.
+
+    Args:
+        g: Where nodes go.
+        x: The input, of shape [steps, batch, size].
+        lengths: How many steps each sequence has.
+    """
+
+    def __init__(self, g: Emitter, x: Tensor, lengths: Tensor) -> None:
+        self._g = g
+        self._count = g.reshape(g.to(lengths, "int64"), [1, x.shape[1], 1])
+        self._steps = g.places(x.shape[0], 0, 3)
+        self._inside = g.lesser(self._steps, self._count)
+        self._any = g.greater(self._count, self._one(0))
+        self._last = g.sub(self._count, self._one(1))
+        self.x = self._cut(x)
+
+    def _one(self, number: int) -> Any:
+        return self._g.array(np.asarray(number, np.int64))
+
+    def _cut(self, x: Any) -> Any:
+        return self._g.where(self._inside, x, self._g.constant(0, x))
+
+    def _turned(self, x: Any) -> Any:
+        """Each sequence from its end to its beginning."""
+        g = self._g
+        places = g.where(self._inside, g.sub(self._last, self._steps), self._steps)
+        return g.gather_elements(x, g.expand(places, list(x.shape)), axis=0)
+
+    def _ended(self, x: Any) -> Any:
+        """What a sequence has at its last step, zeros if it has none."""
+        g = self._g
+        last = g.max(self._last, self._one(0))
+        ends = g.gather_elements(x, g.expand(last, [1, *x.shape[1:]]), axis=0)
+        return g.where(self._any, ends, g.constant(0, x))
+
+    def with_holding(self, w: Tensor, size: int) -> tuple[Any, Any]:
+        """The input and the weights of an LSTM that keeps its cells behind the end.
+
+        An element more opens the forget gates there, and shuts those of the input.
+        """
+        g = self._g
+        ended = g.sub(g.constant(1, self.x), g.to(g.to(self._inside, "uint8"), self.x.data_type))
+        held = np.repeat(np.asarray([-HOLDING, 0, HOLDING, 0]), size)[None, :, None]
+        added = g.constant(held.repeat(w.shape[0], 0), w)
+        return g.concat([self.x, ended], 2), g.concat([w, added], 2)
+
+    def run(
+        self,
+        x: Any,
+        own: Sequence[Any],
+        direction: str,
+        compute: Callable[..., Sequence[Any]],
+    ) -> list[Any]:
+        """The sequence of a network's results, its last ones, and its last cells if it has any.
+
+        Args:
+            x: The input.
+            own: Weights and states that have a row for each direction; None for those left out.
+            direction: As ONNX has it.
+            compute: One direction: of an input, rows, and which of them, as a sequence of shape
+                [steps, 1, batch, size] and the rest.
+        """
+        g = self._g
+        ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
+        made = []
+        for i, way in enumerate(ways):
+            rows = [None if one is None else row(g, one, i) for one in own]
+            turned = self._turned(x) if way == "reverse" else x
+            sequence, _, *cells = compute(turned, rows, i)
+            steps, _, batch, size = sequence.shape
+            flat = g.reshape(sequence, [steps, batch, size])
+            whole = self._cut(self._turned(flat) if way == "reverse" else flat)
+            lasts = [self._ended(flat), *(g.where(self._any, c, g.constant(0, c)) for c in cells)]
+            made.append([g.reshape(whole, sequence.shape), *lasts])
+        if len(made) == 1:
+            return made[0]
+        return [
+            g.concat(list(both), 0 if i else 1) for i, both in enumerate(zip(*made, strict=True))
+        ]
+
+
+def row(g: Emitter, x: Any, i: int) -> Any:
+    """One direction's part."""
+    return g.slice(x, [i, *[0] * (x.rank - 1)], [1, *x.shape[1:]])
