@@ -205,6 +205,26 @@ def test_a_dimension_follows_from_others_by_its_text(cpu: MLContext) -> None:
     assert shapes(made, cpu, past=5)["mask"] == ["batch", "2*new + 5"]
 
 
+def test_a_dimension_that_must_be_the_sum_of_others(cpu: MLContext) -> None:
+    """As a decoder's mask, where it is called by a name of its own."""
+    inputs = {"mask": ["n", 1, "total"], "x": ["n", "past", 2], "y": ["n", "new", 2]}
+    nodes = [
+        node("Concat", ["x", "y"], ["c"], axis=1),
+        node("Transpose", ["c"], ["t"], perm=[0, 2, 1]),
+        node("Add", ["t", "mask"], ["s"]),
+    ]
+    made = model(nodes, inputs, ["s"])
+    graph = load(made, cpu)
+    assert shapes(made, cpu)["mask"] == ["n", "1", "new + past"]
+    assert graph.output_shapes({"n": 2, "past": 3, "new": 1})["s"] == (2, 2, 4)
+    with pytest.raises(DataError, match="expected"):
+        MLExecution(cpu).compute(
+            graph, {n: np.ones((1, 1 if n == "mask" else 2, 2), np.float32) for n in inputs}
+        )
+    with pytest.raises(NotSupportedError, match="whether `new \\+ past == total` is not known"):
+        load(made, cpu, {"total": (2, 8)})
+
+
 def test_sizes_are_bounded_by_what_a_model_slices(cpu: MLContext) -> None:
     graph = load(encoder(Script()), cpu)
     inputs = inputs_of(encoder(Script()), {"sequence": PLACES + 1})

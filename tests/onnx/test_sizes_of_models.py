@@ -78,6 +78,24 @@ def test_multiples_are_saved_exported_and_said(cpu: MLContext, tmp_path: Path) -
         sizes_of(graph, {"x": [1, 2, 8, 6]})
 
 
+def test_a_size_that_a_model_calls_a_multiple(cpu: MLContext) -> None:
+    """As `to_onnx` does: what is so for multiples of both sizes alone can be read again."""
+    nodes = [
+        node("MaxPool", ["x"], ["a"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Resize", ["a", "", "two"], ["b"], coordinate_transformation_mode="asymmetric"),
+        node("Reshape", ["b", "flat"], ["c"]),
+        node("Reshape", ["x", "flat"], ["d"]),
+        node("Add", ["c", "d"], ["y"]),
+    ]
+    weights = {"two": np.asarray([1, 1, 2, 2], np.float32), "flat": np.asarray([0, 0, -1])}
+    made = model(nodes, {"x": ["n", 2, "2*h", "4 * w"]}, ["y"], weights)
+    graph = load(made, cpu)
+    assert [str(size) for size in graph.inputs["x"].shape] == ["n", "2", "2*h", "4*w"]
+    again = load(to_onnx(graph), cpu)
+    assert again.output_shapes({"n": 1, "h": 3, "w": 2})["y"] == (1, 2, 48)
+    assert [str(n) for n in load(made, cpu, {"h": 5}).inputs["x"].shape] == ["n", "2", "10", "4*w"]
+
+
 def test_multiples_on_a_gpu(gpu: MLContext) -> None:
     x = np.random.default_rng(0).normal(size=(1, 2, 8, 12)).astype(np.float32)
     tensor = gpu.create_tensor_sync("float32", x.shape, writable=True)

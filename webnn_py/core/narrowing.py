@@ -52,6 +52,21 @@ def paired(question: Question) -> tuple[str, str] | None:
     return next(iter(united(question)), None)
 
 
+def following(question: Question) -> tuple[str, str] | None:
+    """A size, and the sum of others that it must be, or None: `total` of `past + new == total`."""
+    relation, of = question
+    if relation != "==" or any(len(m) > 1 or m[0][1] > 1 for m in of.terms if m):
+        return None
+    for name, symbol in of.symbols.items():
+        share = of.terms.get(((symbol, 1),), 0)
+        others = [count for monomial, count in of.terms.items() if monomial != ((symbol, 1),)]
+        if abs(share) == 1 and len(of.symbols) > 2 and all(n * share < 0 for n in others):
+            whole: Any = MLDimension(single(symbol))
+            rest = whole - share * _replaced(of, {})
+            return name, str(rest)
+    return None
+
+
 def multiplied(question: Question) -> tuple[str, int] | None:
     """One size and a factor: the answer is yes for all multiples of it, or None.
 

@@ -34,7 +34,7 @@ class Inputs:
     the size of an input that has been given a number. A text such as "past + 1" follows from its
     names; one that is neither is a size of its own, called after it, as one without a text is after
     its input and axis. One that must be a multiple of 32 is so many times another, called after it:
-    `32*height_by_32`.
+    `32*height_by_32`, also where the model calls it so. One that must be the sum of others is that.
 
     Args:
         values: The inputs' onnx.ValueInfoProto, without those that have initializers.
@@ -88,6 +88,8 @@ class Inputs:
                 self._bound(name, low, high)
             elif one.same is not None:
                 self._unite(one.same)
+            elif one.follows is not None:
+                self._follow(*one.follows)
             else:
                 alike = [pair for pair in one.likely if self._share_an_axis(pair, texts)]
                 if len(alike) == 1:
@@ -96,6 +98,16 @@ class Inputs:
     def _unite(self, names: tuple[str, str]) -> None:
         first, other = (self._multiples.get(name, (name, 1))[0] for name in names)
         self._same[other] = first
+
+    def _follow(self, name: str, total: str) -> None:
+        """A size is the sum of others wherever its name stands, unless the user bounds it."""
+        plain = {text for text, called in self._called.items() if text == called}
+        if name not in plain or not _names_in(total) <= plain or name in self.bounds:
+            return
+        old = {text for text in self._called if self._name(text) == name}
+        for title, shape in self._shapes.items():
+            if shape is not None:
+                self._shapes[title] = [total if text in old else text for text in shape]
 
     def _share_an_axis(
         self, names: tuple[str, str], texts: Mapping[str, Sequence[int | str] | None]
@@ -211,9 +223,16 @@ class Inputs:
         names = _names_in(text)
         if names and names <= self._sizes.keys():
             return _value(ast.parse(text, mode="eval").body, self._sizes)
+        if names and _is_multiple(text):
+            return _value(ast.parse(text, mode="eval").body, {n: self._open(n) for n in names})
+        name = self._name(text)
+        return self._open(text) if name in self._parts else name
+
+    def _open(self, text: str) -> Any:
+        """An open size, as a multiple if it must be one."""
         name = self._name(text)
         if name not in self._parts:
-            return name
+            return named(name, *ANY_SIZE)
         part = self._parts[name]
         return self._multiples[part][1] * named(part, *ANY_SIZE)
 
@@ -288,6 +307,11 @@ def _names_in(text: str) -> set[str]:
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
         return set()
     return names
+
+
+def _is_multiple(text: str) -> bool:
+    """Whether it is so many times a name, as `to_onnx` writes a size that must be."""
+    return re.fullmatch(r"[1-9][0-9]*\s*\*\s*[^\W\d]\w*", text) is not None
 
 
 def _value(tree: ast.expr, sizes: Mapping[str, Any]) -> Any:

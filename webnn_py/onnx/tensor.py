@@ -12,7 +12,7 @@ import onnx
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.narrowing import bounded, multiplied, paired, united
+from webnn_py.core.narrowing import bounded, following, multiplied, paired, united
 from webnn_py.core.questions import questions
 from webnn_py.ops.operand import MLOperand
 
@@ -76,7 +76,8 @@ class NarrowerError(Exception):
         bounds: Name of an open size, its lowest and its highest value; or else
         same: Names of two that must be equal; or else
         multiple: Name of one, and what it must be a multiple of; or else
-        likely: Pairs of names, of which one pair must be equal: those of one axis.
+        likely: Pairs of names, of which one pair must be equal: those of one axis; or else
+        follows: Name of one, and of which others it must be the sum.
     """
 
     def __init__(
@@ -85,9 +86,11 @@ class NarrowerError(Exception):
         same: tuple[str, str] | None = None,
         multiple: tuple[str, int] | None = None,
         likely: Sequence[tuple[str, str]] = (),
+        follows: tuple[str, str] | None = None,
     ) -> None:
-        super().__init__(bounds or same or multiple or tuple(likely))
+        super().__init__(bounds or same or multiple or tuple(likely) or follows)
         self.bounds, self.same, self.multiple, self.likely = bounds, same, multiple, likely
+        self.follows = follows
 
 
 @contextmanager
@@ -102,9 +105,11 @@ def narrowing() -> Iterator[None]:
             same, multiple = paired(asked[0]), multiplied(asked[0])
             bounds = None if same or multiple else bounded(asked[0])
             likely = () if bounds or same or multiple else united(asked[0])
-            if not (bounds or same or multiple or likely):
+            rest = not (bounds or same or multiple or likely)
+            follows = following(asked[0]) if rest else None
+            if rest and not follows:
                 raise
-            raise NarrowerError(bounds, same, multiple, likely) from error
+            raise NarrowerError(bounds, same, multiple, likely, follows) from error
 
 
 class BrokenModelError(MLError, ValueError):
