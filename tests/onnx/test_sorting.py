@@ -10,7 +10,7 @@ import pytest
 
 from tests.onnx.models import model
 from webnn_py import MLContext, MLExecution, NotSupportedError, ml
-from webnn_py.onnx import load
+from webnn_py.onnx import load, to_onnx
 
 CASES: list[tuple[tuple[int, ...], int, int, int, Any]] = [
     ((3, 7), 2, 1, 1, np.float32),
@@ -72,6 +72,46 @@ def test_many_of_open_rows(cpu: MLContext) -> None:
     x = np.random.default_rng(0).permutation(4000).astype(np.float32)[None]
     found = MLExecution(cpu).compute(graph, {"x": x})
     assert found["values"].tolist() == [list(range(3999, 999, -1))]
+
+
+def sorted_whole() -> onnx.ModelProto:
+    """All of open rows, as exporters write sorting."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "one", "two"], ["k"]),
+        node("TopK", ["x", "k"], ["values", "places"], axis=1),
+    ]
+    weights = {"one": np.asarray([1]), "two": np.asarray([2])}
+    return model(nodes, {"x": ["n", "m"]}, ["values", "places"], weights)
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino"])
+def test_rows_of_open_size_are_sorted(engine: str) -> None:
+    pytest.importorskip(engine if engine != "reference" else "onnx")
+    with ml.create_context_sync(device_type="cpu", engine=engine) as context:
+        graph = load(sorted_whole(), context)
+        for made in (graph, load(to_onnx(graph), context)):
+            for shape in ((2, 7), (1, 1), (3, 300)):
+                x = np.random.default_rng(0).integers(-50, 50, shape).astype(np.float32)
+                found = MLExecution(context).compute(made, {"x": x})
+                places = np.argsort(-x, 1, kind="stable")
+                np.testing.assert_array_equal(found["places"], places)
+                np.testing.assert_array_equal(found["values"], np.take_along_axis(x, places, 1))
+
+
+def test_rows_of_open_size_are_sorted_on_a_gpu(gpu: MLContext) -> None:
+    graph = load(sorted_whole(), gpu)
+    for shape in ((2, 7), (3, 1), (3, 300)):
+        x = np.random.default_rng(0).integers(-50, 50, shape).astype(np.float32)
+        given = gpu.create_tensor_sync("float32", x.shape, writable=True)
+        gpu.write_tensor(given, x)
+        places = gpu.create_tensor_sync("int64", shape, readable=True)
+        values = gpu.create_tensor_sync("float32", shape, readable=True)
+        gpu.dispatch(graph, {"x": given}, {"values": values, "places": places})
+        wanted = np.argsort(-x, 1, kind="stable")
+        np.testing.assert_array_equal(gpu.read_tensor_sync(places), wanted)
+        np.testing.assert_array_equal(gpu.read_tensor_sync(values), -np.sort(-x, 1))
 
 
 def test_too_many_to_sort_on_a_gpu(gpu: MLContext) -> None:

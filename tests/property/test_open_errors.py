@@ -116,6 +116,7 @@ LEAST: dict[str, Call] = {
     "pad": lambda i: i.b.pad(i.f(i.n), [7], [7], mode="reflection"),
     "pad ": lambda i: i.b.pad(i.f(4), [i.n - 8], [0]),
     "tile": lambda i: i.b.tile(i.f(4), [i.n - 7]),
+    "arg_top_k": lambda i: i.b.arg_top_k(i.f(i.n), 0, i.n - 7),
     "expand": lambda i: i.b.expand(i.f(1), [i.n - 7]),
     "split": lambda i: i.b.split(i.f(i.n), [7, i.n - 7]),
     "conv2d": lambda i: i.b.conv2d(i.f(1, 1, i.n, 9), i.f(1, 1, 8, 3)),
@@ -158,7 +159,6 @@ FIXED: dict[str, tuple[Call, str]] = {
     "gather_nd": (lambda i: i.b.gather_nd(i.f(2, 2), i("int32", 4, i.n)), "indices"),
     "scatter_nd": (lambda i: i.b.scatter_nd(i.f(2, 2), i("int32", 4, i.n), i.f(4)), "indices"),
     "cumulative_sum": (lambda i: i.b.cumulative_sum(i.f(2), i.n), "axis"),
-    "arg_top_k": (lambda i: i.b.arg_top_k(i.f(2), 0, i.n), "k"),
     "arg_max": (lambda i: i.b.arg_max(i.f(2), i.n), "axis"),
 }  # fmt: skip
 

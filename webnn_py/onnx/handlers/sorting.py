@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webnn_py.core.dimensions import span
+from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
@@ -14,9 +14,9 @@ def _top(g: Emitter, x: Tensor, count: int, axis: int, largest: int) -> Any:
     """The k extremes in order, the first of equals before the others, and their places."""
     at = x.axis(axis)
     size = x.shape[at]
-    if not 0 <= count <= span(size)[1]:
+    if not is_dimension(count) and not 0 <= count <= span(size)[1]:
         raise BrokenModelError(f"its k is {count}, of {size} elements")
-    if not count:
+    if not is_dimension(count) and not count:
         refuse("WebNN has no tensors without elements")
     places = g.arg_top_k(x, at, count, largest=bool(largest))
     return [g.gather_elements(x, places, axis=at), places]
@@ -27,7 +27,7 @@ def top_k(
     g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
     """The k greatest or least elements along an axis, in order, and their places."""
-    return _top(g, x, k.integers("k")[0], axis, largest)
+    return _top(g, x, k.dimensions("k")[0], axis, largest)
 
 
 @handles("TopK")

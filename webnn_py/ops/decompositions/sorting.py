@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from webnn_py.core.dimensions import fixed
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.ops.decompositions.registry import decomposition
@@ -25,6 +26,7 @@ MOST_ROUNDS = 256
 @decomposition
 def arg_top_k(g: GraphBuilder, input: MLOperand, axis: int, k: int, largest: bool) -> MLOperand:
     """By their ranks in rows; few ones, or those of huge rows, one after the other."""
+    k = fixed(k, "option 'k'")
     order = [i for i in range(input.rank) if i != axis] + [axis]
     outer, size = [input.shape[i] for i in order[:-1]], input.shape[axis]
     rows = math.prod(outer)
