@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.onnx.handlers.reduction import highest, lowest
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
 
@@ -85,6 +87,28 @@ def _scattered_by_parts(
     return made
 
 
+_ENTIRE = {"add": "reduce_sum", "mul": "reduce_product", "max": "reduce_max", "min": "reduce_min"}
+
+
+def _scattered_at_once(
+    g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
+) -> Any:
+    """Each place along the axis compared with each index, where these have an open number."""
+    numbers = g.to(indices, "int64")
+    nothing = g.array(np.asarray(0))
+    numbers = g.where(g.lesser(numbers, nothing), g.add(numbers, g.size(x.shape[axis])), numbers)
+    wide = [*indices.shape[:axis], 1, *indices.shape[axis:]]
+    meant = g.equal(g.reshape(numbers, wide), g.places(x.shape[axis], axis, x.rank + 1))
+    kind = (_COMBINE_BOOLS if x.elem == BOOL else _COMBINE)[reduction]
+    neutral = {"add": 0, "mul": 1, "max": lowest(x), "min": highest(x)}[kind]
+    each = g.where(meant, g.reshape(updates, wide), g.constant(neutral, x))
+    entire = getattr(g, _ENTIRE[kind])(each, axes=[axis + 1])
+    after = [a - b for a, b in zip(x.shape, entire.shape, strict=True)]
+    if any(is_dimension(n) or n for n in after):
+        entire = g.pad(entire, [0] * x.rank, after, value=neutral)
+    return _combining(g, x, reduction)(x, entire)
+
+
 def _narrowed(g: Emitter, x: Any, sizes: list[int], axis: int) -> Any:
     wanted = [n if i == axis else sizes[i] for i, n in enumerate(x.shape)]
     return x if wanted == list(x.shape) else g.slice(x, [0] * x.rank, wanted)
@@ -118,7 +142,21 @@ def scatter_elements(
     places = _indices(g, indices)
     if reduction == "none":
         return _put(g, x, places, updates, at)
+    if is_dimension(places.shape[at]):
+        return _scattered_at_once(g, x, places, updates, at, reduction)
     return _scattered_by_parts(g, x, places, updates, at, reduction)
+
+
+def _in_row(g: Emitter, places: Any, shape: Sequence[Any]) -> Any:
+    """Coordinates as one number each, as if what they point into was a row."""
+    count = places.shape[0]
+    total: Any = None
+    for i, number in enumerate(shape):
+        own = g.to(g.slice(places, [0, i], [count, 1]), "int64")
+        size = g.size(number)
+        own = g.where(g.lesser(own, g.array(np.asarray(0))), g.add(own, size), own)
+        total = own if total is None else g.add(g.mul(total, size), own)
+    return total
 
 
 @handles("ScatterND")
@@ -133,7 +171,13 @@ def scatter_nd(
     count = math.prod(indices.shape[:-1])
     places = g.reshape(indices, [count, depth])
     parts = g.reshape(updates, [count, *x.shape[depth:]])
-    made: Any = x
+    if is_dimension(count):
+        size, rows = math.prod(x.shape[:depth]), math.prod(x.shape[depth:])
+        flat = _in_row(g, places, x.shape[:depth])
+        lines = g.reshape(x, [size, rows]), g.expand(flat, [count, rows])
+        made = _scattered_at_once(g, *lines, g.reshape(updates, [count, rows]), 0, reduction)
+        return g.reshape(made, list(x.shape))
+    made = x
     for i in range(count):
         place = g.slice(places, [i, 0], [1, depth])
         part = g.slice(parts, [i, *[0] * (parts.rank - 1)], [1, *parts.shape[1:]])

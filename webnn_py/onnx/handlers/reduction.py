@@ -104,3 +104,9 @@ def lowest(tensor: Tensor) -> Any:
     """The lowest value of a tensor's data type, minus infinity for floats."""
     info = DTYPES[tensor.data_type]
     return -np.inf if info.kind == "f" else info.min
+
+
+def highest(tensor: Tensor) -> Any:
+    """The highest one."""
+    info = DTYPES[tensor.data_type]
+    return np.inf if info.kind == "f" else info.max
