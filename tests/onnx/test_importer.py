@@ -265,6 +265,26 @@ def test_external_data(cpu: MLContext, tmp_path: Path) -> None:
         load(tmp_path / "m.onnx", cpu)
 
 
+def test_external_data_behind_links(cpu: MLContext, tmp_path: Path) -> None:
+    """A cache keeps contents in one folder and links to them in others; no link leads elsewhere."""
+    made = model([node("Add", ["x", "w"], ["y"])], {"x": [300]}, ["y"], {"w": np.ones(300, "f4")})
+    (tmp_path / "blobs").mkdir()
+    onnx.save(made, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="d")
+    (tmp_path / "m.onnx").rename(tmp_path / "blobs/1")
+    (tmp_path / "d").rename(tmp_path / "blobs/2")
+    (tmp_path / "names").mkdir()
+    (tmp_path / "names/m.onnx").symlink_to("../blobs/1")
+    (tmp_path / "names/d").symlink_to("../blobs/2")
+    (tmp_path / "blobs/d").symlink_to("2")
+    x = np.zeros(300, np.float32)
+    for path in ("names/m.onnx", "blobs/1"):
+        assert computed(cpu, tmp_path / path, x)["y"].tolist() == [1] * 300
+    (tmp_path / "names/m.onnx").unlink()
+    (tmp_path / "names/m.onnx").write_bytes((tmp_path / "blobs/1").read_bytes())
+    with pytest.raises(DataError, match="its external data cannot be read"):
+        load(tmp_path / "names/m.onnx", cpu)
+
+
 def test_large_weights_stay_in_the_file_until_they_are_read(cpu: MLContext, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     weights = {

@@ -220,11 +220,32 @@ class Model:
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
         try:
-            external_data_helper.load_external_data_for_tensor(copy, self.folder)
+            folder = self._folder_of(copy)
+            external_data_helper.load_external_data_for_tensor(copy, folder)
         except Exception as error:  # checks of the path raise errors of several kinds
             raise DataError(f"{title}: its external data cannot be read: {error}") from error
         copy.data_location = onnx.TensorProto.DEFAULT
         return copy
+
+    def _folder_of(self, tensor: Any) -> str:
+        """The folder that external data lies in, to which its place is made relative.
+
+        A link may lead to a file in the folder of the model, or of what the model's path is a link
+        to, as in caches that keep contents apart from names. The library takes no links.
+        """
+        for entry in tensor.external_data:
+            path = Path(entry.value)
+            if entry.key != "location" or path.is_absolute() or ".." in path.parts:
+                continue
+            data = Path(self.folder, path).resolve()
+            homes = [Path(self.folder).resolve()]
+            if isinstance(self._source, (str, os.PathLike)):
+                homes.append(Path(self._source).resolve().parent)
+            for home in homes:
+                if data.is_relative_to(home):
+                    entry.value = data.relative_to(home).as_posix()
+                    return str(home)
+        return self.folder
 
 
 def _strides(shape: tuple[int, ...]) -> Array:
