@@ -223,6 +223,28 @@ def test_an_output_that_is_listed_twice(cpu: MLContext) -> None:
     assert first.tolist() == again.tolist() == [-1, -2]
 
 
+def test_outputs_that_nothing_reads_need_no_counterpart(cpu: MLContext) -> None:
+    """As exporters gave normalizations five outputs before opset 14."""
+    weights = {name: np.full(2, 0.5, np.float32) for name in ("s", "b", "m", "v")}
+    outputs = ["y", "m2", "v2", "m3", "v3"]
+    norm = node("BatchNormalization", ["x", *weights], outputs, name="norm")
+    made = model([norm], {"x": [1, 2, 3]}, ["y"], weights, opset=9)
+    x = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    wanted = (x - 0.5) / np.sqrt(0.5 + 1e-5) * 0.5 + 0.5
+    np.testing.assert_allclose(computed(cpu, made, x)["y"], wanted, rtol=1e-5)
+    for name in ("m2", "v3"):
+        made = model([norm, node("Neg", [name], ["z"])], {"x": [1, 2, 3]}, ["y", "z"], weights)
+        place = outputs.index(name)
+        with pytest.raises(
+            NotSupportedError,
+            match=rf"BatchNormalization \[norm\]: its output {place} has no counterpart",
+        ):
+            load(made, cpu)
+    made = model([norm], {"x": [1, 2, 3]}, ["y", "m2"], weights)
+    with pytest.raises(NotSupportedError, match="its output 1 has no counterpart"):
+        load(made, cpu)
+
+
 def test_control_flow_and_local_functions(cpu: MLContext) -> None:
     branch = [
         helper.make_graph(

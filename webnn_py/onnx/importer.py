@@ -24,6 +24,7 @@ from webnn_py.onnx.reasons import reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
+    Lacking,
     NarrowerError,
     Tensor,
     UnknownValueError,
@@ -177,7 +178,12 @@ class Importer:
                 f"onnx: {where}: nothing before makes {name!r}; the model is cyclic, not in order,"
                 " or lacks an input"
             )
-        return scope[name]
+        found = scope[name]
+        if isinstance(found, Lacking):
+            if found not in self._failures:
+                self._failures.append(found)
+            return FAILED
+        return found
 
     def nodes(self, nodes: Any, scope: Scope, opsets: Mapping[str, int]) -> None:
         """Import nodes in order; what they make goes into the scope."""
@@ -213,11 +219,11 @@ class Importer:
         try:
             if any(map(_is_failed, inputs)):
                 return self._behind_failures(node, inputs, scope, opsets)
-            results = self._import(node, inputs, scope, opsets)
-            wanted = [i for i, output in enumerate(node.output) if output]
-            if wanted and (wanted[-1] >= len(results) or results[wanted[-1]] is None):
-                raise UnmappableError(f"its output {wanted[-1]} has no counterpart in WebNN")
-            return results
+            results = [*self._import(node, inputs, scope, opsets)]
+            results += [None] * (len(node.output) - len(results))
+            told = "its output {} has no counterpart in WebNN".format
+            lacking = [Lacking(operator_of(node), name, told(i)) for i in range(len(results))]
+            return [a if a is not None else b for a, b in zip(results, lacking, strict=True)]
         except NarrowerError as error:
             if self._no_help is not None and error.args not in self._no_help:
                 raise

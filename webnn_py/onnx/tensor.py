@@ -227,6 +227,20 @@ class Tensors:
     members: tuple[Tensor, ...]
 
 
+class Lacking(NamedTuple):
+    """An output that cannot be mapped, which is told if something reads it.
+
+    Attributes:
+        operator: What makes it.
+        label: The node's label.
+        reason: Why it cannot be.
+    """
+
+    operator: str
+    label: str
+    reason: str
+
+
 def axis_in(axis: int, rank: int) -> int:
     """An axis that may count from the last one, counted from the first.
 
