@@ -236,3 +236,17 @@ def test_what_cannot_be_exported(context: MLContext) -> None:
     graph.destroy()
     with pytest.raises(InvalidStateError, match="destroyed"):
         to_onnx(graph)
+
+
+@pytest.mark.parametrize("data_type", ["uint8", "int8", "uint32", "int32", "float16"])
+def test_triangles_of_types_that_onnx_runtime_lacks(cpu: MLContext, data_type: Any) -> None:
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", data_type, ["n", 3])
+    graph = builder.build_sync({"y": builder.triangular(x, upper=False, diagonal=-1)})
+    array = (np.arange(12).reshape(4, 3) + 100).astype(data_type)
+    np.testing.assert_array_equal(run(to_onnx(graph), {"x": array})["y"], np.tril(array, -1))
+    with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as context:
+        again = load(to_onnx(graph), context)
+        result = MLExecution(context).compute(again, {"x": array})["y"]
+        np.testing.assert_array_equal(result, np.tril(array, -1))
+        assert [row.kernel for row in again.profile({"x": array}).rows] == ["onnxruntime"]

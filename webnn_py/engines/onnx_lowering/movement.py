@@ -89,8 +89,10 @@ def transpose(e: Emitter, node: Node, x: Tensor) -> Tensor:
 
 @lowering
 def triangular(e: Emitter, node: Node, x: Tensor) -> Tensor:
-    """A triangle."""
-    return e.op("Trilu", x, e.constant(node.attrs["diagonal"]), upper=int(node.attrs["upper"]))
+    """A triangle; ONNX Runtime has Trilu for few data types, which others become."""
+    wide = e.cast(x, "int64") if x.data_type in ("int8", "uint8", "uint32") else x
+    upper = int(node.attrs["upper"])
+    return e.cast(e.op("Trilu", wide, e.constant(node.attrs["diagonal"]), upper=upper), x.data_type)
 
 
 @lowering
