@@ -101,11 +101,13 @@ def corners(
     parts = []
     for corner in itertools.product(*axes):
         part = g.gather_nd(rows, g.concat([first, *(tap for tap, _, _ in corner)], 2))
-        for _, weight, inside in corner:
-            if weight is not None:
-                part = g.mul(part, g.to(weight, x.data_type))
-            if inside is not None:
-                part = g.where(inside, part, g.constant(0, x))
+        weights = [weight for _, weight, _ in corner if weight is not None]
+        if weights:
+            part = g.mul(part, g.to(functools.reduce(g.mul, weights), x.data_type))
+        insides = [inside for _, _, inside in corner if inside is not None]
+        if insides:
+            inside = functools.reduce(g.logical_and, insides)
+            part = g.where(inside, part, g.constant(0, x))
         parts.append(part)
     return parts
 
