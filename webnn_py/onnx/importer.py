@@ -20,7 +20,7 @@ from webnn_py.onnx.handlers import handler_of
 from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
 from webnn_py.onnx.model import Model, check_once, opsets_of
-from webnn_py.onnx.reasons import reason_of
+from webnn_py.onnx.reasons import operator_of, reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
@@ -432,11 +432,6 @@ def _may_be_known(found: Any) -> bool:
 
 def _is_standard(node: Any) -> bool:
     return node.domain in ("", "ai.onnx")
-
-
-def operator_of(node: Any) -> str:
-    """A node's operator, with its domain if that is not the default one."""
-    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
+from typing import Any
 
 REASONS = {
     "NonZero": "the shape of its result depends on contents",
@@ -29,6 +30,11 @@ REASONS = {
     "ai.onnx.preview.training.*": "WebNN does not train",
 }
 """By the operator, with its domain if that is not the default one."""
+
+
+def operator_of(node: Any) -> str:
+    """A node's operator, with its domain if that is not the default one."""
+    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
 
 
 def reason_of(operator: str) -> str:
