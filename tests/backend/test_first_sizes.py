@@ -12,7 +12,9 @@ import pytest
 from tests.backend.attending import FAR, MET, WEIGHTS, WIDTH, Later, attending, check
 from tests.graphs import awaited, normal
 from tests.internals import engine_of, prepared_for, session_of
-from webnn_py import MLContext, MLGraphBuilder
+from webnn_py import MLContext, MLGraphBuilder, ml
+from webnn_py.api import prepared
+from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import Session
 from webnn_py.engines.device import ForSizes
 from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
@@ -51,6 +53,31 @@ def test_the_first_sizes_get_kernels_of_their_own(
     assert own is not first
     assert own.improve is None
     check(graph, MET[0])
+
+
+def test_memory_goes_while_kernels_of_their_own_are_compiled(
+    gpu: MLContext, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If other sizes have taken their room."""
+    gone: list[bool] = []
+    plain = prepared._OnDevice._by_themselves
+
+    def meanwhile(self: prepared._OnDevice, sizes: Sizes) -> Prepared:
+        if dict(sizes)["length"] == MET[0] and not gone:
+            gone.append(False)
+            graph.prepare_sync({"length": MET[1]})
+            gc.collect()
+            gone.append(there() is None)
+        return plain(self, sizes)
+
+    with ml.create_context_sync(gpu.device, max_prepared_sizes=1) as context:
+        graph = attending(context)
+        monkeypatch.setattr(prepared._OnDevice, "_by_themselves", meanwhile)
+        check(graph, MET[0])
+        there = weakref.ref(prepared_for(graph, length=MET[0]).executable)
+        for work in [*later]:
+            work()
+    assert gone == [False, True]
 
 
 def test_the_first_sizes_that_are_prepared_have_kernels_of_their_own(

@@ -224,10 +224,11 @@ def _go_on_later(
         there, prepared = kept(), before()
         if there is None or prepared is None or there.find(sizes) is not prepared:
             return
-        del there  # whose end tells that this is needless
-        assert prepared.improve is not None
-        made = prepared.improve()
-        if (there := kept()) is not None:
+        compiled = prepared.improve
+        assert compiled is not None
+        del there, prepared  # the end of the one tells that this is needless, the other has memory
+        made = compiled()
+        if (there := kept()) is not None and (prepared := before()) is not None:
             there.replace(sizes, prepared, made)
 
     for work in (found.go_on, improve if found.improve else None):
