@@ -67,7 +67,7 @@ def few_rows(builder: MLGraphBuilder) -> dict[str, MLOperand]:
 
 
 def side_by_side(builder: MLGraphBuilder) -> dict[str, MLOperand]:
-    """Heads by fours, halves by eights, and columns, of which some are read together."""
+    """Heads and halves by fours, and columns, of which some are read together."""
     x = builder.input("x", "float32", [8, 24])
     heads = builder.transpose(builder.reshape(x, [8, 3, 8]), permutation=[1, 0, 2])
     tall = builder.input("tall", "float32", [300, 2048])

@@ -29,9 +29,9 @@ enable f16;
 @group(0) @binding(0) var<storage, read> fours0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> out0: array<vec4<f16>>;
 fn write(i: u32) {
-  let q1 = fours0[i * 2u];
+  let q1 = fours0[i];
   let v2 = q1.x;
-  let q3 = fours0[i % 3u * 2u + 42u - i / 3u * 6u];
+  let q3 = fours0[i % 6u + 42u - i / 6u * 6u];
   let v4 = q3.x;
   let v5 = v2 + v4;
   let v6 = f32(f16(v5));
@@ -47,31 +47,12 @@ fn write(i: u32) {
   let v16 = q3.w;
   let v17 = v15 + v16;
   let v18 = f32(f16(v17));
-  let q19 = fours0[i * 2u + 1u];
-  let v20 = q19.x;
-  let q21 = fours0[i % 3u * 2u + 43u - i / 3u * 6u];
-  let v22 = q21.x;
-  let v23 = v20 + v22;
-  let v24 = f32(f16(v23));
-  let v25 = q19.y;
-  let v26 = q21.y;
-  let v27 = v25 + v26;
-  let v28 = f32(f16(v27));
-  let v29 = q19.z;
-  let v30 = q21.z;
-  let v31 = v29 + v30;
-  let v32 = f32(f16(v31));
-  let v33 = q19.w;
-  let v34 = q21.w;
-  let v35 = v33 + v34;
-  let v36 = f32(f16(v35));
-  out0[i * 2u] = vec4<f16>(f16(v6), f16(v10), f16(v14), f16(v18));
-  out0[i * 2u + 1u] = vec4<f16>(f16(v24), f16(v28), f16(v32), f16(v36));
+  out0[i] = vec4<f16>(f16(v6), f16(v10), f16(v14), f16(v18));
 }
 @compute @workgroup_size(128)
 fn main(@builtin(global_invocation_id) g: vec3<u32>) {
   let i = g.x;
-  if (i < 24u) { write(i); }
+  if (i < 48u) { write(i); }
 }
 
 // reduce_sum, workgroups (256, 1, 1)

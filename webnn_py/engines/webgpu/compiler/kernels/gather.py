@@ -103,25 +103,20 @@ def _turns_long_rows(builder: KernelBuilder) -> bool:
 
 
 def _emit_fours(builder: KernelBuilder, node: Node | None) -> Kernel:
-    """Compute four elements of the root with each invocation; of small ones twice as many."""
+    """Compute four elements of the root with each invocation."""
     root = builder.root
     storage = builder.storage(root)
-    length = sum(map(len, builder.functions))
-    is_small = storage.word_bytes < 4 * storage.per_word and 2 * length <= SHORT
-    fours = 2 if is_small and divides(8, root.size) else 1
-    count = root.size // (4 * fours)
+    count = root.size // 4
     builder.spare = unbound(builder)
     builder.vector_out = storage.per_word == 1
     body = Body(builder, by_fours=True)
-    firsts = [(symbol("i", count) * fours + number) * 4 for number in range(fours)]
-    # All is read first: compilers read nothing before what may be written to the same place.
-    made = [[body.load(root, first + lane) for lane in range(4)] for first in firsts]
-    for first, four in zip(firsts, made, strict=True):
-        if builder.vector_out:
-            packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in four)})"
-        else:
-            packed = storage.pack(four)
-        body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
+    first = symbol("i", count) * 4
+    made = [body.load(root, first + lane) for lane in range(4)]
+    if builder.vector_out:
+        packed = f"vec4<{storage.element}>({', '.join(storage.pack([one]) for one in made)})"
+    else:
+        packed = storage.pack(made)
+    body.line(f"out0[{builder.places.at(root, first) // 4}] = {packed};")
     name = node.op if node is not None else builder.producers[root].op
     return for_each(builder, body, name, count, workgroup=WORKGROUP["gpu"])
 
