@@ -34,17 +34,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def decoded(
-    b: MLGraphBuilder, data_type: Any, shape: list[Any], weights: bool = True, **options: Any
-) -> Build:
+def decoded(b: MLGraphBuilder, data_type: Any, shape: list[Any], **options: Any) -> Build:
     """A layer of a decoder: enlarged, with a bias, rectified."""
     rng = np.random.default_rng(0)
     x = b.input("x", data_type, shape)
     groups = options.get("groups", 1)
     filter_ = rng.normal(size=(16, 12 // groups, 4, 4)).astype(data_type)
     bias = b.constant(rng.normal(size=12).astype(data_type))
-    w = b.constant(filter_) if weights else b.input("w", data_type, filter_.shape)
-    return {"y": b.relu(b.conv_transpose2d(x, w, bias=bias, **options))}
+    return {"y": b.relu(b.conv_transpose2d(x, b.constant(filter_), bias=bias, **options))}
 
 
 @pytest.mark.parametrize("data_type", ["float32", "float16"])
@@ -57,18 +54,6 @@ def test_of_known_sizes(kind: MLContext, name: str, data_type: str) -> None:
     graph = build(kind, layer)
     assert_close(awaited(graph, {"x": x})["y"], expected(layer, {"x": x})["y"])
     assert "conv_transpose2d" not in {node.op for node in executable_of(graph).compiled.graph.nodes}
-
-
-def test_of_a_filter_that_is_an_input(kind: MLContext) -> None:
-    def layer(b: MLGraphBuilder) -> Build:
-        return decoded(b, "float32", [2, 16, 5, 6], False, **OPTIONS["odd"])
-
-    rng = np.random.default_rng(1)
-    inputs = {
-        "x": rng.normal(size=(2, 16, 5, 6)).astype(np.float32),
-        "w": rng.normal(size=(16, 12, 4, 4)).astype(np.float32),
-    }
-    assert_close(awaited(build(kind, layer), inputs)["y"], expected(layer, inputs)["y"])
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "cut"])

@@ -85,10 +85,13 @@ class Along:
 
 
 def convolve_transposed(graph: Graph, target: Target) -> Graph:
-    """Put conv2d in the place of conv_transpose2d."""
+    """Put conv2d in the place of conv_transpose2d with constant filters.
+
+    Others stay: computed where they are loaded, they take drivers minutes to compile.
+    """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        found = _along(node)
+        found = _along(graph, node)
         if found is None:
             return None
         given = rewriter.arguments(node)
@@ -113,9 +116,9 @@ def convolve_transposed(graph: Graph, target: Target) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _along(node: Node) -> tuple[Along, Along] | None:
+def _along(graph: Graph, node: Node) -> tuple[Along, Along] | None:
     """A transposed convolution along height and width, if it is to be convolutions."""
-    if node.op != "conv_transpose2d":
+    if node.op != "conv_transpose2d" or node.inputs[1] not in graph.constants:
         return None
     data, filter_, *_ = node.operands
     attrs = node.attrs
@@ -149,14 +152,10 @@ def _filters(
     rewriter: Rewriter, node: Node, target: Target, found: tuple[Along, Along]
 ) -> MLOperand:
     """Those of all phases, OIHW: groups, phases along height and width, output channels."""
-    given, filter_ = rewriter.arguments(node), node.inputs[1]
+    layout, groups, filter_ = node.attrs["filter_layout"], node.attrs["groups"], node.inputs[1]
     assert filter_ is not None
-    layout, groups = given["filter_layout"], given["groups"]
+    array = rewriter.graph.constants[filter_]
     sides = [(along.own, along.stride) for along in found]
-    array = rewriter.graph.constants.get(filter_)
-    if array is None:
-        laid = _turned(rewriter, given["filter"], layout, "iohw")
-        return _computed(rewriter, laid, groups, sides)
     what = (KIND, repr((layout, groups, sides)))
     (made,) = target.derive(what, [array], lambda: (phases(array, layout, groups, sides),))
     return rewriter.add_constant(made, filter_.data_type)
@@ -175,14 +174,6 @@ def phases(array: Array, layout: str, groups: int, sides: Sides) -> Array:
     padded = np.pad(laid, [(0, end) for end in (0, 0, *_ends(laid.shape, sides))])
     parts = padded.reshape(_parts(laid.shape, groups, sides))[:, :, :, ::-1, :, ::-1]
     return contiguous(parts.transpose(FILTERS)).reshape(_made(laid.shape, groups, sides))
-
-
-def _computed(rewriter: Rewriter, laid: MLOperand, groups: int, sides: Sides) -> MLOperand:
-    """The same of a filter that is no constant."""
-    padded = rewriter.pad(laid, [0] * 4, [0, 0, *_ends(laid.shape, sides)])
-    parts = rewriter.reshape(padded, _parts(laid.shape, groups, sides))
-    parts = rewriter.transpose(rewriter.reverse(parts, axes=[3, 5]), permutation=FILTERS)
-    return rewriter.reshape(parts, _made(laid.shape, groups, sides))
 
 
 def _ends(shape: Sequence[int], sides: Sides) -> list[int]:
