@@ -118,14 +118,8 @@ def tables(figures: report.Figures) -> report.Tables:
 
 def plot(figures: report.Figures, path: Path) -> None:
     """Draw all starts; what `path` ends in says in which format."""
-    rows = figures["rows"]
-    drawing = report.new_drawing(7, 1 + 0.6 * len(rows))
-    axes = drawing.subplots()
-    series = {title: [row.get(key) for row in rows] for title, key in COLUMNS.items()}
-    report.draw_bars(axes, [row["model"] for row in rows], series)
-    axes.set_xlabel("milliseconds to the first result (less is better)")
-    axes.set_title(figures["machine"]["adapter"])
-    report.save_drawing(drawing, path, dpi=120)
+    label = "milliseconds to the first result"
+    report.plot_rows(figures, path, "model", COLUMNS, label, (7, 0.6))
 
 
 def main(arguments: list[str] | None = None) -> report.Figures:

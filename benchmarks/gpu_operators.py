@@ -80,14 +80,7 @@ def tables(figures: report.Figures) -> report.Tables:
 
 def plot(figures: report.Figures, path: Path) -> None:
     """Draw the times as bars."""
-    rows = figures["rows"]
-    drawing = report.new_drawing(9, 1 + 0.3 * len(rows))
-    axes = drawing.subplots()
-    series = {title: [row.get(key) for row in rows] for title, key in BARS.items()}
-    report.draw_bars(axes, [row["case"] for row in rows], series)
-    axes.set_xlabel("milliseconds (less is better)")
-    axes.set_title(figures["machine"]["adapter"])
-    report.save_drawing(drawing, path, dpi=120)
+    report.plot_rows(figures, path, "case", BARS, "milliseconds", (9, 0.3))
 
 
 def main(arguments: list[str] | None = None) -> report.Figures:

@@ -203,6 +203,34 @@ def draw_bars(
         axes.legend(ncols=min(len(drawn), 5), **below)
 
 
+def plot_rows(
+    figures: Figures,
+    path: Path,
+    name: str,
+    columns: Mapping[str, str],
+    label: str,
+    size: tuple[float, float],
+) -> None:
+    """Draw the figures' rows as bars; what `path` ends in says in which format.
+
+    Args:
+        figures: With `rows`, and the adapter of the machine.
+        path: The file.
+        name: The key of what a row is called.
+        columns: Titles, and keys of the rows' figures.
+        label: What the bars tell.
+        size: Width in inches, and height of each row.
+    """
+    rows = figures["rows"]
+    drawing = new_drawing(size[0], 1 + size[1] * len(rows))
+    axes = drawing.subplots()
+    series = {title: [row.get(key) for row in rows] for title, key in columns.items()}
+    draw_bars(axes, [row[name] for row in rows], series)
+    axes.set_xlabel(f"{label} (less is better)")
+    axes.set_title(figures["machine"]["adapter"])
+    save_drawing(drawing, path, dpi=120)
+
+
 def save_drawing(drawing: Any, path: Path, **options: Any) -> None:
     """Write a figure; what `path` ends in says in which format."""
     path.parent.mkdir(parents=True, exist_ok=True)

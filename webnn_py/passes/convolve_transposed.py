@@ -18,7 +18,7 @@ from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.convolution import dims, transposed_sizes
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.contiguous import contiguous
-from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.rewrite import Rewriter, in_layout
 from webnn_py.passes.target import Target
 
 KIND = "phases"
@@ -99,7 +99,7 @@ def convolve_transposed(graph: Graph, target: Target) -> Graph:
         rows, columns = found
         strides = rows.stride, columns.stride
         made = rewriter.conv2d(
-            _turned(rewriter, given["input"], layout, "nchw"),
+            in_layout(rewriter, given["input"], layout, "nchw"),
             _filters(rewriter, node, target, found),
             bias=_bias(rewriter, node, strides[0] * strides[1]),
             padding=[rows.before, rows.after, columns.before, columns.after],
@@ -111,7 +111,7 @@ def convolve_transposed(graph: Graph, target: Target) -> Graph:
         sizes = dims(node.output.shape, layout, "nchw")
         if made.shape != sizes:
             made = rewriter.slice(made, [0, 0, rows.first, columns.first], sizes)
-        return [_turned(rewriter, made, "nchw", layout)]
+        return [in_layout(rewriter, made, "nchw", layout)]
 
     return Rewriter(graph).run(rule)
 
@@ -139,13 +139,6 @@ def _along(graph: Graph, node: Node) -> tuple[Along, Along] | None:
         return None
     filled = rows.own * rows.stride * columns.own * columns.stride
     return (rows, columns) if filled <= MOST_ZEROS * rows.taps * columns.taps else None
-
-
-def _turned(rewriter: Rewriter, image: MLOperand, given: str, wanted: str) -> MLOperand:
-    """An image in another layout."""
-    if given == wanted:
-        return image
-    return rewriter.transpose(image, permutation=[given.index(letter) for letter in wanted])
 
 
 def _filters(

@@ -125,3 +125,10 @@ class Rewriter(GraphBuilder):
 def as_list(made: MLOperand | list[MLOperand]) -> list[MLOperand]:
     """What an operator's method returned, as a list."""
     return made if isinstance(made, list) else [made]
+
+
+def in_layout(rewriter: Rewriter, x: MLOperand, given: str, wanted: str) -> MLOperand:
+    """An operand whose dimensions have letters, with these in another order."""
+    if given == wanted:
+        return x
+    return rewriter.transpose(x, permutation=[given.index(letter) for letter in wanted])

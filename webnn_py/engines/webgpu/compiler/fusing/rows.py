@@ -84,21 +84,22 @@ def threads_for(count: int, results: int, features: Features) -> int:
     return min(256 if count >= 256 else 64, limit)
 
 
-def beside_for(threads: int, operand: Value, results: int, features: Features) -> int:
+def beside_for(threads: int, operand: Value, axis: int, results: int, features: Features) -> int:
     """Results that a workgroup of so many invocations makes: those that lie side by side.
 
     It is more than one where their elements lie side by side, too, and are read in one go.
 
     Args:
         threads: As `threads_for` gives them.
-        operand: What is reduced, along other dimensions than the last one.
+        operand: What is reduced.
+        axis: The last dimension along which it is.
         results: How many there are.
         features: The device.
     """
-    most = min(sampled(results) // FEWEST_GROUPS, sampled(operand.shape[-1]), SECTOR)
-    if features.kind == "cpu" or threads % 64 or most < 2:
+    if axis == operand.rank - 1 or features.kind == "cpu" or threads % 64:
         return 1
-    return 1 << (int(most).bit_length() - 1)
+    most = min(sampled(results) // FEWEST_GROUPS, sampled(operand.shape[-1]), SECTOR)
+    return 1 << max(0, int(most).bit_length() - 1)
 
 
 def is_writable(value: Value, features: Features) -> bool:

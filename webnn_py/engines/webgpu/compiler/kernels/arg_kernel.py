@@ -19,9 +19,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     threads = threads_for(count, node.output.size, builder.features)
     if threads == 1:
         return None
-    results, each = node.output.size, 1
-    if node.attrs["axis"] != operand.rank - 1:
-        each = beside_for(threads, operand, results, builder.features)
+    results = node.output.size
+    each = beside_for(threads, operand, node.attrs["axis"], results, builder.features)
     lanes = threads // each
     compute = builder.storage(operand).compute
     body = Body(builder)

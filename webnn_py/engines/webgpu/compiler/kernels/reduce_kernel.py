@@ -26,9 +26,8 @@ def emit(builder: KernelBuilder, node: Node) -> Kernel | None:
     rule = reduction.rule_of(node)
     inner = builder.storage(node.output)
     kept, reduced = reduction.axes_of(node)
-    results, each = node.output.size, 1
-    if reduced[-1] != operand.rank - 1:
-        each = beside_for(threads, operand, results, builder.features)
+    results = node.output.size
+    each = beside_for(threads, operand, reduced[-1], results, builder.features)
     body = Body(builder)
     i, r = symbol("i"), symbol("r", count)
     base = body.let(subset_map(operand.shape, kept).at(i), "base")

@@ -20,7 +20,7 @@ from webnn_py.ops.convolution import dims
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.rewrite import Rewriter
+from webnn_py.passes.rewrite import Rewriter, in_layout
 
 FEWEST = 4096
 """Elements of a part below which more parts only cost."""
@@ -199,18 +199,13 @@ def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: s
     return rewriter.reduce_sum(product, axes=[product.rank - 3], label=label)
 
 
-def _turned(rewriter: Rewriter, x: MLOperand, layout: str, target: str) -> MLOperand:
-    """The operand with its dimensions in another order."""
-    return rewriter.transpose(x, permutation=[layout.index(letter) for letter in target])
-
-
 def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     """The input channels in parts, each as groups of their own; the sums of the groups' results."""
     given = rewriter.arguments(node)
-    data = _turned(rewriter, given["input"], given["input_layout"], "nchw")
+    data = in_layout(rewriter, given["input"], given["input_layout"], "nchw")
     transposed = node.op == "conv_transpose2d"
     order = "iohw" if transposed else "oihw"
-    filter_ = _turned(rewriter, given["filter"], given["filter_layout"], order)
+    filter_ = in_layout(rewriter, given["filter"], given["filter_layout"], order)
     groups = given["groups"]
     ins = data.shape[1] // groups
     outs = filter_.shape[1] if transposed else filter_.shape[0] // groups
@@ -248,7 +243,7 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     if bias is not None:
         channels = rewriter.reshape(wide(rewriter, bias), [1, groups * outs, 1, 1])
         result = rewriter.add(result, channels)
-    result = _turned(rewriter, result, "nchw", given["input_layout"])
+    result = in_layout(rewriter, result, "nchw", given["input_layout"])
     return narrow(rewriter, result, node.output.data_type)
 
 
