@@ -11,9 +11,17 @@ import pytest
 
 from tests.internals import recipe_of
 from tests.onnx.models import model
-from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ValidationError, ml
+from webnn_py import (
+    DataError,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    NotSupportedError,
+    ValidationError,
+    ml,
+)
 from webnn_py.cli.models import sizes_of
-from webnn_py.onnx import load, to_onnx
+from webnn_py.onnx import add_to, load, to_onnx
 
 node = onnx.helper.make_node
 ENGINES = ["reference", "onnxruntime", "openvino"]
@@ -226,26 +234,209 @@ def test_constants_that_the_model_does_not_have(cpu: MLContext) -> None:
         load(rates(), cpu, constants={"rate": np.float32(1)})
 
 
-def test_sizes_choose_a_branch_once_one_of_them_bounds_these(cpu: MLContext) -> None:
-    """As torch writes squeeze: by the dimension, which must then be 1."""
-    then = onnx.helper.make_graph(
-        [node("Squeeze", ["a", "axis"], ["t"])], "then", [], [onnx.ValueInfoProto(name="t")]
-    )
-    other = onnx.helper.make_graph(
-        [node("Identity", ["a"], ["e"])], "other", [], [onnx.ValueInfoProto(name="e")]
-    )
+def graph_of(name: str, *nodes: Any) -> onnx.GraphProto:
+    """A branch: its output is that of the last node."""
+    output = onnx.ValueInfoProto(name=nodes[-1].output[0])
+    return onnx.helper.make_graph(list(nodes), name, [], [output])
+
+
+def squeezed_where(*condition: Any) -> onnx.ModelProto:
+    """As torch and tf2onnx write squeeze: `If(condition) Squeeze else Identity`."""
+    then = graph_of("then", node("Squeeze", ["x", "first"], ["t"], name="squeezed"))
+    other = graph_of("other", node("Identity", ["x"], ["e"]))
     nodes = [
-        node("MaxPool", ["x"], ["a"], kernel_shape=[4], strides=[4]),
-        node("Shape", ["a"], ["s"], start=2, end=3),
-        node("Equal", ["s", "one"], ["is"]),
-        node("If", ["is"], ["y"], then_branch=then, else_branch=other),
+        node("Shape", ["x"], ["shape"], start=0, end=1),
+        *condition,
+        node("If", ["is"], ["y"], name="choice", then_branch=then, else_branch=other),
     ]
-    weights = {"axis": np.asarray([2]), "one": np.asarray([1])}
-    graph = load(model(nodes, {"x": ["n", 2, "length"]}, ["y"], weights), cpu)
-    assert graph.inputs["x"].shape[2].bounds == (4, 7)  # type: ignore[attr-defined]
-    x = np.random.default_rng(0).normal(size=(3, 2, 5)).astype(np.float32)
-    found = MLExecution(cpu).compute(graph, {"x": x})["y"]
-    np.testing.assert_array_equal(found, x[:, :, :4].max(2))
+    weights = {"first": np.asarray([0]), "one": np.asarray([1]), "two": np.asarray([2])}
+    return model(nodes, {"x": ["n", 3]}, ["y"], weights)
+
+
+CONDITIONS = {
+    "equal": [node("Equal", ["shape", "one"], ["is"])],
+    "less": [node("Less", ["shape", "two"], ["is"])],
+    "less or equal": [node("LessOrEqual", ["shape", "one"], ["is"])],
+    "greater": [node("Greater", ["two", "shape"], ["is"])],
+    "not": [node("Greater", ["shape", "one"], ["more"]), node("Not", ["more"], ["is"])],
+    "both": [
+        node("Equal", ["shape", "one"], ["a"]),
+        node("Equal", ["one", "shape"], ["b"]),
+        node("And", ["a", "b"], ["is"]),
+    ],
+    "of all elements": [
+        node("Size", ["x"], ["count"]),
+        node("Cast", ["count"], ["c"], to=onnx.TensorProto.FLOAT),
+        node("Constant", [], ["five"], value_float=5.0),
+        node("Less", ["c", "five"], ["is"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_branch_that_open_sizes_choose_narrows_none_of_them(cpu: MLContext, name: str) -> None:
+    made = squeezed_where(*CONDITIONS[name])
+    text = (
+        r"If \[choice\]: its condition must be known at import, and follows from open dimensions;"
+        r" give input_shapes=\{'n': \.\.\.\}"
+    )
+    with pytest.raises(NotSupportedError, match=text) as refused:
+        load(made, cpu)
+    assert "squeezed" not in str(refused.value)  # it is right, where it is taken
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    alone = MLExecution(cpu).compute(load(made, cpu, {"n": 1}), {"x": x[:1]})["y"]
+    assert alone.tolist() == [0, 1, 2]
+    if name != "both" and name != "not":
+        graph = load(made, cpu, {"n": (2, None)})
+        assert MLExecution(cpu).compute(graph, {"x": x})["y"].tolist() == x.tolist()
+
+
+def test_add_to_says_which_sizes_choose_a_branch(cpu: MLContext) -> None:
+    made = squeezed_where(*CONDITIONS["equal"])
+    with pytest.raises(
+        NotSupportedError, match=r"If \[choice\]: .*; give dimensions=\{'n': \.\.\.\}"
+    ):
+        add_to(MLGraphBuilder(cpu), made)
+
+
+def test_branches_that_agree_leave_the_sizes_open_that_choose_them(cpu: MLContext) -> None:
+    """Of their results the right one is taken where the graph runs."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["n"]),
+        node("Equal", ["n", "one"], ["is"]),
+        node(
+            "If",
+            ["is"],
+            ["a"],
+            then_branch=graph_of("then", node("Neg", ["x"], ["t"])),
+            else_branch=graph_of("other", node("Exp", ["x"], ["e"])),
+        ),
+        node(  # of which the rest must be known
+            "If",
+            ["is"],
+            ["to"],
+            then_branch=graph_of("flat", node("Concat", ["n", "all"], ["l"], axis=0)),
+            else_branch=graph_of("same", node("Concat", ["n", "all"], ["r"], axis=0)),
+        ),
+        node("Reshape", ["a", "to"], ["y"]),
+    ]
+    weights = {"zero": np.asarray([0]), "one": np.asarray([1]), "all": np.asarray([-1])}
+    graph = load(model(nodes, {"x": ["n", 3, 1]}, ["y"], weights), cpu)
+    assert graph.inputs["x"].shape[0].bounds[0] == 1  # type: ignore[attr-defined]
+    assert graph.inputs["x"].shape[0].bounds[1] > 1 << 30  # type: ignore[attr-defined]
+    for n in (1, 2):
+        x = np.arange(3 * n, dtype=np.float32).reshape(n, 3, 1)
+        found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+        wanted = -x if n == 1 else np.exp(x)
+        np.testing.assert_allclose(found, wanted.reshape(n, 3), rtol=1e-6)
+
+
+def test_what_every_run_needs_still_bounds_the_sizes_that_choose_a_branch(cpu: MLContext) -> None:
+    made = squeezed_where(*CONDITIONS["equal"])
+    made.graph.node.append(node("Squeeze", ["x", "first"], ["z"]))
+    made.graph.output.append(onnx.ValueInfoProto(name="z"))
+    graph = load(made, cpu)
+    assert [*graph.inputs["x"].shape] == [1, 3]
+    assert graph.output_shapes({}) == {"y": (3,), "z": (3,)}
+
+
+def rounds_while(*nodes: Any) -> onnx.ModelProto:
+    """A loop that goes on while `go` holds, `x` doubled in each round."""
+    values = [onnx.ValueInfoProto(name=name) for name in ("i", "on", "v", "again", "w")]
+    body = onnx.helper.make_graph(
+        [node("Add", ["v", "v"], ["w"]), node("Identity", ["go"], ["again"])],
+        "body",
+        values[:3],
+        values[3:],
+    )
+    loop = node("Loop", ["two", "go", "x"], ["y"], name="rounds", body=body)
+    made = [node("Shape", ["x"], ["shape"], start=0, end=1), *nodes, loop]
+    weights = {"one": np.asarray([1]), "two": np.asarray(2)}
+    return model(made, {"x": ["n", 3]}, ["y"], weights)
+
+
+KIN = {
+    "a condition of a loop": (
+        rounds_while(node("Equal", ["shape", "one"], ["go"])),
+        r"Loop \[rounds\]: its condition must be known",
+    ),
+    "a trip count": (
+        model(
+            [
+                node("Shape", ["x"], ["n"], start=0, end=1),
+                node(
+                    "Loop",
+                    ["n", "", "x"],
+                    ["y"],
+                    name="rounds",
+                    body=rounds_while().graph.node[-1].attribute[0].g,
+                ),
+            ],
+            {"x": ["n", 3]},
+            ["y"],
+            {"go": np.asarray(True)},
+        ),
+        r"Loop \[rounds\]: its trip count must be known",
+    ),
+    "a choice among shapes": (
+        model(
+            [
+                node("Shape", ["x"], ["shape"]),
+                node("Equal", ["shape", "one"], ["is"]),
+                node("Where", ["is", "two", "shape"], ["to"]),
+                node("Expand", ["x", "to"], ["y"], name="wide"),
+            ],
+            {"x": ["n"]},
+            ["y"],
+            {"one": np.asarray([1]), "two": np.asarray([2])},
+        ),
+        r"Expand \[wide\]: shape must be known",
+    ),
+    "axes that are not said": (
+        model([node("Squeeze", ["x"], ["y"], name="all")], {"x": ["n", 1]}, ["y"]),
+        r"Squeeze \[all\]: whether `n == 1` is not known",
+    ),
+    "an expansion from 1 or from its own size": (
+        model(
+            [node("Expand", ["x", "to"], ["y"], name="wide")],
+            {"x": ["n", 1]},
+            ["y"],
+            {"to": np.asarray([3, 2])},
+        ),
+        r"Expand \[wide\]: .*whether `n == 3` is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_what_several_sizes_are_right_for_narrows_none_of_them(cpu: MLContext, name: str) -> None:
+    made, text = KIN[name]
+    with pytest.raises(NotSupportedError, match=text) as refused:
+        load(made, cpu)
+    assert "'n': " in str(refused.value)
+
+
+def test_sizes_beside_1_stay_open(cpu: MLContext) -> None:
+    nodes = [
+        node("Add", ["x", "row"], ["a"]),
+        node("Expand", ["a", "ones"], ["b"]),
+        node("Slice", ["b", "zero", "one", "zero"], ["first"]),
+        node("Mul", ["b", "first"], ["c"]),
+        node("Reshape", ["c", "to"], ["y"]),
+    ]
+    weights = {
+        "row": np.ones((1, 3), np.float32),
+        "ones": np.asarray([1, 1]),
+        "zero": np.asarray([0]),
+        "one": np.asarray([1]),
+        "to": np.asarray([0, 1, -1]),
+    }
+    graph = load(model(nodes, {"x": ["n", 3]}, ["y"], weights), cpu)
+    for n in (1, 4):
+        x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+        found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+        np.testing.assert_array_equal(found[:, 0], (x + 1) * (x + 1)[:1])
 
 
 def test_frames_of_an_open_signal(cpu: MLContext) -> None:

@@ -23,7 +23,11 @@ def _graph(node: Any, name: str) -> Any:
 def branch(
     importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
 ) -> Sequence[Any]:
-    """If: the branch that a known condition selects; of an unknown one both, and a choice."""
+    """If: the branch that a known condition selects; of an unknown one both, and a choice.
+
+    What a branch of an unknown condition needs of open sizes bounds none of them: the other branch
+    may be there for the rest.
+    """
     names = ["then_branch", "else_branch"]
     try:
         names = [names[not inputs[0].known("its condition").reshape(-1)[0]]]
@@ -31,13 +35,14 @@ def branch(
         try:
             one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
         except NarrowerError:
-            if not unknown.inputs:  # it follows from sizes: of fewer it may be known
-                raise
-            raise unknown from None  # of each branch others are right
-        if not all(map(_are_alike, one, other)):
-            raise unknown
+            raise unknown from None
+        if len(one) != len(other) or not all(map(_are_alike, one, other)):
+            raise unknown from None
         condition = importer.emitter.moved(inputs[0], ())
-        return [importer.emitter.where(condition, *pair) for pair in zip(one, other, strict=True)]
+        return [
+            a if _have_same_contents(a, b) else importer.emitter.where(condition, a, b)
+            for a, b in zip(one, other, strict=True)
+        ]
     results: Sequence[Any] = importer.subgraph(_graph(node, names[0]), scope, opsets)
     return results
 
@@ -46,6 +51,14 @@ def _are_alike(one: Any, other: Any) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return False  # it cannot be mapped
     return (one.elem, one.shape) == (other.elem, other.shape)
+
+
+def _have_same_contents(one: Tensor, other: Tensor) -> bool:
+    """Tell whether the contents of both are known at import, and equal."""
+    for a, b in ((one.array, other.array), (one.sizes, other.sizes)):
+        if a is not None and b is not None:
+            return a.tobytes() == b.tobytes() if a.dtype != object else a.tolist() == b.tolist()
+    return False
 
 
 def loop(

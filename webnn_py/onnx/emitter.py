@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from webnn_py.api.builder import MLGraphBuilder, contents_of
-from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.dimensions import is_dimension, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
 from webnn_py.onnx.folding import MAX_MADE, MAX_TOTAL
 from webnn_py.onnx.tensor import (
@@ -80,10 +80,11 @@ class Emitter:
                 made = method(*args, **options, label=self.label)
             like = tensors[1] if name == "where" else first
             inputs = frozenset[str]().union(*(one.inputs for one in tensors))
+            open_sizes = frozenset[str]().union(*map(_open_sizes, tensors))
             kind = _kind(name, like)
             if isinstance(made, list):
-                return [wrap(one, kind, inputs) for one in made]
-            return wrap(made, kind, inputs)
+                return [wrap(one, kind, inputs, open_sizes) for one in made]
+            return wrap(made, kind, inputs, open_sizes)
 
         return emit
 
@@ -191,6 +192,7 @@ class Emitter:
                 tensor.operand,
                 tensor.inputs,
                 is_input=tensor.is_input,
+                open_sizes=tensor.open_sizes,
             )
         cast: Tensor = self.cast(tensor, data_type)
         return cast
@@ -217,8 +219,20 @@ def _flat(values: Sequence[Any]) -> list[Any]:
     return found
 
 
-def wrap(operand: MLOperand, kind: int | None, inputs: frozenset[str]) -> Tensor:
+def _open_sizes(tensor: Tensor) -> frozenset[str]:
+    """Return the names of the open dimensions that the contents of a tensor follow from."""
+    if tensor.sizes is None:
+        return tensor.open_sizes
+    return frozenset(symbols_of(tensor.sizes.flat))
+
+
+def wrap(
+    operand: MLOperand,
+    kind: int | None,
+    inputs: frozenset[str],
+    open_sizes: frozenset[str] = frozenset(),
+) -> Tensor:
     """A tensor for an operand; a uint8 that is a bool has the kind BOOL."""
     is_bool = kind == BOOL and operand.data_type == "uint8"
     elem = int(BOOL) if is_bool else ELEMENT_TYPES[operand.data_type]
-    return Tensor(elem, operand.shape, None, operand, inputs)
+    return Tensor(elem, operand.shape, None, operand, inputs, open_sizes=open_sizes)

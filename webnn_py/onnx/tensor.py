@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
@@ -47,13 +47,17 @@ class UnknownValueError(UnmappableError):
         inputs: The model's inputs that the contents depend on.
     """
 
-    def __init__(self, what: str, inputs: frozenset[str]) -> None:
-        names = ", ".join(sorted(inputs))
-        depends = f", and depends on the contents of input {names}; give load(constants=...) or"
-        depends += " add_to(inputs=...) an array for it"
-        if not inputs:
-            depends = ", and follows from open dimensions; give input_shapes= with their sizes"
-        super().__init__(f"{what} must be known at import{depends}")
+    def __init__(self, what: str, inputs: frozenset[str], open_sizes: Iterable[str] = ()) -> None:
+        if inputs:
+            why = (
+                f", and depends on the contents of input {', '.join(sorted(inputs))}; give"
+                " load(constants=...) or add_to(inputs=...) an array for it"
+            )
+        elif open_sizes:
+            why = _open(open_sizes)
+        else:
+            why = ", and follows from constants; have the exporter fold them"
+        super().__init__(f"{what} must be known at import{why}")
         self.inputs = inputs
 
 
@@ -61,12 +65,14 @@ class OpenValueError(UnmappableError):
     """A node needs numbers at import that follow from open dimensions."""
 
     def __init__(self, what: str, sizes: Array) -> None:
-        names = sorted(symbols_of(sizes.reshape(-1)))
-        told = ", ".join(f"{name!r}: ..." for name in names)
-        super().__init__(
-            f"{what} must be known at import, and follows from open dimensions; give"
-            f" dimensions={{{told}}}"
-        )
+        names = symbols_of(sizes.reshape(-1))
+        super().__init__(f"{what} must be known at import{_open(names)}")
+
+
+def _open(names: Iterable[str]) -> str:
+    """Explain which open dimensions to fix, as the end of a message."""
+    told = ", ".join(f"{name!r}: ..." for name in sorted(names))
+    return f", and follows from open dimensions; give dimensions={{{told}}}"
 
 
 class NarrowerError(Exception):
@@ -145,6 +151,8 @@ class Tensor:
         inputs: Names of the model's inputs that the contents depend on.
         name: What the constant is called, where `array` is a weight.
         is_input: Whether it stands for an input itself.
+        open_sizes: Names of the open dimensions that the contents depend on, where an operand
+            computes them.
     """
 
     elem: int
@@ -155,6 +163,7 @@ class Tensor:
     name: str = ""
     is_input: bool = False
     sizes: Array | None = None
+    open_sizes: frozenset[str] = frozenset()
 
     @property
     def is_leaf(self) -> bool:
@@ -200,7 +209,7 @@ class Tensor:
         if self.sizes is not None:
             raise OpenValueError(what, self.sizes)
         if self.array is None:
-            raise UnknownValueError(what, self.inputs)
+            raise UnknownValueError(what, self.inputs, self.open_sizes)
         return self.array
 
     def integers(self, what: str) -> list[int]:
