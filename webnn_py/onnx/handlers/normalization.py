@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
 @handles("BatchNormalization")
@@ -65,6 +66,44 @@ def instance_normalization(
     flat = g.reshape(x, [x.shape[0], x.shape[1], 1, math.prod(x.shape[2:])])
     made = g.instance_normalization(flat, scale=scale, bias=bias, epsilon=epsilon)
     return g.reshape(made, list(x.shape))
+
+
+def _groups_normalized(g: Emitter, x: Tensor, groups: int, epsilon: float, **affine: Tensor) -> Any:
+    """Normalize each group of channels as if it were a channel of one instance."""
+    batch, channels, *size = x.shape
+    if groups < 1 or (not is_dimension(channels) and channels % groups):
+        raise BrokenModelError(
+            f"its num_groups is {groups}, expected a divisor of the {channels} channels"
+        )
+    rows = g.reshape(x, [batch, groups, 1, channels // groups * math.prod(size)])
+    made = g.instance_normalization(rows, epsilon=epsilon, **affine)
+    return g.reshape(made, list(x.shape))
+
+
+@handles("GroupNormalization", since=21)
+def group_normalization(
+    g: Emitter,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    num_groups: int,
+    stash_type: int = 1,
+) -> Any:
+    """Each group of channels of each sample by its own mean and variance."""
+    wide = g.to(x, "float32") if stash_type == 1 else x
+    made = g.to(_groups_normalized(g, wide, num_groups, epsilon), x.data_type)
+    shape = [1, x.shape[1], *[1] * (x.rank - 2)]
+    return g.add(g.mul(made, g.reshape(scale, shape)), g.reshape(bias, shape))
+
+
+@handles("GroupNormalization")
+def group_normalization_18(
+    g: Emitter, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
+) -> Any:
+    """Before opset 21, with a scale and a bias for each group."""
+    return _groups_normalized(g, x, num_groups, epsilon, scale=scale, bias=bias)
 
 
 @handles("LayerNormalization")
