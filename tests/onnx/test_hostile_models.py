@@ -252,16 +252,59 @@ def test_nodes_that_together_would_take_all_memory(
         tracemalloc.stop()
 
 
-def test_a_weight_that_claims_to_be_larger_than_its_file(cpu: MLContext, tmp_path: Path) -> None:
+FAR = {"key": wire.PLACE, "value": f"0 {1 << 60}"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ([FAR], "gives no location; it has 'place'"),
+        ([{"key": wire.PLACE, "value": "16 24"}], "gives no location; it has 'place'"),
+        ([], "gives no location; it has nothing"),
+        ([{"key": "location", "value": ""}], "gives no location"),
+        ([{"key": "location", "value": "w"}, {"key": "offset", "value": "-1"}], "offset '-1'"),
+        ([{"key": "location", "value": "w"}, {"key": "length", "value": "x"}], "length 'x'"),
+        ([{"key": "location", "value": "w"}, {"key": "offset", "value": "8"}], "do not fit"),
+        ([{"key": "location", "value": "w"}, {"key": "length", "value": "9"}], "do not fit"),
+        ([{"key": "location", "value": "m.onnx/w"}], "cannot be read"),
+    ],
+)
+def test_external_data_that_is_malformed(
+    cpu: MLContext, tmp_path: Path, entries: Any, why: str
+) -> None:
     made = model([node("Add", ["x", "w"], ["y"])], {"w": np.zeros((2, 3), np.float32)})
     weight = made.graph.initializer[0]
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key=wire.PLACE, value=f"0 {1 << 60}")
+    for entry in entries:
+        weight.external_data.add(**entry)
+    (tmp_path / "w").write_bytes(bytes(24))
     path = tmp_path / "m.onnx"
     path.write_bytes(made.SerializeToString())
-    with pytest.raises(DataError, match=r"tensor 'w': .* the file ends before"):
+    for source in (path, made):
+        with pytest.raises(DataError, match="tensor 'w': "):
+            load(source, cpu)
+    with pytest.raises(DataError, match=why):
         load(path, cpu)
+
+
+@pytest.mark.parametrize("key", ["place", "location"])
+@pytest.mark.parametrize("count", [6, 6000], ids=["small", "large"])
+def test_external_entries_of_a_tensor_that_has_its_data(
+    cpu: MLContext, tmp_path: Path, key: str, count: int
+) -> None:
+    """Only `data_location` says that the data is elsewhere."""
+    weight = np.arange(count, dtype=np.float32)
+    made = model([node("Add", ["x", "w"], ["y"])], {"w": weight}, [value("x", [count])])
+    place = "0 24" if key == wire.PLACE else "w"
+    made.graph.initializer[0].external_data.add(key=key, value=place)
+    (tmp_path / "w").write_bytes(bytes(4 * count))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    for source in (path, path.read_bytes(), made):
+        graph = load(source, cpu)
+        found = MLExecution(cpu).compute(graph, {"x": np.zeros(count, np.float32)})["y"]
+        np.testing.assert_array_equal(found, weight)
 
 
 def test_a_path_that_no_file_has(cpu: MLContext) -> None:

@@ -25,7 +25,8 @@ from webnn_py.core.at_once import MOST_THREADS, at_once
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Array, Graph
 from webnn_py.onnx.inputs import InputShapes
-from webnn_py.onnx.model import Model, Place
+from webnn_py.onnx.model import Model
+from webnn_py.onnx.wire import Place
 from webnn_py.passes import debug_level
 from webnn_py.passes.computations import Computation, Recorder, Result, compute
 from webnn_py.passes.derived import Results

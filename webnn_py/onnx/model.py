@@ -21,15 +21,13 @@ from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
 from webnn_py.onnx.functions import check_functions, with_defaults
 from webnn_py.onnx.tensor import Array
+from webnn_py.onnx.wire import Place
 
 READERS = 4
 """Threads that read a model's weights."""
 WORTH_A_THREAD = 1 << 18
 """Bytes of a weight from which on they do."""
 EXTERNAL = onnx.TensorProto.EXTERNAL
-
-Place = tuple[int, int]
-"""The first byte in the model's own file, and the number of bytes."""
 
 
 class Model:
@@ -54,11 +52,12 @@ class Model:
         self.parts: dict[Place, bytes] | None = None
         self.reads_elsewhere = False
         self._source = source
+        cut_out: frozenset[Place] = frozenset()
         if isinstance(source, (str, os.PathLike)):
             path = Path(source)
             self.folder = str(path.parent)
             try:
-                proto, self.structure = _read(path)
+                proto, self.structure, cut_out = _read(path)
             except OSError as error:
                 raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
             except DataError:
@@ -66,7 +65,7 @@ class Model:
             except ValueError as error:  # it has a null character
                 raise DataError(f"onnx: {str(path)!r} cannot be read: {error}") from error
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            proto, self.structure = _parsed(source, "the model")
+            proto, self.structure, cut_out = _parsed(source, "the model")
         elif isinstance(source, onnx.ModelProto):
             proto = source
         else:
@@ -83,6 +82,7 @@ class Model:
                 raise DataError(f"onnx: local functions cannot be inlined: {error}") from error
         self.proto: Any = proto
         self.opsets = opsets_of(proto.opset_import)
+        self._cut_out = cut_out
 
     @property
     def graph(self) -> Any:
@@ -99,7 +99,7 @@ class Model:
     @functools.cached_property
     def places(self) -> list[Place]:
         """Where large weights lie in the file."""
-        return [place for one in self.graph.initializer if (place := wire.place_of(one))]
+        return [place for one in self.graph.initializer if (place := self._place_of(one))]
 
     @functools.cached_property
     def ahead(self) -> Mapping[str, Future[Array]]:
@@ -107,7 +107,7 @@ class Model:
         placed = [
             tensor
             for tensor in self.graph.initializer
-            if (place := wire.place_of(tensor)) and place[1] >= WORTH_A_THREAD
+            if (place := self._place_of(tensor)) and place[1] >= WORTH_A_THREAD
         ]
         if not placed:
             return {}
@@ -126,7 +126,7 @@ class Model:
         if any(size < 0 for size in tensor.dims):
             raise DataError(f"{title}: its shape is {list(tensor.dims)}")
         try:
-            place = wire.place_of(tensor)
+            place = self._place_of(tensor)
             if place is not None:
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
                 return np.frombuffer(self.part(place), dtype).reshape(tuple(tensor.dims))
@@ -177,6 +177,14 @@ class Model:
         made[flat] = values
         return made.reshape(shape)
 
+    def _place_of(self, tensor: Any) -> Place | None:
+        """Return where contents that were cut out of the file stand in it.
+
+        A file may say the same of tensors that were not cut out, which counts for nothing.
+        """
+        place = wire.place_of(tensor)
+        return place if place in self._cut_out else None
+
     def part(self, place: Place) -> Any:
         """Bytes of the model's file.
 
@@ -219,6 +227,18 @@ class Model:
         self.reads_elsewhere = True
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
+        entries = {entry.key: entry.value for entry in copy.external_data}
+        if not entries.get("location"):
+            raise DataError(
+                f"{title}: its data_location is EXTERNAL, and external_data gives no location;"
+                f" it has {', '.join(map(repr, entries)) or 'nothing'}"
+            )
+        for key in ("offset", "length"):
+            if not entries.get(key, "0").isdecimal():
+                raise DataError(
+                    f"{title}: external_data gives the {key} {entries[key]!r}, expected a number of"
+                    " bytes"
+                )
         try:
             folder = self._folder_of(copy)
             external_data_helper.load_external_data_for_tensor(copy, folder)
@@ -253,7 +273,7 @@ def _strides(shape: tuple[int, ...]) -> Array:
     return np.asarray([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
 
 
-def _read(path: Path) -> tuple[Any, str]:
+def _read(path: Path) -> tuple[Any, str, frozenset[Place]]:
     with open(path, "rb") as file:
         try:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -263,18 +283,19 @@ def _read(path: Path) -> tuple[Any, str]:
             return _parsed(memory, str(path))
 
 
-def _parsed(contents: Any, title: str) -> tuple[Any, str]:
-    """A model without its large weights, which stay where they are; and a digest of it."""
+def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
+    """A model without its large weights, a digest of it, and where the weights stay."""
     proto = onnx.ModelProto()
+    places: frozenset[Place] = frozenset()
     try:
         try:
-            rest = wire.without_weights(contents)
+            rest, places = wire.without_weights(contents)
         except (ValueError, IndexError):
             rest = bytes(contents)  # the library says what is wrong with it
         proto.ParseFromString(rest)
     except Exception as error:  # google.protobuf.message.DecodeError
         raise DataError(f"onnx: {title} is not an ONNX model, or damaged: {error}") from error
-    return proto, hashlib.sha256(rest).hexdigest()
+    return proto, hashlib.sha256(rest).hexdigest(), places
 
 
 def check_once(named: Iterable[Any], what: str) -> None:

@@ -8,6 +8,7 @@ Source: Protocol Buffers, "Encoding"; onnx.proto.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,26 +33,37 @@ _DATA_TYPE, _RAW_DATA, _EXTERNAL = (
 )
 
 
-def without_weights(memory: Any) -> bytes:
-    """A model's file, the large weights of its graph cut out.
+Place = tuple[int, int]
+"""The first byte in the model's own file, and the number of bytes."""
+
+
+def without_weights(memory: Any) -> tuple[bytes, frozenset[Place]]:
+    """Cut the large weights of its graph out of a model's file.
 
     Args:
         memory: The file's bytes.
+
+    Returns:
+        The rest, and the places of the weights.
 
     Raises:
         ValueError: It is damaged.
         IndexError: It is cut off.
     """
-    graph = _replaced(_INITIALIZER, _without_data)
-    return b"".join(_replaced(_GRAPH, graph)(memory, 0, len(memory)))
+    places: set[Place] = set()
+    graph = _replaced(_INITIALIZER, functools.partial(_without_data, places))
+    rest = b"".join(_replaced(_GRAPH, graph)(memory, 0, len(memory)))
+    return rest, frozenset(places)
 
 
-def place_of(tensor: Any) -> tuple[int, int] | None:
-    """Where the contents of a tensor stand in the model's file, if they were cut out."""
+def place_of(tensor: Any) -> Place | None:
+    """Return where the contents of a tensor stand in the model's file, if it says so."""
+    if tensor.data_location != onnx.TensorProto.EXTERNAL or tensor.HasField("raw_data"):
+        return None
     for entry in tensor.external_data:
-        if entry.key == PLACE:
-            first, count = entry.value.split()
-            return int(first), int(count)
+        numbers = entry.value.split()
+        if entry.key == PLACE and len(numbers) == 2 and all(map(str.isdecimal, numbers)):
+            return int(numbers[0]), int(numbers[1])
     return None
 
 
@@ -76,7 +88,7 @@ def _replaced(number: int, write: _Writer) -> _Writer:
     return again
 
 
-def _without_data(memory: Any, first: int, last: int) -> _Parts:
+def _without_data(places: set[Place], memory: Any, first: int, last: int) -> _Parts:
     """A tensor; its data is cut out if it is large and its elements lie there as in memory."""
     if last - first < LARGE:
         return [memory[first:last]]
@@ -89,6 +101,7 @@ def _without_data(memory: Any, first: int, last: int) -> _Parts:
     if not is_plain or any(f[0] >= _EXTERNAL for f in fields):
         return [memory[first:last]]
     (_, _, start, contents, end) = data[0]
+    places.add((contents, end - contents))
     made = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
     made.external_data.add(key=PLACE, value=f"{contents} {end - contents}")
     return [memory[first:start], memory[end:last], made.SerializeToString()]
