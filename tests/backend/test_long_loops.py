@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.backend.compared import applied, assert_like_reference
+from tests.backend.compared import applied, assert_close, assert_like_reference
+from tests.internals import taken_for
 from tests.property.drawing import Array
-from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, NotSupportedError
+from webnn_py import (
+    MLAwaitedExecution,
+    MLContext,
+    MLExecution,
+    MLGraphBuilder,
+    MLOperand,
+    NotSupportedError,
+)
+from webnn_py.core.dtypes import from_numpy
 from webnn_py.engines.webgpu.compiler.lower.registry import LOOPING
 from webnn_py.ops.declare import REGISTRY
 
@@ -140,6 +149,51 @@ def test_more_elements_than_rounds(
     options: dict[str, Any],
 ) -> None:
     assert_like_reference(each_device, reference, applied(name, operands, **options))
+
+
+PACKED = ("int8", "uint8", "float16")
+"""Types of which one invocation writes several elements, each by a loop of its own."""
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu"])
+@pytest.mark.parametrize("length", [16_384, 32_768, 65_535, 65_536, 70_001, 200_003])
+@pytest.mark.parametrize("data_type", PACKED)
+def test_loops_of_packed_elements(
+    plain: MLContext, reference: MLContext, data_type: str, length: int, kind: str
+) -> None:
+    """Results of reductions, poolings and sums, and those that a cast packs behind a loop."""
+    x = _normal(5, length, dtype=data_type) if data_type == "float16" else None
+    x = _integers(data_type, 5, length) if x is None else x
+    with taken_for(plain.device, kind=kind) as context:
+        for make in PACKED_RESULTS.values():
+            got, wanted = (_packed_result(on, make, x) for on in (context, reference))
+            assert_close(got, wanted)
+
+
+PACKED_RESULTS: dict[str, Callable[[MLGraphBuilder, MLOperand], MLOperand]] = {
+    "reduce_min": lambda b, x: b.reduce_min(x, axes=[1]),
+    "reduce_max of all": lambda b, x: b.reduce_max(x),
+    "max_pool2d": lambda b, x: b.max_pool2d(
+        b.reshape(x, [1, 1, *x.shape]), window_dimensions=[1, int(x.shape[1])]
+    ),
+    "arg_min": lambda b, x: b.cast(b.arg_min(x, 1), "uint8"),
+    "arg_max": lambda b, x: b.cast(b.arg_max(x, 1), "int8"),
+    "reduce_sum": lambda b, x: b.cast(b.reduce_sum(b.cast(x, "int32"), axes=[1]), x.data_type),
+    "cumulative_sum": lambda b, x: b.cast(
+        b.cumulative_sum(b.cast(x, "int32"), 1, exclusive=True, reversed=True), "uint8"
+    ),
+}
+
+
+def _packed_result(
+    context: MLContext, make: Callable[[MLGraphBuilder, MLOperand], MLOperand], x: Array
+) -> Array:
+    builder = MLGraphBuilder(context)
+    made = make(builder, builder.input("x", from_numpy(x.dtype), x.shape))
+    graph = builder.build_sync({"y": made})
+    if context.device_type == "cpu":
+        return MLExecution(context).compute(graph, {"x": x})["y"]
+    return asyncio.run(MLAwaitedExecution(context).compute(graph, {"x": x}))["y"]
 
 
 def test_every_operator_with_a_loop_is_among_them() -> None:

@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.compiler.code.functions import names_word, reachabl
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.places import Places
-from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, rounds_of
+from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, at_most, rounds_of
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 
@@ -269,16 +269,17 @@ class Body:
         builder: Of the kernel.
         by_fours: What lies at a known place of four side by side is read with the others, which
             are read, too.
+        times: How often an invocation calls the function: the rounds of its loops add up.
     """
 
-    def __init__(self, builder: KernelBuilder, by_fours: bool = False) -> None:
+    def __init__(self, builder: KernelBuilder, by_fours: bool = False, times: int = 1) -> None:
         self.builder = builder
         self._by_fours = by_fours
         self._fours: dict[tuple[Value, str], str] = {}
         self.lines: list[str] = []
         self._indent = 1
         self._count = 0
-        self._around = 1  # rounds of the loops around
+        self._around = times  # rounds of the loops around
         self._known: list[dict[tuple[Value, str], str]] = [{}]
         self._named: list[dict[str, Index]] = [{}]
 
@@ -359,34 +360,42 @@ class Body:
         self.line("}")
 
     @contextlib.contextmanager
-    def loop(self, count: int, hint: str = "r") -> Iterator[Index]:
+    def loop(self, count: int, hint: str = "r", end: Index | None = None) -> Iterator[Index]:
         """A loop over 0..count-1; gives the counter. A loop of one is no loop.
 
         Where it would make too many rounds, its body is written out several times.
+
+        Args:
+            count: How many rounds it makes, at most.
+            hint: What the counter's name begins with.
+            end: Where it ends, if that is a value of the kernel and not `count`.
         """
-        if count == 1:
+        if count == 1 and end is None:
             yield constant(0)
             return
         counter = symbol(self.fresh(hint), count)
         copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
         around, self._around = self._around, self._around * -(-count // copies)
+        last = f"{count}u" if end is None else end.enclosed
+        said = "" if end is None else f" {at_most(-(-count // copies))}"
         if copies == 1:
-            with self.block(f"for (var {counter} = 0u; {counter} < {count}u; {counter}++)"):
+            with self.block(f"for (var {counter} = 0u; {counter} < {last}{said}; {counter}++)"):
                 yield counter
         else:
             first = symbol(self.fresh("first"), count)
-            head = f"for (var {first} = 0u; {first} < {count}u; {first} += {copies}u)"
+            head = f"for (var {first} = 0u; {first} < {last}{said}; {first} += {copies}u)"
             with self.block(head):
                 begin = len(self.lines)
                 with self.block(""):
                     self.line(f"let {counter} = {first};")
                     yield counter
-                _, _, *body, end = self.lines[begin:]
+                _, _, *body, close = self.lines[begin:]
                 for copy in range(1, copies):
-                    guard = f"if ({first + copy} < {count}u)" if count % copies else ""
+                    needed = end is not None or count % copies
+                    guard = f"if ({first + copy} < {last})" if needed else ""
                     self.line(guard + " {")
                     self.lines += [f"  {'  ' * self._indent}let {counter} = {first + copy};"]
-                    self.lines += [*body, end]
+                    self.lines += [*body, close]
         self._around = around
 
     def preset(self, value: Value, index: Index | None, name: str) -> None:

@@ -34,7 +34,7 @@ def emit(builder: KernelBuilder, node: Node | None, part: Part) -> Kernel:
     """Compute each element of a part of the root by its lowering."""
     root = builder.root
     storage = builder.storage(root)
-    body = Body(builder)
+    body = Body(builder, times=storage.per_word)
     result = body.load(root, symbol("i"))
     body.line(f"return {result};")
     builder.function("value", "i: u32", storage.compute, body)

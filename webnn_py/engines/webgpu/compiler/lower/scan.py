@@ -6,10 +6,9 @@ import math
 
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.expressions import express
-from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
 from webnn_py.engines.webgpu.compiler.lower.registry import lowering
-from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
 
@@ -67,8 +66,7 @@ def cumulative_sum(body: Body, node: Node, output: int, index: Index) -> str:
     before = size - 1 - place if backward else place
     count = body.let(before if node.attrs["exclusive"] else before + 1, "count")
     first = body.let(index + before * inner if backward else index - before * inner, "first")
-    r = symbol("r", size)
-    with body.block(f"for (var r = 0u; r < {count} {at_most(size)}; r++)"):
+    with body.loop(size, end=count) as r:
         element = body.load(operand, first - r * inner if backward else first + r * inner)
         body.line(f"{total} = {express('{a} + {b}', storage, a=total, b=element)};")
     return total
