@@ -36,8 +36,9 @@ class MLProfileRow:
         share: Of the time of all steps, 0 to 1.
         flop: Additions, multiplications and functions that the operators ask for; 0 in a program.
         bytes: What the step reads and writes, each tensor once.
-        roof: How near it comes to the most that the device was seen to do, 0 to 1: in arithmetic or
-            in bytes, whichever is nearer.
+        roof: Its rate as a share of the highest that was measured on the device, in arithmetic or
+            in bytes, whichever is nearer. Caches and matrix units can exceed what was measured, so
+            it may be above 1.
 
     Source: webnn_py, spec/execution.md, "Profiles".
     """
@@ -210,7 +211,7 @@ def _operators(step: StepTime) -> str:
 
 def _nearness(step: StepTime, roof: Roof) -> float:
     least = max(step.flop / roof.flops, step.bytes / roof.bytes)
-    return min(least / step.seconds, 1.0) if step.seconds else 0.0
+    return least / step.seconds if step.seconds else 0.0
 
 
 def _cells(row: MLProfileRow) -> tuple[str, ...]:
