@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "set": (lambda b, t: b.reshape(t.v, {2, 12}), r"got \{2, 12\}, expected a list"),
     "NumPy": (lambda b, t: np.tanh(t.v), "an MLOperand has no contents: build its graph"),
     "NumPy's operators": (lambda b, t: ONES + t.v, "an MLOperand has no contents"),
-    "float64": (lambda b, t: b.constant(np.ones(3)), r"first: \.astype\(np\.float32\)$"),
+    "float64": (lambda b, t: b.constant(np.ones(3)), r"; convert it with \.astype\(np\.float32\)$"),
     "other data type": (
         lambda b, t: b.constant(np.ones(3), "float16"),
         r"float64, expected float16; convert it with \.astype\(np\.float16\)$",
@@ -165,7 +165,7 @@ def test_a_missing_attribute_says_which_one_was_meant(
     ("value", "message"),
     [
         (ONES.astype(np.float64), r"convert it with \.astype\(np\.float32\)"),
-        (ONES.T, r"shape \[3, 2\], expected \[2, 3\]; change it with \.reshape\(2, 3\)"),
+        (ONES.T, r"shape \[3, 2\], expected \[2, 3\]; .*: change it with \.transpose\(1, 0\)$"),
         (ONES.tolist(), r"got list, .*; make one with np\.array"),
     ],
 )

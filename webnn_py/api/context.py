@@ -222,8 +222,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
         Args:
             tensor: A readable tensor of this context.
-            out: An array or buffer to write into, of the tensor's data type. If it is larger, its
-                beginning is written.
+            out: An array of the tensor's data type and shape to write into, or a 1-D array or
+                buffer; if that is larger, its beginning is written.
 
         Returns:
             `out` if that is an array, else an array of the tensor's data type and shape, over the

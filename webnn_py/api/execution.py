@@ -67,8 +67,9 @@ class MLExecution(Unpicklable, Suggesting):
             inputs: Every input by name: an array of its data type and shape (or flat, with all its
                 elements), a buffer of its size in bytes, a DLPack tensor in CPU memory, an MLTensor
                 of this context, or {"resource": one of these, "dimensions": [...]}.
-            outputs: What to write into, by name: arrays or buffers, whose beginning is written if
-                they are larger than the result, or MLTensors of this context. No two share memory.
+            outputs: What to write into, by name: arrays of the result's shape, 1-D arrays or
+                buffers, whose beginning is written if they are larger than the result, or MLTensors
+                of this context. No two share memory.
                 Outputs not given are allocated.
 
         Returns:

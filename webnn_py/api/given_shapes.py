@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from webnn_py.api.tensor import MLTensor
-from webnn_py.core import convert, dtypes
+from webnn_py.core import convert
 from webnn_py.core.dimensions import is_open
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.errors import DataError, MLError, ValidationError
 from webnn_py.core.messages import named
 from webnn_py.engines.base import Engine
 from webnn_py.ir import Descriptor
-from webnn_py.memory import host
+from webnn_py.memory import array_remedies, host
 
 
 def given_shapes(
@@ -62,10 +62,7 @@ def _shape_in_memory(resource: Any, descriptor: Descriptor, what: str) -> Sequen
             pass
     try:
         array = host.array_of(resource)
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from error.__cause__
-    bytes_alone = (
-        not isinstance(resource, memoryview)
-        or dtypes.DTYPES[descriptor.data_type].numpy.itemsize > 1
-    )
-    return None if array.itemsize == 1 and bytes_alone else array.shape
+    except MLError as error:
+        remedy = array_remedies.for_untaken(resource, descriptor.data_type)
+        raise type(error)(f"{what}: {error}{remedy}") from error.__cause__
+    return None if host.is_raw(resource, array, descriptor.data_type) else array.shape

@@ -29,7 +29,7 @@ from webnn_py.core.sizes import evaluated, solve
 from webnn_py.engines.device import GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph, Shape
-from webnn_py.memory import host
+from webnn_py.memory import array_remedies, host
 from webnn_py.memory.arrays import new_array
 from webnn_py.memory.overlap import check_apart
 
@@ -104,7 +104,8 @@ class Signature:
         """
         read = convert.mapping(inputs, "inputs", error)
         try:
-            found = self._solved(given_shapes(session.engine, read, self.inputs), constants.shapes)
+            shapes = given_shapes(session.engine, read, self.inputs)
+            found = self._solved(read, shapes, constants.shapes)
         except DataError as caught:
             raise error(str(caught)) from None
         missing = [name for name in self._open_sizes if name not in found]
@@ -117,12 +118,22 @@ class Signature:
         return found
 
     def _solved(
-        self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Shape]
+        self,
+        inputs: Mapping[str, Any],
+        shapes: Mapping[str, Sequence[int]],
+        constants: Mapping[str, Shape],
     ) -> dict[str, int]:
         """The sizes that follow from the shapes of inputs, and of those that are constants."""
+
+        def remedy(name: str) -> str:
+            resource = host.resource_of(inputs.get(name))
+            if not hasattr(resource, "__array_interface__") and not hasattr(resource, "permute"):
+                return ""  # none that lies in memory
+            return array_remedies.for_shape(resource, given[name], self.inputs[name].shape)
+
         given = {**constants, **shapes}
         titles = {name: f"input {shown(name)} (by initialize_graph)" for name in constants}
-        return solve({name: self.inputs[name].shape for name in given}, given, titles)
+        return solve({name: self.inputs[name].shape for name in given}, given, titles, remedy)
 
     def public(self, kind: str) -> Mapping[str, MLOperandDescriptor]:
         """The "inputs" or "outputs" as users see them; read-only."""
@@ -296,7 +307,7 @@ class Signature:
         unknown = [name for name in constants if name not in self.inputs]
         if unknown:
             raise DataError(f"unknown input {shown(unknown[0])} in constants")
-        sizes = self._solved(given_shapes(session.engine, constants, self.inputs), {})
+        sizes = self._solved(constants, given_shapes(session.engine, constants, self.inputs), {})
         made: dict[str, tuple[Descriptor, Any]] = {}
         reads: list[TensorMemory] = []
         for name, descriptor in self.inputs.items():

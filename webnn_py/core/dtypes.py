@@ -6,7 +6,7 @@ Source: WebNN 2026, "MLOperandDataType"; int4 and uint4 are an extension for qua
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -68,8 +68,14 @@ _OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
 """What to convert NumPy's other types to, by their kind."""
 
 
-def from_numpy(dtype: Any) -> MLOperandDataType:
+def from_numpy(
+    dtype: Any, convert_to: Callable[[str], str] = "; convert it with .astype(np.{})".format
+) -> MLOperandDataType:
     """WebNN's name of a NumPy dtype.
+
+    Args:
+        dtype: What NumPy calls it.
+        convert_to: How to convert it to a data type, as the end of a message.
 
     Raises:
         ValidationError: WebNN has no such type; nothing is converted silently.
@@ -78,9 +84,11 @@ def from_numpy(dtype: Any) -> MLOperandDataType:
     name = _BY_NUMPY.get(key.newbyteorder("=") if key.isnative else key)
     if name is None:
         near = _BY_NUMPY.get(key.newbyteorder("="), _OF_KIND.get(key.kind))
+        if key.kind == "V" and key.type is not np.void:  # that packages add, such as bfloat16
+            near = {"int4": "int8", "uint4": "uint8"}.get(key.name, "float32")
         raise ValidationError(
-            f"data type {key} is not one of WebNN's ({', '.join(ANY)}); convert it first"
-            + (f": .astype(np.{near})" if near else "")
+            f"data type {key} is not one of WebNN's ({', '.join(ANY)})"
+            + (convert_to(near) if near else "; convert it first")
         )
     return name
 

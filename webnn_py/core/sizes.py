@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py.core import convert
@@ -207,6 +207,7 @@ def solve(
     inputs: Mapping[str, Sequence[int]],
     given: Mapping[str, Sequence[int]],
     sources: Mapping[str, str] | None = None,
+    remedy: Callable[[str], str] = lambda name: "",
 ) -> dict[str, int]:
     """The open sizes that follow from the shapes which inputs are given in.
 
@@ -214,6 +215,7 @@ def solve(
         inputs: By name, the shape of each input, with its open dimensions.
         given: By name, the shape that it has.
         sources: What messages call an input, if not by its name.
+        remedy: How to bring an input into its shape, as the end of a message.
 
     Raises:
         DataError: A shape does not fit: in its rank, in a size that is not open, in a size out of
@@ -222,14 +224,16 @@ def solve(
     titles = {name: (sources or {}).get(name, f"input {shown(name)}") for name in inputs}
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
-    pairs: list[tuple[str, int, int, int]] = []
+    pairs: list[tuple[str, str, int, int, int]] = []
     for name, wanted in inputs.items():
         got = given[name]
         title = f"{titles[name]} of shape {list(got)}"
         if len(got) != len(wanted):
-            raise DataError(f"{title}: expected rank {len(wanted)}, of {list(wanted)}")
+            raise DataError(
+                f"{title}: expected rank {len(wanted)}, of {list(wanted)}{remedy(name)}"
+            )
         for place, (size, number) in enumerate(zip(wanted, got, strict=True)):
-            pairs.append((title, place, size, number))
+            pairs.append((name, title, place, size, number))
             found = multiple_of(size)
             if found is None or found[0].name in sizes:
                 continue
@@ -240,17 +244,18 @@ def solve(
                 kind = f"a multiple of {factor}" if factor > 1 else ""
                 raise DataError(
                     f"{title}: dimension {size} is {number}, expected"
-                    f" {' in '.join(filter(None, (kind, expected)))}"
+                    f" {' in '.join(filter(None, (kind, expected)))}{remedy(name)}"
                 )
             sizes[symbol.name], first[symbol.name] = number // factor, title
-    for title, place, size, number in pairs:
+    for name, title, place, size, number in pairs:
         expected = evaluated(size, sizes)
         if number != expected:
             called = size if is_dimension(size) else place
-            names = sorted(symbols_of([size]))
-            why = " and ".join(f"{name} is {sizes[name]} by {first[name]}" for name in names)
+            why = " and ".join(
+                f"{each} is {sizes[each]} by {first[each]}" for each in sorted(symbols_of([size]))
+            )
             raise DataError(
                 f"{title}: dimension {called} is {number}, expected {expected}"
-                f"{f', as {why}' if why else ''}"
+                f"{f', as {why}' if why else ''}{remedy(name)}"
             )
     return sizes

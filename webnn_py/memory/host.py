@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from webnn_py.core.errors import DataError, MLError, ValidationError, telling_of
 from webnn_py.core.messages import said, shown, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor, Shape
-from webnn_py.memory import copying
+from webnn_py.memory import array_remedies, copying
 from webnn_py.memory.arrays import aligned
 from webnn_py.memory.copying import PAGE
 from webnn_py.memory.overlap import overlaps_itself
@@ -62,7 +63,13 @@ def array_of(value: Any) -> Array:
 
     Raises:
         DataError: It is no array, has no buffer, and does not lie in CPU memory.
+        ValidationError: It is a masked array.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValidationError(
+            "got a masked array, whose mask would be lost; give one without, as .filled(…) with a"
+            " number for what is masked makes it"
+        )
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     try:
@@ -74,9 +81,7 @@ def array_of(value: Any) -> Array:
             f"the memory of the {type_name(value)} cannot be taken: {said(error)}"
         ) from error
     if array is None:
-        raise DataError(
-            f"got {type_name(value)}, expected an array, a buffer or a DLPack tensor{_made(value)}"
-        )
+        raise DataError(f"got {type_name(value)}, expected an array, a buffer or a DLPack tensor")
     return array
 
 
@@ -96,23 +101,9 @@ def _shared(value: Any) -> Array | None:
     return np.asarray(view)
 
 
-def _made(value: object) -> str:
-    """How to make an array of it, as the end of a message."""
-    if isinstance(value, (list, tuple)):
-        return "; make one with np.array(…, np.float32)"
-    if isinstance(value, numbers.Real):
-        return "; make one with np.float32(…)"
-    return ""
-
-
-def _converted(array: Array, wanted: np.dtype[Any]) -> str:
-    """How to convert an array, as the end of a message."""
-    return "" if array.dtype.kind not in "fiub" else f"; convert it with .astype(np.{wanted.name})"
-
-
-def _typed(array: Array, raw: bool, descriptor: Descriptor, what: str) -> Array:
+def _typed(array: Array, value: Any, descriptor: Descriptor, what: str) -> Array:
     wanted = dtypes.DTYPES[descriptor.data_type].numpy
-    if raw and array.itemsize == 1:
+    if is_raw(value, array, descriptor.data_type):
         if array.size == descriptor.byte_length:
             flat = np.ascontiguousarray(array).reshape(-1)
             return flat.view(wanted).reshape(descriptor.shape)
@@ -120,23 +111,30 @@ def _typed(array: Array, raw: bool, descriptor: Descriptor, what: str) -> Array:
             f"{what}: {array.size} bytes, expected {descriptor.byte_length} for {descriptor}"
         )
     if array.dtype != wanted:
-        raise DataError(
-            f"{what}: data type {array.dtype}, expected {descriptor.data_type}"
-            f"{_converted(array, wanted)}"
-        )
+        remedy = array_remedies.for_data_type(value, array, descriptor.data_type, descriptor.shape)
+        raise DataError(f"{what}: data type {array.dtype}, expected {descriptor.data_type}{remedy}")
     if array.shape == descriptor.shape:
         return array
     if array.ndim == 1 and array.size == descriptor.size:
         return array.reshape(descriptor.shape)
-    shape = ", ".join(map(str, descriptor.shape))
-    remedy = f"; change it with .reshape({shape})" if array.size == descriptor.size else ""
+    remedy = array_remedies.for_shape(value, array.shape, descriptor.shape)
     raise DataError(f"{what}: shape {list(array.shape)}, expected {list(descriptor.shape)}{remedy}")
 
 
-def _is_raw(value: object) -> bool:
-    """A flat buffer, which has a length but no shape of its own."""
+def is_raw(value: object, array: Array, data_type: str) -> bool:
+    """Whether a value is mere bytes of whatever is wanted, without a shape that counts.
+
+    Args:
+        value: What was given.
+        array: Over its memory.
+        data_type: What is wanted.
+    """
+    if array.itemsize != 1:
+        return False
+    if isinstance(value, memoryview):
+        return array.ndim == 1 or dtypes.DTYPES[data_type].bits > 8
     try:
-        return isinstance(value, memoryview) or not hasattr(value, "shape")
+        return array.ndim == 1 and not hasattr(value, "shape")
     except Exception:  # whatever its own methods raise
         return False
 
@@ -155,9 +153,10 @@ def input_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     resource = split_dimensions(value, descriptor, what)
     try:
         array = array_of(resource)
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from error.__cause__
-    typed = np.ascontiguousarray(_typed(array, _is_raw(resource), descriptor, what))
+    except MLError as error:
+        remedy = array_remedies.for_untaken(resource, descriptor.data_type)
+        raise type(error)(f"{what}: {error}{remedy}") from error.__cause__
+    typed = np.ascontiguousarray(_typed(array, resource, descriptor, what))
     if not typed.flags.aligned:  # raw bytes may begin anywhere
         typed = typed.copy()
     return typed.reshape(descriptor.shape)
@@ -262,46 +261,48 @@ class Lent:
 def output_array(value: Any, descriptor: Descriptor, what: str) -> Array:
     """A writable view of the output's shape over the user's memory.
 
-    A larger contiguous array is accepted; its first elements are the output.
+    An array has the output's shape, or is flat: a flat one, or bytes, may be larger, and its first
+    elements are the output then.
 
     Raises:
-        DataError: Too small, of another data type, read-only, strided and of another shape, or
-            with elements that share memory.
+        DataError: Too small, of another data type or shape, read-only, flat and strided, or with
+            elements that share memory.
+        ValidationError: It is a masked array.
     """
+    wanted = dtypes.DTYPES[descriptor.data_type].numpy
+    sizes = ", ".join(map(str, descriptor.shape)) + "," * (descriptor.rank == 1)
+    remedy = f"; make an array with np.empty(({sizes}), np.{wanted.name})"
     if isinstance(value, np.generic):  # whose array would be a copy
-        raise DataError(
-            f"{what}: got {type_name(value)}, which cannot be written to; make an array with"
-            " np.empty"
-        )
+        raise DataError(f"{what}: got {type_name(value)}, which cannot be written to{remedy}")
     try:
         array = array_of(value)
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from error.__cause__
-    wanted = dtypes.DTYPES[descriptor.data_type].numpy
+    except MLError as error:
+        raise type(error)(f"{what}: {error}{remedy}") from error.__cause__
     if not array.flags.writeable:
-        raise DataError(f"{what}: the array is read-only")
-    if _is_raw(value) and array.itemsize == 1 and array.dtype != wanted:
+        raise DataError(f"{what}: the array is read-only{remedy}")
+    if is_raw(value, array, descriptor.data_type) and array.dtype != wanted:
         array = _bytes_as(array, wanted, what)
     if array.dtype != wanted:
+        raise DataError(f"{what}: data type {array.dtype}, expected {descriptor.data_type}{remedy}")
+    if overlaps_itself(array):
+        raise DataError(f"{what}: elements of the array share memory{remedy}")
+    if array.shape == descriptor.shape:
+        return array
+    if array.ndim != 1:
         raise DataError(
-            f"{what}: data type {array.dtype}, expected {descriptor.data_type};"
-            f" make it with np.empty(…, np.{wanted.name})"
+            f"{what}: shape {list(array.shape)}, expected {list(descriptor.shape)}{remedy}"
         )
     if array.size < descriptor.size:
         raise DataError(
             f"{what}: {array.size} elements, expected at least {descriptor.size}"
-            f" for shape {list(descriptor.shape)}"
+            f" for shape {list(descriptor.shape)}{remedy}"
         )
-    if overlaps_itself(array):
-        raise DataError(f"{what}: elements of the array share memory; make it with np.empty")
-    if array.shape == descriptor.shape:
-        return array
     if not array.flags.c_contiguous:
         raise DataError(
             f"{what}: a strided array of shape {list(array.shape)}, expected"
             f" {list(descriptor.shape)} or contiguous memory"
         )
-    return array.reshape(-1)[: descriptor.size].reshape(descriptor.shape)
+    return array[: descriptor.size].reshape(descriptor.shape)
 
 
 def _bytes_as(array: Array, wanted: np.dtype[Any], what: str) -> Array:
@@ -349,10 +350,12 @@ def constant_array(
         return _number_constant(value, name, shape)
     try:
         array = array_of(value)
-    except DataError as error:
-        raise ValidationError(str(error)) from error.__cause__
+    except MLError as error:
+        remedy = array_remedies.for_untaken(value, name or "float32")
+        raise ValidationError(f"{error}{remedy}") from error.__cause__
     if name is None:
-        name = dtypes.from_numpy(array.dtype)
+        convert_to = functools.partial(array_remedies.for_data_type, value, array)
+        name = dtypes.from_numpy(array.dtype, convert_to)
     sizes = array.shape if shape is None else convert.unsigned_list(shape, "shape")
     check_dimensions(sizes, name)
     descriptor = Descriptor(name, sizes)
@@ -360,16 +363,15 @@ def constant_array(
         return _packed_constant(array, descriptor), name
     wanted = dtypes.DTYPES[name].numpy
     flat = np.ascontiguousarray(array).reshape(-1)
-    if _is_raw(value) and flat.itemsize == 1:
+    if is_raw(value, array, name):
         if flat.nbytes != descriptor.byte_length:
             raise ValidationError(
                 f"{flat.nbytes} bytes, expected {descriptor.byte_length} for {descriptor}"
             )
         flat = flat.view(wanted)
     if flat.dtype != wanted:
-        raise ValidationError(
-            f"data type {array.dtype}, expected {name}{_converted(array, wanted)}"
-        )
+        remedy = array_remedies.for_data_type(value, array, name)
+        raise ValidationError(f"data type {array.dtype}, expected {name}{remedy}")
     if flat.size != descriptor.size:
         raise ValidationError(
             f"{flat.size} elements, expected {descriptor.size} for shape {list(sizes)}"
