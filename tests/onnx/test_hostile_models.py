@@ -310,3 +310,36 @@ def test_external_entries_of_a_tensor_that_has_its_data(
 def test_a_path_that_no_file_has(cpu: MLContext) -> None:
     with pytest.raises(DataError, match=r"'m\\x00.onnx' cannot be read"):
         load("m\0.onnx", cpu)
+
+
+def squared_size(times: int) -> Any:
+    """A size of an input, squared so many times, as a new shape."""
+    nodes = [node("Shape", ["x"], ["s0"])]
+    nodes += [node("Mul", [f"s{i}", f"s{i}"], [f"s{i + 1}"]) for i in range(times)]
+    nodes += [node("Expand", ["one", f"s{times}"], ["y"])]
+    return model(nodes, {"one": np.ones(1, np.float32)}, [value("x", ["n"])])
+
+
+def products_of_sums() -> Any:
+    """Two inputs whose lengths are sums of 80 sizes each: all pairs, in a row."""
+    inputs, nodes = [], []
+    for side, title in enumerate("ab"):
+        names = [f"{title}{i}" for i in range(80)]
+        inputs += [value(name, [f"n_{name}"]) for name in names]
+        nodes += [node("Concat", names, [f"{title}_row"], axis=0)]
+        nodes += [node("Unsqueeze", [f"{title}_row", f"axis{side}"], [f"{title}_all"])]
+    nodes += [node("Add", ["a_all", "b_all"], ["all"]), node("Reshape", ["all", "flat"], ["y"])]
+    axes = {f"axis{side}": np.array([side], np.int64) for side in range(2)}
+    return model(nodes, {**axes, "flat": np.array([-1], np.int64)}, inputs)
+
+
+NAMED = [value("x", ["*".join("n" * 11)]), value("z", ["n"])]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [squared_size(11), squared_size(40), products_of_sums(), model([RELU], inputs=NAMED)],
+)
+def test_sizes_too_large_to_calculate_with_are_refused(cpu: MLContext, made: Any) -> None:
+    with pytest.raises(NotSupportedError, match=r"too large an expression.*input_shapes="):
+        load(made, cpu)

@@ -38,7 +38,7 @@ OPEN: dict[str, Any] = {name: named(name, *ends) for name, ends in RANGES.items(
 CALCULATIONS = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
 RELATIONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
 UNDECIDED = re.compile(r"whether `.+` is not known for \w")
-NOT_KNOWN = r"(is not known for \w|is open, expected|an open dimension; expected)"
+NOT_KNOWN = r"(is not known for \w|is open, expected|an open dimension; expected|too large an expr)"
 
 EXPRESSIONS = trees(-4, sorted(RANGES), CALCULATIONS, most=7)
 

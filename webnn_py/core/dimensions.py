@@ -11,7 +11,7 @@ from webnn_py.core import polynomials
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
-from webnn_py.core.questions import deciding, for_sizes, narrowed, note
+from webnn_py.core.questions import MAX_SIZES, deciding, for_sizes, narrowed, note
 
 EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
 
@@ -386,5 +386,5 @@ def _equating(a: object, b: object, over: MLDimension) -> str:
     found = narrowed(("==", over._polynomial))
     if found is not None:
         return f"; give dimensions={{{found[0]!r}: {found[1]}}}"
-    names = ", ".join(f"{name!r}: …" for name in over.names)
+    names = ", ".join(f"{name!r}: …" for name in over.names[:MAX_SIZES])
     return f"; give dimensions={{{names}}} with sizes for which it is so, or make one of the other"

@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_py.core.dimensions import MLDimension, named, polynomial_of
 from webnn_py.core.polynomials import Polynomial, Quotient, Symbol, single
-from webnn_py.core.questions import Question, narrowed
+from webnn_py.core.questions import MAX_SIZES, Question, narrowed
 
 MAX_FACTOR = 1 << 12
 """A size is taken for a multiple of this at most."""
@@ -22,6 +22,8 @@ def bounded(question: Question) -> tuple[str, int, int] | None:
     relation, of = question
     if len(of.symbols) == 1:
         return narrowed(question)
+    if len(of.symbols) > MAX_SIZES:
+        return None
     for name, symbol in of.symbols.items():
         others = {s.name: _within(s) for s in of.symbols.values() if s != symbol}
         alone = polynomial_of(_replaced(of, others))
@@ -36,6 +38,8 @@ def bounded(question: Question) -> tuple[str, int, int] | None:
 def united(question: Question) -> list[tuple[str, str]]:
     """Pairs of sizes that a question is about: if those of one were equal, its answer is yes."""
     relation, of = question
+    if len(of.symbols) > MAX_SIZES:
+        return []
     return [
         (one.name, other.name)
         for one, other in itertools.combinations(sorted(of.symbols.values(), key=str), 2)
@@ -73,7 +77,7 @@ def multiplied(question: Question) -> tuple[str, int] | None:
     So it is with sizes that are halved, rounded up, and doubled again.
     """
     relation, of = question
-    if relation != "==":
+    if relation != "==" or len(of.symbols) > MAX_SIZES:
         return None
     whole = math.lcm(*_divisors(of))
     factors = [n for n in range(2, min(whole, MAX_FACTOR) + 1) if whole % n == 0]

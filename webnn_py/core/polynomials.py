@@ -3,6 +3,9 @@
 An atom is a size (`Symbol`) or the floor of a quotient of two polynomials (`Quotient`), which no
 rule could resolve. Polynomials that are equal for all sizes have one form wherever only sums and
 products of sizes are concerned, and for quotients by numbers in what shapes need.
+
+Calculating with them takes exponential time in their degree and in the depth of quotients, so no
+larger polynomial is made than `MAX_PRODUCTS`, `MAX_DEPTH` and `MAX_COEFFICIENT` allow.
 """
 
 from __future__ import annotations
@@ -10,15 +13,38 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from webnn_py.core.errors import ValidationError
+
 MAX_DIMENSION = 2**31 - 1
 """The highest value that a size may have."""
+MAX_PRODUCTS = 1024
+"""Products at most, if each size were a sum of two: the work of finding bounds."""
+MAX_DEPTH = 8
+"""Quotients in quotients at most."""
+MAX_COEFFICIENT = 2**63 - 1
+"""Of a product, as of the integers in files."""
+_MAX_NAMES = 8
+"""In a message."""
 Range = tuple[int, int]
 """Lowest and highest value, both inclusive."""
+
+
+class TooLargeError(ValidationError):
+    """An expression is too large to calculate with."""
+
+
+def _too_large(has: str, names: Iterable[str]) -> TooLargeError:
+    """The error, by what an expression has too much of, and the names of its sizes."""
+    told = ", ".join(f"{name!r}: …" for name in sorted(names)[:_MAX_NAMES])
+    return TooLargeError(
+        f"the dimension is too large an expression: it {has}; give dimensions={{{told}}} with"
+        " sizes, or make it a dimension of an input, with a name of its own"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +100,14 @@ class Polynomial:
     Attributes:
         terms: Coefficient by monomial.
         symbols: The sizes in it, by name.
+        products: How many products there are if each size is written as a sum of two.
+        depth: How many quotients stand in each other.
+
+    Raises:
+        ValidationError: It is too large to calculate with.
     """
 
-    __slots__ = ("_hash", "symbols", "terms")
+    __slots__ = ("_hash", "_text", "depth", "products", "symbols", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms = {monomial: factor for monomial, factor in terms.items() if factor}
@@ -87,6 +118,19 @@ class Polynomial:
             for symbol in _symbols(atom)
         }
         self._hash = hash(frozenset(self.terms.items()))
+        self.products = sum(map(_products, self.terms))
+        self.depth = max(
+            (_depth(atom) for monomial in self.terms for atom, _ in monomial), default=0
+        )
+        self._text: str | None = None
+        if self.products > MAX_PRODUCTS:
+            raise _too_large(
+                f"has over {MAX_PRODUCTS} products of sizes, each size counted as two", self.symbols
+            )
+        if self.depth > MAX_DEPTH:
+            raise _too_large(f"has over {MAX_DEPTH} quotients in each other", self.symbols)
+        if self.symbols and max(map(abs, self.terms.values())) > MAX_COEFFICIENT:
+            raise _too_large(f"has a number over {MAX_COEFFICIENT}", self.symbols)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Polynomial) and self.terms == other.terms
@@ -109,6 +153,11 @@ class Polynomial:
         return Polynomial(terms)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
+        if len(self.terms) * len(other.terms) > 4 * MAX_PRODUCTS:  # before they are made
+            raise _too_large(
+                f"is a product of {len(self.terms)} terms and {len(other.terms)}",
+                self.symbols | other.symbols,
+            )
         terms: dict[Monomial, int] = {}
         for (a, x), (b, y) in itertools.product(self.terms.items(), other.terms.items()):
             monomial = _times(a, b)
@@ -145,6 +194,11 @@ class Polynomial:
         return sorted(self.terms.items(), key=place)
 
     def __str__(self) -> str:
+        if self._text is None:  # is the key by which atoms are sorted
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
         text = ""
         # A term that is added stands first, if there is one.
         for monomial, factor in sorted(self.ordered(), key=lambda term: term[1] < 0):
@@ -165,6 +219,18 @@ def number(value: int) -> Polynomial:
 def single(atom: Atom) -> Polynomial:
     """A polynomial that is one atom."""
     return Polynomial({((atom, 1),): 1})
+
+
+def _products(monomial: Monomial) -> int:
+    return math.prod(
+        (2 if isinstance(atom, Symbol) else 1 + atom.numerator.products + atom.divisor.products)
+        ** min(power, MAX_PRODUCTS)
+        for atom, power in monomial
+    )
+
+
+def _depth(atom: Atom) -> int:
+    return 0 if isinstance(atom, Symbol) else 1 + max(atom.numerator.depth, atom.divisor.depth)
 
 
 def _symbols(atom: Atom) -> Iterator[Symbol]:
@@ -264,28 +330,34 @@ def _long_division(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial
     """Quotient and rest of a division by a polynomial: a = quotient * b + rest."""
     monomials = [*a.terms, *b.terms]
     atoms = sorted({atom for monomial in monomials for atom, _ in monomial}, key=str)
+    places = {atom: -place for place, atom in enumerate(atoms)}
 
-    def order(monomial: Monomial) -> tuple[int, ...]:
-        powers = dict(monomial)
-        return tuple(powers.get(atom, 0) for atom in atoms)
+    def order(monomial: Monomial) -> list[tuple[int, int]]:
+        """Sorts as the list of the powers of all atoms, most of which are 0, does."""
+        return [(places[atom], power) for atom, power in monomial]
 
     lead = max(b.terms, key=order)
-    left, whole, rest = a, number(0), number(0)
-    while left.terms:
-        monomial = max(left.terms, key=order)
-        factor = left.terms[monomial]
+    left, whole, rest = dict(a.terms), {}, {}
+    while left:
+        if len(left) > MAX_PRODUCTS:
+            raise _too_large("has a quotient that does not end", a.symbols | b.symbols)
+        monomial = max(left, key=order)
+        factor = left[monomial]
         over = dict(monomial)
         for atom, power in lead:
             over[atom] = over.get(atom, 0) - power
         if factor % b.terms[lead] or any(power < 0 for power in over.values()):
-            term = Polynomial({monomial: factor})
-            rest, left = rest + term, left + term.scaled(-1)
+            rest[monomial] = left.pop(monomial)
             continue
         powers = tuple((atom, power) for atom, power in over.items() if power)
         ordered = tuple(sorted(powers, key=lambda item: str(item[0])))
-        times = Polynomial({ordered: factor // b.terms[lead]})
-        whole, left = whole + times, left + (times * b).scaled(-1)
-    return whole, rest
+        times = whole[ordered] = factor // b.terms[lead]
+        for other, count in b.terms.items():
+            product = _times(ordered, other)
+            left[product] = left.get(product, 0) - times * count
+            if not left[product]:
+                del left[product]
+    return Polynomial(whole), Polynomial(rest)
 
 
 def bounds(a: Polynomial, ranges: Ranges | None = None) -> Range:
@@ -305,7 +377,7 @@ def _own_bounds(a: Polynomial) -> Range:
 
 def _bounds(a: Polynomial, ranges: Ranges) -> Range:
     terms: _Terms = {**a.terms}
-    within = functools.partial(_range, ranges=ranges)
+    within = functools.cache(functools.partial(_range, ranges=ranges))
     low, high = _box_bounds(terms, within)
     if any(isinstance(atom, Quotient) for monomial in terms for atom, _ in monomial):
         other_low, other_high = _box_bounds(_substituted(terms, _resolved), within)
@@ -326,7 +398,7 @@ def _range(variable: _Variable, ranges: Ranges) -> Range:
         return ranges.get(variable, (variable.low, variable.high))
     if isinstance(variable, _Remainder):
         return 0, (variable.quotient.divisor.constant or 1) - 1
-    above, below = bounds(variable.numerator, ranges), bounds(variable.divisor, ranges)
+    above, below = (bounds(part, ranges or None) for part in (variable.numerator, variable.divisor))
     ends = [n // max(d, 1) for n in above for d in below]
     return min(ends), max(ends)
 

@@ -12,6 +12,9 @@ from webnn_py.core.polynomials import MAX_DIMENSION, Polynomial, Symbol
 GREATEST_LEAST = 1 << 20
 """No size is asked to be greater: what holds only for such ones is taken to hold for none."""
 
+MAX_SIZES = 8
+"""Of more sizes no bounds are looked for that would decide something, nor are all of them named."""
+
 Question = tuple[str, Polynomial]
 """Whether something is ">=" or "==" 0 for all sizes."""
 _asked: ContextVar[list[Question] | None] = ContextVar("asked", default=None)
@@ -61,13 +64,14 @@ def narrowed(question: Question) -> tuple[str, int, int] | None:
 
 def for_sizes(of: Polynomial) -> str:
     """The bounds of the sizes that something follows from, in a message."""
-    told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)]
+    told = [f"{s.name} in {s.low}..{s.high}" for s in _sorted(of)[:MAX_SIZES]]
+    told += ["…"] * (len(of.symbols) > MAX_SIZES)
     return f" for {', '.join(told)}"
 
 
 def deciding(of: Polynomial) -> str:
     """Bounds of one size for which something is never negative, as the end of a message."""
-    for symbol in _sorted(of):
+    for symbol in _sorted(of) if len(of.symbols) <= MAX_SIZES else ():
 
         def holds(low: int, high: int, symbol: Symbol = symbol) -> bool:
             return polynomials.bounds(of, {symbol: (low, high)})[0] >= 0
@@ -80,7 +84,7 @@ def deciding(of: Polynomial) -> str:
         if holds(symbol.low, symbol.low):
             above = _first(symbol.low, symbol.high, lambda n: not holds(symbol.low, n))  # noqa: B023
             return f"; give dimensions={{{symbol.name!r}: {(symbol.low, above - 1)}}}"
-    names = ", ".join(repr(symbol.name) for symbol in _sorted(of))
+    names = ", ".join(repr(symbol.name) for symbol in _sorted(of)[:MAX_SIZES])
     return f"; give dimensions= with narrower bounds of {names}"
 
 

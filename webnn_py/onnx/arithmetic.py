@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from webnn_py.core.dimensions import is_dimension, span, undecided
+from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import folding
 from webnn_py.onnx.tensor import Array, Share, Tensor, UnmappableError, narrowing, of_sizes
 
@@ -202,6 +203,8 @@ def fold(
         return None
     try:
         return _folded(node, inputs, attributes, opsets)
+    except TooLargeError:
+        raise
     except (UndecidedError, ArithmeticError, ValueError):
         return None
 

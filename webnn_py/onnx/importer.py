@@ -13,6 +13,7 @@ import onnx
 from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
+from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES
@@ -151,7 +152,7 @@ class Importer:
             if name not in given:
                 try:
                     scope[name] = self._input(values[name], shapes)
-                except UnmappableError as error:
+                except (UnmappableError, TooLargeError) as error:
                     self._failures.append(("input", name, str(error)))
                     scope[name] = FAILED
 

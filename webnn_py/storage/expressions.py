@@ -6,39 +6,32 @@
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Mapping
 from typing import Any, cast
 
 from webnn_py.core import polynomials
 from webnn_py.core.dimensions import MLDimension, polynomial_of
-from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.polynomials import Atom, Polynomial, Quotient, Symbol, single
+from webnn_py.core.polynomials import (
+    MAX_COEFFICIENT,
+    MAX_DEPTH,
+    MAX_PRODUCTS,
+    Atom,
+    Polynomial,
+    Quotient,
+    Symbol,
+    TooLargeError,
+    single,
+)
 from webnn_py.storage.document import Field
 
-MOST_PRODUCTS = 1024
-"""Products at most, if each size were a sum of two: what bounds take to be worked out."""
-MOST_FACTORS = 12
-"""Members of a product; more than two to the power of them is too long in any case."""
-MOST_DEPTH = 8
-"""Quotients in quotients."""
-_LOW, _HIGH = -(2**63), 2**63 - 1
+MAX_FACTORS = MAX_PRODUCTS.bit_length() + 1
+"""Members of a product; two to the power of more is too many products in any case."""
 
 
 def expression_to_json(dimension: MLDimension) -> list[Any]:
-    """An open dimension as JSON.
-
-    Raises:
-        NotSupportedError: It is too long for a file.
-    """
-    polynomial = cast(Polynomial, polynomial_of(dimension))
-    if _is_too_long(polynomial):
-        raise NotSupportedError(
-            f"dimension {dimension} is too long an expression for a file; name the sizes that it"
-            " is made of, as dimensions of inputs"
-        )
-    return _sum(polynomial)
+    """An open dimension as JSON."""
+    return _sum(cast(Polynomial, polynomial_of(dimension)))
 
 
 def _sum(polynomial: Polynomial) -> list[Any]:
@@ -64,7 +57,10 @@ def expression_from_json(field: Field, sizes: Mapping[str, Symbol]) -> MLDimensi
     Raises:
         DataError: It is no such thing: another form than that which calculating gives it.
     """
-    polynomial = _read_sum(field, sizes, MOST_DEPTH)
+    try:
+        polynomial = _read_sum(field, sizes, MAX_DEPTH)
+    except TooLargeError:
+        raise field.error("too large an expression to calculate with") from None
     if polynomial.constant is not None:
         raise field.unlike("an open dimension, not a number")
     return MLDimension(polynomial)
@@ -72,17 +68,14 @@ def expression_from_json(field: Field, sizes: Mapping[str, Symbol]) -> MLDimensi
 
 def _read_sum(field: Field, sizes: Mapping[str, Symbol], depth: int) -> Polynomial:
     terms: dict[polynomials.Monomial, int] = {}
-    for term in field.items(MOST_PRODUCTS):
-        number, *factors = term.items(MOST_FACTORS) or [term]
+    for term in field.items(MAX_PRODUCTS):
+        number, *factors = term.items(MAX_FACTORS) or [term]
         atoms = [single(_read_factor(factor, sizes, depth)) for factor in factors]
         (monomial,) = functools.reduce(operator.mul, atoms, polynomials.number(1)).terms
-        if monomial in terms or number.integer(_LOW, _HIGH) == 0:
+        if monomial in terms or number.integer(-MAX_COEFFICIENT, MAX_COEFFICIENT) == 0:
             raise term.unlike("another product than those before, and not 0")
         terms[monomial] = number.value
-    polynomial = Polynomial(terms)
-    if _is_too_long(polynomial):
-        raise field.error(f"an expression of more than {MOST_PRODUCTS} products")
-    return polynomial
+    return Polynomial(terms)
 
 
 def _read_factor(field: Field, sizes: Mapping[str, Symbol], depth: int) -> Atom:
@@ -99,23 +92,3 @@ def _read_factor(field: Field, sizes: Mapping[str, Symbol], depth: int) -> Atom:
     if low < 1 or polynomials.floor_divided(numerator, divisor) != single(quotient):
         raise field.error(f"{quotient} is not how a quotient by a positive divisor is written")
     return quotient
-
-
-def _is_too_long(polynomial: Polynomial) -> bool:
-    factors = polynomial.terms.values()
-    inside = all(_LOW <= factor <= _HIGH for factor in factors)
-    return not inside or _products(polynomial) > MOST_PRODUCTS
-
-
-def _products(polynomial: Polynomial) -> int:
-    """How many products there are if each size is written as its lowest value and a distance."""
-    return sum(
-        math.prod(min(_products_of(atom), MOST_PRODUCTS) ** min(power, 16) for atom, power in m)
-        for m in polynomial.terms
-    )
-
-
-def _products_of(atom: Atom) -> int:
-    if isinstance(atom, Symbol):
-        return 2
-    return 1 + _products(atom.numerator) + _products(atom.divisor)
