@@ -153,7 +153,7 @@ class Importer:
                 try:
                     scope[name] = self._input(values[name], shapes)
                 except (UnmappableError, TooLargeError) as error:
-                    self._failures.append(("input", name, str(error)))
+                    self._failures.append(("input", name, self._remedied(str(error))))
                     scope[name] = FAILED
 
     def _input(self, value: Any, shapes: Inputs) -> Tensor:
@@ -267,12 +267,15 @@ class Importer:
         return [FAILED_SIZES if of_sizes_alone else FAILED] * len(node.output)
 
     def _fail(self, node: Any, reason: str) -> None:
+        failure = (operator_of(node), self.emitter.label, self._remedied(reason))
+        if failure not in self._failures:
+            self._failures.append(failure)
+
+    def _remedied(self, reason: str) -> str:
         if self._no_help is not None:  # who may, has no builder to give them to
             for before, after in FOR_MODELS.items():
                 reason = reason.replace(before, after)
-        failure = (operator_of(node), self.emitter.label, reason)
-        if failure not in self._failures:
-            self._failures.append(failure)
+        return reason
 
     def _raise_failures(self) -> None:
         if not self._failures:
