@@ -81,10 +81,10 @@ def _type(tensor: Any) -> Any:
     return onnx.helper.make_tensor_type_proto(tensor.elem, shape)
 
 
-def bound(body: Any, node: Any, schema: Any) -> list[Any]:
+def bound(body: Any, node: Any, schema: Any = None) -> list[Any]:
     """The nodes of a body, with a node's attributes, or their defaults, in their places."""
     given = {attribute.name: attribute for attribute in node.attribute}
-    for name, attribute in schema.attributes.items():
+    for name, attribute in schema.attributes.items() if schema is not None else ():
         if name not in given and attribute.default_value.type:
             given[name] = attribute.default_value
     for default in body.attribute_proto:
@@ -92,7 +92,17 @@ def bound(body: Any, node: Any, schema: Any) -> list[Any]:
     return [_bound(inner, given) for inner in body.node]
 
 
+def _refers(node: Any) -> bool:
+    """Tell whether a node, or one of its subgraphs, takes attributes of the body."""
+    return any(
+        attribute.ref_attr_name or any(map(_refers, attribute.g.node))
+        for attribute in node.attribute
+    )
+
+
 def _bound(node: Any, given: Mapping[str, Any]) -> Any:
+    if not _refers(node):
+        return node
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     del copy.attribute[:]

@@ -21,7 +21,12 @@ def _graph(node: Any, name: str) -> Any:
 
 
 def branch(
-    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+    importer: Any,
+    node: Any,
+    inputs: Sequence[Any],
+    scope: Any,
+    opsets: Mapping[str, int],
+    needed: Sequence[bool],
 ) -> Sequence[Any]:
     """If: the branch that a known condition selects; of an unknown one both, and a choice.
 
@@ -33,21 +38,25 @@ def branch(
         names = [names[not inputs[0].known("its condition").reshape(-1)[0]]]
     except UnknownValueError as unknown:
         try:
-            one, other = (importer.subgraph(_graph(node, name), scope, opsets) for name in names)
+            one, other = (
+                importer.subgraph(_graph(node, name), scope, opsets, (), needed) for name in names
+            )
         except NarrowerError:
             raise unknown from None
         if len(one) != len(other) or not all(map(_are_alike, one, other)):
             raise unknown from None
         condition = importer.emitter.moved(inputs[0], ())
         return [
-            a if _have_same_contents(a, b) else importer.emitter.where(condition, a, b)
+            a if a is None or _have_same_contents(a, b) else importer.emitter.where(condition, a, b)
             for a, b in zip(one, other, strict=True)
         ]
-    results: Sequence[Any] = importer.subgraph(_graph(node, names[0]), scope, opsets)
+    results: Sequence[Any] = importer.subgraph(_graph(node, names[0]), scope, opsets, (), needed)
     return results
 
 
 def _are_alike(one: Any, other: Any) -> bool:
+    if one is None and other is None:
+        return True  # it is not needed
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return False  # it cannot be mapped
     return (one.elem, one.shape) == (other.elem, other.shape)
@@ -62,7 +71,12 @@ def _have_same_contents(one: Tensor, other: Tensor) -> bool:
 
 
 def loop(
-    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+    importer: Any,
+    node: Any,
+    inputs: Sequence[Any],
+    scope: Any,
+    opsets: Mapping[str, int],
+    needed: Sequence[bool],
 ) -> Sequence[Any]:
     """Loop: its body once a round, while the condition is known to hold."""
     body = _graph(node, "body")
@@ -75,7 +89,7 @@ def loop(
         if count >= MAX_ROUNDS:
             raise UnmappableError(f"it goes round more than {MAX_ROUNDS} times")
         given = [of_array(np.asarray(count, np.int64)), of_array(np.asarray(True)), *carried]
-        again, *made = importer.subgraph(body, scope, opsets, given)
+        again, *made = importer.subgraph(body, scope, opsets, given, needed)
         if not isinstance(again, Tensor):
             raise UnmappableError("its body cannot be mapped")
         goes_on = bool(again.known("its condition").reshape(-1)[0])
@@ -83,19 +97,36 @@ def loop(
         for rows, one in zip(collected, scanned, strict=True):
             rows.append(one)
         count += 1
-    return [*carried, *(_stacked(importer, rows) for rows in collected)]
+    wanted = needed[1 + len(carried) :]
+    return [
+        *carried,
+        *(
+            _stacked(importer, rows) if w else None
+            for rows, w in zip(collected, wanted, strict=True)
+        ),
+    ]
 
 
 def scan(
-    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+    importer: Any,
+    node: Any,
+    inputs: Sequence[Any],
+    scope: Any,
+    opsets: Mapping[str, int],
+    needed: Sequence[bool],
 ) -> Sequence[Any]:
     """Scan: its body once for each slice of its inputs."""
     run = _scan_8 if opsets[""] < 9 else _scanned
-    return run(importer, node, inputs, scope, opsets)
+    return run(importer, node, inputs, scope, opsets, needed)
 
 
 def _scanned(
-    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+    importer: Any,
+    node: Any,
+    inputs: Sequence[Any],
+    scope: Any,
+    opsets: Mapping[str, int],
+    needed: Sequence[bool],
 ) -> Sequence[Any]:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     body, count = attributes["body"], attributes["num_scan_inputs"]
@@ -114,18 +145,24 @@ def _scanned(
             _taken(importer, one, axis, place)
             for one, axis, place in zip(scanned, axes, places, strict=True)
         ]
-        results = importer.subgraph(body, scope, opsets, [*carried, *slices])
+        results = importer.subgraph(body, scope, opsets, [*carried, *slices], needed)
         carried = results[: len(carried)]
         for rows, one, b in zip(collected, results[len(carried) :], output_backward, strict=True):
             rows.insert(0 if b else len(rows), one)
     stacked = [
-        _stacked(importer, rows, axis) for rows, axis in zip(collected, output_axes, strict=True)
+        _stacked(importer, rows, axis) if wanted else None
+        for rows, axis, wanted in zip(collected, output_axes, needed[len(carried) :], strict=True)
     ]
     return [*carried, *stacked]
 
 
 def _scan_8(
-    importer: Any, node: Any, inputs: Sequence[Any], scope: Any, opsets: Mapping[str, int]
+    importer: Any,
+    node: Any,
+    inputs: Sequence[Any],
+    scope: Any,
+    opsets: Mapping[str, int],
+    needed: Sequence[bool],
 ) -> Sequence[Any]:
     """Before opset 9: each batch for itself, all of one length."""
     lengths, *batched = inputs
@@ -138,11 +175,14 @@ def _scan_8(
     longest = batched[-count].shape[1]
     if lengths is not None and set(lengths.integers("sequence_lens")) != {longest}:
         raise UnmappableError("sequences of different lengths")
-    made = [
-        _scanned(importer, first, [_taken(importer, one, 0, b) for one in batched], scope, opsets)
-        for b in range(batched[0].shape[0])
+    made = []
+    for b in range(batched[-count].shape[0]):
+        given = [None if one is None else _taken(importer, one, 0, b) for one in batched]
+        made.append(_scanned(importer, first, given, scope, opsets, needed))
+    return [
+        _stacked(importer, rows) if wanted else None
+        for rows, wanted in zip(zip(*made, strict=True), needed, strict=True)
     ]
-    return [_stacked(importer, rows) for rows in zip(*made, strict=True)]
 
 
 def _taken(importer: Any, tensor: Tensor, axis: int, place: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Local functions of a model, before they are written out where they are called."""
+"""Local functions of a model: their names, and the limits of calling them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MAX_DEPTH = 100
 """Functions that call each other in a row; ONNX's inliner takes no more."""
 
 
-def check_functions(model: Any) -> None:
-    """Local functions end, and a model that has them written out is not without bounds.
+def count_nodes(model: Any) -> int:
+    """Count the nodes of a model, those of the local functions that it calls included.
 
     Raises:
         DataError: They call each other in a circle, or too deep.
@@ -36,41 +36,34 @@ def check_functions(model: Any) -> None:
             counts[key] = count(calls[key], (*within, key))
         return counts[key]
 
-    if count(_called(model.graph.node), ()) > MAX_NODES:
+    total = count(_called(model.graph.node), ())
+    if total > MAX_NODES:
         raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after its functions are written out")
-
-
-def with_defaults(model: Any) -> Any:
-    """A model whose calls of local functions say what the defaults of these are.
-
-    As ONNX's inliner leaves out what a call leaves out.
-    """
-    defaults = {key_of(one): one.attribute_proto for one in model.functions if one.attribute_proto}
-    if not defaults:
-        return model
-    made = type(model)()
-    made.CopyFrom(model)
-    for nodes in (made.graph.node, *(function.node for function in made.functions)):
-        for node in list(_all_of(nodes)):
-            given = {attribute.name for attribute in node.attribute}
-            missing = [one for one in defaults.get(_called_by(node), ()) if one.name not in given]
-            node.attribute.extend(missing)
-    return made
+    return total
 
 
 def key_of(function: Any) -> Key:
     """What a function is called by."""
-    return function.domain, function.name, getattr(function, "overload", "")
+    return _domain(function), function.name, getattr(function, "overload", "")
 
 
-def _called_by(node: Any) -> Key:
+def called_by(node: Any) -> Key:
     """What a node calls."""
-    return node.domain, node.op_type, getattr(node, "overload", "")
+    return _domain(node), node.op_type, getattr(node, "overload", "")
+
+
+def is_standard(node: Any) -> bool:
+    """Tell whether a node is of ONNX's own operator set."""
+    return not _domain(node)
+
+
+def _domain(named: Any) -> str:
+    return "" if named.domain == "ai.onnx" else str(named.domain)
 
 
 def _called(nodes: Iterable[Any]) -> Iterator[Key]:
     """What nodes call, and those of their branches and bodies."""
-    return map(_called_by, _all_of(nodes))
+    return map(called_by, _all_of(nodes))
 
 
 def _all_of(nodes: Iterable[Any]) -> Iterator[Any]:

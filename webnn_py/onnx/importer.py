@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Container, Mapping, MutableMapping, Sequence
+from collections.abc import Container, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import arithmetic, bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
-from webnn_py.onnx.functions import MAX_NODES
+from webnn_py.onnx.functions import MAX_NODES, called_by, is_standard
 from webnn_py.onnx.handlers import handler_of
 from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
-from webnn_py.onnx.model import Model, check_once, opsets_of
+from webnn_py.onnx.liveness import Liveness, LiveNode
+from webnn_py.onnx.model import Model, check_once, imports_of, opsets_of
 from webnn_py.onnx.reasons import operator_of, reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
@@ -68,6 +69,7 @@ class Importer:
 
     Attributes:
         needed: Inputs whose contents a node needs at import.
+        liveness: Of the model's nodes, of which only those are imported that outputs depend on.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Importer:
         self.model = model
         self._no_help = no_help
         self.needed: set[str] = set()
+        self.liveness = Liveness(model.functions)
         self._failures: list[tuple[str, str, str]] = []
         self._count = 0
 
@@ -109,7 +112,7 @@ class Importer:
         check_once(graph.initializer, "initializers")
         scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
         self._inputs(scope, inputs, shapes)
-        self.nodes(graph.node, scope, self.model.opsets)
+        self.nodes(graph.node, scope, self.model.opsets, [value.name for value in graph.output])
         outputs = {}
         for value in graph.output:
             found = self.lookup(scope, value.name, "the graph's outputs")
@@ -153,8 +156,7 @@ class Importer:
                 try:
                     scope[name] = self._input(values[name], shapes)
                 except (UnmappableError, TooLargeError) as error:
-                    self._failures.append(("input", name, self._remedied(str(error))))
-                    scope[name] = FAILED
+                    scope[name] = Lacking("input", name, self._remedied(str(error)))
 
     def _input(self, value: Any, shapes: Inputs) -> Tensor:
         if not value.type.HasField("tensor_type"):
@@ -186,41 +188,52 @@ class Importer:
             return FAILED
         return found
 
-    def nodes(self, nodes: Any, scope: Scope, opsets: Mapping[str, int]) -> None:
-        """Import nodes in order; what they make goes into the scope."""
-        for node in nodes:
+    def nodes(
+        self, nodes: Sequence[Any], scope: Scope, opsets: Mapping[str, int], wanted: Iterable[str]
+    ) -> None:
+        """Import the nodes that some names depend on, in order.
+
+        Args:
+            nodes: Those of a graph or function.
+            scope: What names stand for; results are added to it.
+            opsets: Versions of the operator sets.
+            wanted: The names of the results that are needed.
+        """
+        own = scope.maps[0] if isinstance(scope, ChainMap) else scope
+        _check_names(nodes, own)
+        for live in self.liveness.of(nodes, wanted)[0]:
+            node = live.node
             self._count += 1
             if self._count > MAX_NODES:
                 raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after unrolling its loops")
-            title = f"node {node.name or next(filter(None, node.output), '')!r}"
-            title = f"{title} ({node.op_type})"
-            inputs = [self.lookup(scope, n, title) if n else None for n in node.input]
-            results = self._results(node, inputs, scope, opsets, title)
-            own = scope.maps[0] if isinstance(scope, ChainMap) else scope
-            for name, result in zip(node.output, results, strict=False):
-                if name in own:
-                    raise DataError(f"onnx: {title}: it makes {name!r}, which there is already")
-                if name:
-                    scope[name] = result
+            title = _title(node)
+            inputs = [self.lookup(scope, n, title) if n else None for n in live.inputs]
+            results = self._results(live, inputs, scope, opsets, title)
+            own.update((n, r) for n, r in zip(node.output, results, strict=False) if n)
 
     def _results(
         self,
-        node: Any,
+        live: LiveNode,
         inputs: Sequence[Any],
         scope: Scope,
         opsets: Mapping[str, int],
         title: str,
     ) -> Sequence[Any]:
-        outer = self.emitter.label
+        node, outer = live.node, self.emitter.label
+        self.emitter.outputs = live.outputs
         lost = [FAILED] * len(node.output)
         name = node.name or next(filter(None, node.output), node.op_type)
         if outer:  # in a branch or loop that has a name; nodes of bodies have none
             name = f"{outer}/{node.name}" if node.name else outer
         self.emitter.label = name
         try:
-            if any(map(_is_failed, inputs)):
-                return self._behind_failures(node, inputs, scope, opsets)
-            results = [*self._import(node, inputs, scope, opsets)]
+            function = self.model.functions.get(called_by(node))
+            if function is not None:
+                results = self._called(function, live, inputs, opsets)
+            elif any(map(_is_failed, inputs)):
+                return self._behind_failures(live, inputs, scope, opsets)
+            else:
+                results = [*self._import(live, inputs, scope, opsets)]
             results += [None] * (len(node.output) - len(results))
             told = "its output {} has no counterpart in WebNN".format
             lacking = [Lacking(operator_of(node), name, told(i)) for i in range(len(results))]
@@ -250,20 +263,44 @@ class Importer:
             self.emitter.label = outer
         return lost
 
+    def _called(
+        self, function: Any, live: LiveNode, inputs: Sequence[Any], opsets: Mapping[str, int]
+    ) -> list[Any]:
+        """Import the nodes of a local function for a node that calls it."""
+        node = live.node
+        for got, expected, what in (
+            (node.input, function.input, "inputs"),
+            (node.output, function.output, "outputs"),
+        ):
+            if len(got) > len(expected):
+                raise BrokenModelError(
+                    f"got {len(got)} {what}, expected at most {len(expected)}, as local function"
+                    f" {operator_of(node)} has"
+                )
+        inner: Scope = dict.fromkeys(function.input)
+        inner.update(zip(function.input, inputs, strict=False))
+        names = [n if o else "" for n, o in zip(function.output, live.outputs, strict=False)]
+        own = {**opsets, **imports_of(function.opset_import)}
+        self.nodes(bodies.bound(function, node), inner, own, names)
+        where = f"the outputs of local function {operator_of(node)}"
+        return [self.lookup(inner, name, where) if name else None for name in names]
+
     def _behind_failures(
-        self, node: Any, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
+        self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
     ) -> Sequence[Any]:
         """What cannot be mapped either, whatever the inputs were, in the bodies of a node, too."""
-        of_sizes_alone = _is_standard(node) and (
+        node = live.node
+        of_sizes_alone = is_standard(node) and (
             node.op_type in ("Shape", "Size")
             or (node.op_type in folding.FOLDED and all(map(_may_be_known, inputs)))
         )
         if not of_sizes_alone and not self._is_known(node, opsets):
             self._fail(node, reason_of(operator_of(node)))
+        needed = self.liveness.needed_outputs(node, live.outputs)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 given = [FAILED] * len(attribute.g.input)
-                self.subgraph(attribute.g, scope, opsets, given)
+                self.subgraph(attribute.g, scope, opsets, given, needed)
         return [FAILED_SIZES if of_sizes_alone else FAILED] * len(node.output)
 
     def _fail(self, node: Any, reason: str) -> None:
@@ -287,20 +324,22 @@ class Importer:
         raise NotSupportedError("onnx: the model cannot be mapped:\n  " + "\n  ".join(text))
 
     def _is_known(self, node: Any, opsets: Mapping[str, int]) -> bool:
-        if _is_standard(node) and node.op_type in {*control.CONTROL, "Constant"}:
+        if is_standard(node) and node.op_type in {*control.CONTROL, "Constant"}:
             return True
-        domain = "" if _is_standard(node) else node.domain
+        domain = "" if is_standard(node) else node.domain
         handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
         return bool(handler or bodies.has_body(bodies.schema_of(node, opsets)))
 
     def _import(
-        self, node: Any, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
+        self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
     ) -> Sequence[Any]:
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        node = live.node
+        domain = "" if is_standard(node) else node.domain
         if not domain and node.op_type == "Constant":
             return [self._constant(node)]
         if not domain and node.op_type in control.CONTROL:
-            return control.CONTROL[node.op_type](self, node, inputs, scope, opsets)
+            needed = self.liveness.needed_outputs(node, live.outputs)
+            return control.CONTROL[node.op_type](self, node, inputs, scope, opsets, needed)
         folded = self._folded(node, inputs, opsets)
         if folded is not None:
             return folded
@@ -311,7 +350,6 @@ class Importer:
             if unknown:
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
             handler.check(inputs)
-            self.emitter.outputs = [bool(name) for name in node.output]
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]
         schema = bodies.schema_of(node, opsets)
@@ -327,7 +365,8 @@ class Importer:
         nodes = bodies.bound(body, node, schema)
         own = opsets_of(body.opset_import)
         before = len(self._failures)
-        self.nodes(nodes, inner, own)
+        names = [n if o else "" for n, o in zip(body.output, live.outputs, strict=False)]
+        self.nodes(nodes, inner, own, names)
         results = [inner.get(name) for name in body.output]
         if len(self._failures) > before and any(map(_is_failed, results)):
             return [FAILED if r is None else r for r in results]
@@ -372,15 +411,23 @@ class Importer:
         scope: Scope,
         opsets: Mapping[str, int],
         inputs: Sequence[Any] = (),
+        needed: Sequence[bool] | None = None,
     ) -> list[Any]:
-        """Import the graph of an attribute, which sees the names around it; its outputs."""
+        """Import the graph of an attribute, which sees the names around it.
+
+        Returns:
+            Its outputs; None of one that is not needed.
+        """
         inner: Scope = ChainMap({}, scope)
         for name, array in self.model.contents_in(graph):
             inner[name] = of_array(array, name)
         for value, given in zip(graph.input, inputs, strict=True):
             inner[value.name] = given
-        self.nodes(graph.node, inner, opsets)
-        return [self.lookup(inner, v.name, "the outputs of a branch") for v in graph.output]
+        names = [value.name for value in graph.output]
+        if needed is not None:
+            names = [n if i < len(needed) and needed[i] else "" for i, n in enumerate(names)]
+        self.nodes(graph.node, inner, opsets, names)
+        return [self.lookup(inner, n, "the outputs of a branch") if n else None for n in names]
 
 
 def _shape(shape: tuple[int, ...], start: int = 0, end: int | None = None) -> Any:
@@ -423,6 +470,25 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
     return made
 
 
+def _title(node: Any) -> str:
+    name = node.name or next(filter(None, node.output), "")
+    return f"node {name!r} ({node.op_type})"
+
+
+def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
+    """No node makes what another one makes, or what there is before.
+
+    Raises:
+        DataError: One does.
+    """
+    made: set[str] = set()
+    for node in nodes:
+        for name in filter(None, node.output):
+            if name in made or name in own:
+                raise DataError(f"onnx: {_title(node)}: it makes {name!r}, which there is already")
+            made.add(name)
+
+
 def _is_failed(found: Any) -> bool:
     return found is FAILED or found is FAILED_SIZES
 
@@ -432,10 +498,6 @@ def _may_be_known(found: Any) -> bool:
     if isinstance(found, Tensor):
         return found.array is not None or found.sizes is not None
     return found is None or found is FAILED_SIZES
-
-
-def _is_standard(node: Any) -> bool:
-    return node.domain in ("", "ai.onnx")
 
 
 def attributes_of(node: Any) -> dict[str, Any]:

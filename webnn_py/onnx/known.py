@@ -59,7 +59,7 @@ class KnownModel:
         if (
             rewrites
             and model.structure
-            and len(model.graph.node) >= LEAST_NODES
+            and model.node_count >= LEAST_NODES
             and cache.cache_folder() is not None
             and not debug_level()
         ):

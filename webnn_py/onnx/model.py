@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, inliner, numpy_helper
+from onnx import external_data_helper, numpy_helper
 
 from webnn_py.core.errors import DataError, ValidationError
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
-from webnn_py.onnx.functions import check_functions, with_defaults
+from webnn_py.onnx.functions import count_nodes, key_of
 from webnn_py.onnx.tensor import Array
 from webnn_py.onnx.wire import Place
 
@@ -31,7 +31,7 @@ EXTERNAL = onnx.TensorProto.EXTERNAL
 
 
 class Model:
-    """A model that has been read, its local functions inlined.
+    """A model that has been read.
 
     Args:
         source: A path, the bytes of a file, or an onnx.ModelProto.
@@ -41,6 +41,8 @@ class Model:
             large weights; "" of what is neither.
         parts: Those contents, by their places, as they were read; None unless they are to be kept.
         reads_elsewhere: Whether contents were read of other files.
+        node_count: The number of its nodes, those of local functions that it calls included.
+        functions: Its local functions, by what they are called by.
 
     Raises:
         DataError: It cannot be read, or is no model.
@@ -74,13 +76,9 @@ class Model:
             )
         if not proto.HasField("graph") or not proto.graph.output:
             raise DataError("onnx: the model has no graph with outputs; the file may be cut off")
-        if proto.functions:
-            check_functions(proto)
-            try:
-                proto = inliner.inline_local_functions(with_defaults(proto))
-            except Exception as error:  # of the library's own kinds
-                raise DataError(f"onnx: local functions cannot be inlined: {error}") from error
         self.proto: Any = proto
+        self.node_count = count_nodes(proto)
+        self.functions = {key_of(function): function for function in proto.functions}
         self.opsets = opsets_of(proto.opset_import)
         self._cut_out = cut_out
 
@@ -313,6 +311,9 @@ def check_once(named: Iterable[Any], what: str) -> None:
 
 def opsets_of(imports: Any) -> dict[str, int]:
     """Versions of the operator sets by domain; the default domain is ''."""
-    found = {("" if one.domain == "ai.onnx" else one.domain): int(one.version) for one in imports}
-    found.setdefault("", 1)
-    return found
+    return {"": 1} | imports_of(imports)
+
+
+def imports_of(imports: Any) -> dict[str, int]:
+    """The same, of the domains alone that are said."""
+    return {("" if one.domain == "ai.onnx" else one.domain): int(one.version) for one in imports}

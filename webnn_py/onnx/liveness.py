@@ -1,0 +1,130 @@
+"""Dead code elimination: which nodes, inputs and outputs the results of a model depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from webnn_py.onnx.functions import Key, called_by, is_standard
+
+
+class LiveNode(NamedTuple):
+    """A node that is needed.
+
+    Attributes:
+        node: The node.
+        inputs: The names that it reads; "" of an input that it does without.
+        outputs: Of each output, whether something reads it.
+    """
+
+    node: Any
+    inputs: list[str]
+    outputs: list[bool]
+
+
+class Liveness:
+    """Liveness of the nodes of a model.
+
+    Args:
+        functions: The model's local functions, none of which calls itself.
+    """
+
+    def __init__(self, functions: Mapping[Key, Any]) -> None:
+        self._functions = functions
+        self._of_calls: dict[tuple[Key, tuple[bool, ...]], set[str]] = {}
+
+    def of(self, nodes: Sequence[Any], wanted: Iterable[str]) -> tuple[list[LiveNode], set[str]]:
+        """Return the nodes that some names depend on, in order, and all names that these read.
+
+        Args:
+            nodes: Nodes of a graph or function, each behind those whose results it reads.
+            wanted: The names of its results, which are among the names that are read.
+        """
+        read = {name for name in wanted if name}
+        live = []
+        for node in reversed(nodes):
+            outputs = [name in read for name in node.output]
+            if any(outputs):
+                inputs = self._inputs(node, outputs)
+                live.append(LiveNode(node, inputs, outputs))
+                read.update(filter(None, inputs))
+                read.update(self._captured(node, outputs))
+        return live[::-1], read
+
+    def needed_outputs(self, node: Any, outputs: Sequence[bool]) -> list[bool] | None:
+        """Tell which outputs of its subgraphs a node needs; None for all of them.
+
+        Args:
+            node: An If, Loop or Scan, or another node.
+            outputs: Which of its own outputs are read.
+        """
+        if not is_standard(node) or called_by(node) in self._functions:
+            return None
+        if node.op_type == "If":
+            return list(outputs)
+        body = _body_of(node)
+        if body is None:
+            return None
+        first = [True] if node.op_type == "Loop" else []  # its condition
+        needed = [*first, *outputs, *[False] * len(body.output)][: len(body.output)]
+        state = list(_state(node, body))
+        while True:  # what is carried for what is needed is needed
+            read = self.of(body.node, _chosen(body.output, needed))[1]
+            more = [made for _, name, made in state if not needed[made] and name in read]
+            if not more:
+                return needed
+            for made in more:
+                needed[made] = True
+
+    def _inputs(self, node: Any, outputs: Sequence[bool]) -> list[str]:
+        names = list(node.input)
+        function = self._functions.get(called_by(node))
+        if function is not None:
+            key = called_by(node), tuple(outputs)
+            if key not in self._of_calls:
+                wanted = _chosen(function.output, outputs)
+                self._of_calls[key] = self.of(function.node, wanted)[1]
+            unread = [name not in self._of_calls[key] for name in function.input]
+            for place in range(min(len(names), len(unread))):
+                names[place] = "" if unread[place] else names[place]
+            return names
+        needed = self.needed_outputs(node, outputs)
+        body = _body_of(node) if needed is not None else None
+        if needed is not None and body is not None:
+            for given, _, made in _state(node, body):
+                names[given] = names[given] if needed[made] else ""
+        return names
+
+    def _captured(self, node: Any, outputs: Sequence[bool]) -> Iterator[str]:
+        """Yield the names that the subgraphs of a node read."""
+        needed = self.needed_outputs(node, outputs)
+        for attribute in node.attribute:
+            for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from self.of(graph.node, _chosen(graph.output, needed))[1]
+
+
+def _body_of(node: Any) -> Any:
+    """Return the body of a Loop or Scan, or None."""
+    if node.op_type not in ("Loop", "Scan"):
+        return None
+    return next((one.g for one in node.attribute if one.name == "body"), None)
+
+
+def _state(node: Any, body: Any) -> Iterator[tuple[int, str, int]]:
+    """Yield the state of a loop: its place among the inputs, and its name and place in the body."""
+    if node.op_type == "Loop":  # its body begins with the number of the round and the condition
+        first, made, before, scans = 2, 1, 0, 0
+    else:  # the operator of version 8 begins with lengths
+        first, made, before = 0, 0, len(node.input) - len(body.input)
+        scans = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
+    for i in range(len(body.input) - first - scans):
+        given = before + first + i
+        if 0 <= given < len(node.input) and made + i < len(body.output):
+            yield given, body.input[first + i].name, made + i
+
+
+def _chosen(outputs: Sequence[Any], needed: Sequence[bool] | None) -> Iterator[str]:
+    """Yield the names of the outputs, of functions or graphs, that are needed."""
+    for i, output in enumerate(outputs):
+        if needed is None or (i < len(needed) and needed[i]):
+            yield output if isinstance(output, str) else output.name
