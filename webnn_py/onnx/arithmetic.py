@@ -1,7 +1,7 @@
 """Arithmetic on sizes at import, where some of them are open: exact, or not done at all.
 
 Elements are numbers, MLDimensions, and fractions of them where floats are concerned. What only
-moves elements is left to ONNX's reference, which moves their numbers.
+moves elements is folded on their places (`folding`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import numpy as np
 import onnx
 
 from webnn_py.core.dimensions import is_dimension, span, undecided
-from webnn_py.core.polynomials import TooLargeError
-from webnn_py.onnx import folding
 from webnn_py.onnx.tensor import Array, Share, Tensor, UnmappableError, narrowing, of_sizes
 
 _TYPE = onnx.TensorProto
 _INTEGERS = (_TYPE.INT64, _TYPE.INT32)
 _FLOATS = (_TYPE.FLOAT, _TYPE.DOUBLE)  # float16 rounds sizes from 2048 on
-_MAX_ELEMENTS = 1024
 _MAX_DENOMINATOR = 1 << 10
 """With such fractions float32 calculates exactly, too, up to sizes of thousands."""
 
@@ -173,54 +170,29 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceMax": _ARITHMETIC["Max"],
     "ReduceMin": _ARITHMETIC["Min"],
 }
-_MOVED: dict[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(("Expand", "Flatten", "Gather", "GatherElements", "GatherND"), (0,)),
-    **dict.fromkeys(("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"), (0,)),
-    **dict.fromkeys(("Transpose", "Unsqueeze"), (0,)),
-    **dict.fromkeys(("ScatterElements", "ScatterND"), (0, 2)),
-    "Concat": None,
-    "Where": (1, 2),
-}
-"""Which inputs the results' elements are from; None for all."""
 
 
-def fold(
-    node: Any, inputs: Sequence[Tensor | None], attributes: Attributes, opsets: Mapping[str, int]
-) -> list[Tensor] | None:
+def fold(node: Any, inputs: Sequence[Tensor | None], attributes: Attributes) -> list[Tensor] | None:
     """Compute a node whose inputs are numbers or follow from open dimensions.
 
     Args:
         node: What to compute.
         inputs: Its inputs, all known but for the open dimensions.
         attributes: The node's.
-        opsets: Versions of the operator sets.
 
     Returns:
-        None where the result is not the same expression for all sizes, or there is no rule.
+        None where there is no rule.
+
+    Raises:
+        UndecidedError: The result is not the same expression for all sizes.
     """
-    given = [one for one in inputs if one is not None]
-    if node.domain not in ("", "ai.onnx") or sum(_count(one) for one in given) > _MAX_ELEMENTS:
-        return None
-    try:
-        return _folded(node, inputs, attributes, opsets)
-    except TooLargeError:
-        raise
-    except (UndecidedError, ArithmeticError, ValueError):
-        return None
-
-
-def _folded(
-    node: Any, inputs: Sequence[Tensor | None], attributes: Attributes, opsets: Mapping[str, int]
-) -> list[Tensor] | None:
     kind, given = node.op_type, [one for one in inputs if one is not None]
-    if kind in _MOVED:
-        return _moved(node, inputs, opsets)
     first = given[0].elem
     if kind == "Cast":
         return _cast(given[0], attributes["to"])
     if first not in _INTEGERS + _FLOATS:
         return None
-    arrays = [_elements(one) for one in given]
+    arrays = [elements_of(one) for one in given]
     if kind in _COMPARISONS:
         return [_applied(_COMPARISONS[kind], arrays, _TYPE.BOOL)]
     function = _OF_INTEGERS.get(kind) if first in _INTEGERS else None
@@ -231,23 +203,20 @@ def _folded(
         return [_applied(function, arrays, first)]
     if kind in _REDUCTIONS and arrays[0].ndim == 1 and len(given) == 1:
         total = functools.reduce(_REDUCTIONS[kind], arrays[0])
-        return [_tensor([total], [1] * attributes.get("keepdims", 1), first)]
+        return [tensor_of([total], [1] * attributes.get("keepdims", 1), first)]
     return None
 
 
-def _count(tensor: Tensor) -> int:
-    contents = tensor.array if tensor.sizes is None else tensor.sizes
-    return 0 if contents is None else int(contents.size)
-
-
-def _elements(tensor: Tensor) -> Array:
+def elements_of(tensor: Tensor) -> Array:
+    """The contents of a tensor as numbers and dimensions."""
     if tensor.sizes is not None:
         return tensor.sizes
     assert tensor.array is not None
     return np.asarray(tensor.array.astype(object))
 
 
-def _tensor(elements: Sequence[Any], shape: Sequence[int], elem: int) -> Tensor:
+def tensor_of(elements: Sequence[Any], shape: Sequence[int], elem: int) -> Tensor:
+    """A tensor of numbers and dimensions."""
     made = np.empty(len(elements), object)
     for i, element in enumerate(elements):
         made[i] = element
@@ -258,44 +227,19 @@ def _applied(function: Callable[..., Any], arrays: Sequence[Array], elem: int) -
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     rows = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
     if len(rows) == 1:
-        return _tensor([function(x) for x in rows[0]], shape, elem)
-    return _tensor(
+        return tensor_of([function(x) for x in rows[0]], shape, elem)
+    return tensor_of(
         [functools.reduce(function, elements) for elements in zip(*rows, strict=True)], shape, elem
     )
 
 
 def _cast(tensor: Tensor, to: int) -> list[Tensor] | None:
     """Floats to integers towards zero, which is the floor of what is not negative."""
-    elements = list(_elements(tensor).reshape(-1))
+    elements = list(elements_of(tensor).reshape(-1))
     if to in _INTEGERS:
         if any(_parts(one)[0] < 0 for one in elements):
             return None
         elements = [_floor(one) for one in elements]
     elif to not in _FLOATS:
         return None
-    return [_tensor(elements, tensor.shape, to)]
-
-
-def _moved(
-    node: Any, inputs: Sequence[Tensor | None], opsets: Mapping[str, int]
-) -> list[Tensor] | None:
-    """Where each element goes: the reference moves places in a table of all of them."""
-    sources = _MOVED[node.op_type]
-    table: list[Any] = []
-    arrays: list[Array | None] = []
-    elem = 0
-    for i, one in enumerate(inputs):
-        if one is None or not (sources is None or i in sources):
-            if one is not None and one.array is None:
-                return None
-            arrays.append(None if one is None else one.array)
-            continue
-        elements = _elements(one)
-        places = np.arange(len(table), len(table) + elements.size, dtype=np.int64)
-        arrays.append(places.reshape(elements.shape))
-        table.extend(elements.reshape(-1))
-        elem = one.elem
-    if not folding.can_fold(node, arrays, lambda made: made <= folding.MAX_ELEMENTS):
-        return None
-    made = folding.fold(node, arrays, opsets)
-    return [_tensor([table[i] for i in part.reshape(-1)], part.shape, elem) for part in made]
+    return [tensor_of(elements, tensor.shape, to)]

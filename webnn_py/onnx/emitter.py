@@ -11,7 +11,6 @@ import onnx
 from webnn_py.api.builder import MLGraphBuilder, contents_of
 from webnn_py.core.dimensions import is_dimension, symbols_of
 from webnn_py.core.dtypes import MLOperandDataType, pack_4bit
-from webnn_py.onnx.folding import MAX_MADE, MAX_TOTAL
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     Array,
@@ -25,6 +24,10 @@ from webnn_py.onnx.tensor import (
 from webnn_py.ops.operand import MLOperand
 
 BOOL = onnx.TensorProto.BOOL
+MAX_MADE = 1 << 22
+"""Elements of what a node may make of a few numbers at import."""
+MAX_TOTAL = 1 << 25
+"""The same, of all nodes of a model, but for small results."""
 FOUR_BITS: dict[int, MLOperandDataType] = {
     onnx.TensorProto.INT4: "int4",
     onnx.TensorProto.UINT4: "uint4",

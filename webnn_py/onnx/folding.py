@@ -10,14 +10,21 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.onnx.tensor import Array
+from webnn_py.core.errors import MLError
+from webnn_py.core.polynomials import TooLargeError
+from webnn_py.engines.reference import evaluate
+from webnn_py.ir import Node
+from webnn_py.onnx import arithmetic
+from webnn_py.onnx.emitter import BOOL, MAX_MADE, Emitter
+from webnn_py.onnx.handlers import handler_of
+from webnn_py.onnx.tensor import WEBNN_TYPES, Array, Tensor, UnmappableError, of_array, refuse
+from webnn_py.ops.graph_builder import GraphBuilder
+from webnn_py.ops.operand import MLOperand
 
 MAX_ELEMENTS = 1 << 16
 """Nodes with larger operands are left to the graph, whose passes fold what is worth it."""
-MAX_MADE = 1 << 22
-"""Elements of what a node may make of a few numbers."""
-MAX_TOTAL = 1 << 25
-"""The same, of all nodes of a model, but for small results."""
+MAX_SIZES = 1 << 10
+"""Numbers that a node of open dimensions may have."""
 SMALL = 1 << 10
 """Elements of a result that is not counted, as shapes have them."""
 
@@ -91,29 +98,76 @@ FOLDED = frozenset(
 )
 # fmt: on
 
+MOVES: dict[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("Expand", "Flatten", "Gather", "GatherElements", "GatherND"), (0,)),
+    **dict.fromkeys(("Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"), (0,)),
+    **dict.fromkeys(("Transpose", "Unsqueeze"), (0,)),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), (0, 2)),
+    "Concat": None,
+    "Where": (1, 2),
+}
+"""Operators that only move elements, and the inputs that these are from; None for all."""
+
+BY_ONNX = frozenset(
+    [
+        *("MelWeightMatrix", "NonZero", "Unique"),  # WebNN cannot express them
+        *("Cast", "CastLike", "Range"),  # to other data types; ranges of fractions
+        *("Compress", "ConstantOfShape", "Expand", "Slice", "Split", "Tile"),  # no elements
+    ]
+)
+"""Operators whose results WebNN may lack, though it has the operands."""
 
 OWN_TYPE = ("Cum", "Reduce")
 """Operators whose results the reference leaves in the type that NumPy adds and multiplies in."""
 
 
-def _expand(data: Array, shape: Array) -> Array:
-    sizes = tuple(int(n) for n in shape)
-    return np.broadcast_to(data, np.broadcast_shapes(data.shape, sizes)).copy()
+class _Computing(GraphBuilder):
+    """A builder whose operators take constants, and are computed when they are called."""
+
+    def emit(self, node: Node) -> list[MLOperand]:
+        """Compute a node; its results are constants."""
+        arrays = [None if value is None else self._constants[value] for value in node.inputs]
+        made = evaluate(node, arrays)
+        return [
+            self.add_constant(np.ascontiguousarray(array).reshape(value.shape), value.data_type)
+            for array, value in zip(made, node.outputs, strict=True)
+        ]
+
+    def constant(self, value: Any, data_type: Any, name: str = "") -> MLOperand:
+        """As `MLGraphBuilder.constant`, of arrays and numbers."""
+        array = np.array(value, dtype=data_type)
+        return self.add_constant(array, data_type, name)
 
 
-def _axes(axes: Any) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in np.asarray(axes).reshape(-1))
+class _Folder(Emitter):
+    """The emitter for handlers whose operands are all constant."""
 
+    builder: Any
 
-MOVED: dict[str, Callable[..., Array]] = {
-    "Concat": lambda *arrays, axis: np.concatenate(arrays, axis),
-    "Expand": _expand,
-    "Identity": lambda data: data,
-    "Squeeze": lambda data, axes=None: np.squeeze(data, None if axes is None else _axes(axes)),
-    "Transpose": lambda data, perm=None: np.transpose(data, perm),
-    "Unsqueeze": lambda data, axes: np.expand_dims(data, _axes(axes)),
-}
-"""What moves elements, of operands and attributes: importing ONNX's reference takes 50 ms."""
+    def __init__(self, outer: Emitter) -> None:
+        super().__init__(_Computing())  # type: ignore[arg-type]
+        self.label, self.outputs = outer.label, outer.outputs
+        self._outer = outer
+
+    def affords(self, count: int, most: int = MAX_MADE) -> bool:
+        """Whether the model's import affords it."""
+        return self._outer.affords(count, most)
+
+    def operand(self, tensor: Tensor) -> MLOperand:
+        """The constant of a tensor."""
+        if tensor.operand is None:
+            if tensor.array is None or not tensor.array.size:
+                refuse("WebNN has no tensors without elements")
+            tensor.operand = self.builder.constant(tensor.array, tensor.data_type)
+        return tensor.operand
+
+    def result(self, made: Any) -> Tensor:
+        """A handler's result, with its contents."""
+        assert isinstance(made, Tensor)
+        if made.array is not None:
+            return of_array(made.array, made.name)
+        array = self.builder.array_of(made.operand)
+        return of_array(array.astype(np.bool_) if made.elem == BOOL else array)
 
 
 def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int], bool]) -> bool:
@@ -141,19 +195,156 @@ def can_fold(node: Any, arrays: Sequence[Array | None], affords: Callable[[int],
     return made <= SMALL or affords(made)
 
 
-def fold(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array]:
-    """Compute a node, by ONNX's reference implementation where that takes more than to move.
+def fold(
+    g: Emitter,
+    node: Any,
+    arrays: Sequence[Array | None],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> list[Tensor] | None:
+    """Compute a node as its handler maps it, by the reference engine.
+
+    So constants give the same bits as inputs of a graph. What WebNN has no tensors for is computed
+    by ONNX's reference implementation: other data types, no elements, and `BY_ONNX`.
+
+    Returns:
+        None where it is left to the graph, or it is not valid, which its handler says.
+    """
+    elements = [0 if array is None else _element(array) for array in arrays]
+    given = [array for array in arrays if array is not None]
+    lacks_types = not {*elements} <= {0, *WEBNN_TYPES}
+    if lacks_types and node.op_type in MOVES and all(map(np.size, given)):
+        return _moved(g, node, arrays, attributes, opsets)
+    try:
+        if lacks_types and not node.op_type.startswith("Cast"):
+            refuse("WebNN has not the data type")
+        return _by_handler(g, node, arrays, attributes, opsets)
+    except (MLError, UnmappableError):
+        is_bare = lacks_types or not all(map(np.size, given))
+        if not is_bare and node.op_type not in BY_ONNX:
+            return None
+    except Exception:  # a handler met what no valid model has
+        return None
+    try:
+        return list(map(of_array, _by_onnx(node, arrays, opsets)))
+    except Exception:  # what ONNX's reference raises is of no kind
+        return None
+
+
+def _by_handler(
+    g: Emitter,
+    node: Any,
+    arrays: Sequence[Array | None],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> list[Tensor]:
+    handler = handler_of("", node.op_type, opsets.get("", 1))
+    if handler is None or not attributes.keys() <= handler.attributes:
+        refuse("there is no handler")
+    inputs = [None if array is None else of_array(array) for array in arrays]
+    handler.check(inputs)
+    folder = _Folder(g)
+    folder.outputs = [bool(name) for name in node.output]
+    made = handler.function(folder, *inputs, **attributes)
+    return [folder.result(one) for one in (made if isinstance(made, (tuple, list)) else [made])]
+
+
+def _moved(
+    g: Emitter,
+    node: Any,
+    arrays: Sequence[Array | None],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> list[Tensor] | None:
+    """Elements of any type, moved by their places."""
+    places, table = placed(node, arrays)
+    made = fold(g, node, places, attributes, opsets)
+    if made is None:
+        return None
+    return [of_array(table[one.known("places")]) for one in made]
+
+
+def placed(
+    node: Any, arrays: Sequence[Array | None]
+) -> tuple[list[Array | None], np.ndarray[tuple[int], Any]]:
+    """For a node of MOVES: places in a table instead of what it moves, and the table."""
+    sources = MOVES[node.op_type]
+    places: list[Array | None] = []
+    table: list[Array] = []
+    start = 0
+    for i, array in enumerate(arrays):
+        if array is None or not (sources is None or i in sources):
+            places.append(array)
+            continue
+        numbers = np.arange(start, start + array.size, dtype=np.int64)
+        places.append(numbers.reshape(array.shape))
+        table.append(array.reshape(-1))
+        start += array.size
+    return places, np.concatenate(table)
+
+
+def fold_sizes(
+    g: Emitter,
+    node: Any,
+    inputs: Sequence[Tensor | None],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> list[Tensor] | None:
+    """As `fold`, where some numbers follow from open dimensions.
+
+    Returns:
+        None where the result is not the same expression for all sizes, or there is no rule.
+    """
+    known = [one.array if one.sizes is None else one.sizes for one in inputs if one is not None]
+    if node.domain not in ("", "ai.onnx") or sum(a.size for a in known) > MAX_SIZES:
+        return None
+    try:
+        if node.op_type in MOVES:
+            return _moved_sizes(g, node, inputs, attributes, opsets)
+        return arithmetic.fold(node, inputs, attributes)
+    except TooLargeError:
+        raise
+    except (arithmetic.UndecidedError, ArithmeticError, ValueError):
+        return None
+
+
+def _moved_sizes(
+    g: Emitter,
+    node: Any,
+    inputs: Sequence[Tensor | None],
+    attributes: Mapping[str, Any],
+    opsets: Mapping[str, int],
+) -> list[Tensor] | None:
+    sources = MOVES[node.op_type]
+    arrays: list[Array | None] = []
+    elem = 0
+    for i, one in enumerate(inputs):
+        if one is not None and (sources is None or i in sources):
+            arrays.append(arithmetic.elements_of(one))
+            elem = one.elem
+        elif one is not None and one.array is None:
+            return None
+        else:
+            arrays.append(None if one is None else one.array)
+    places, table = placed(node, arrays)
+    if not can_fold(node, places, lambda made: made <= MAX_ELEMENTS):
+        return None
+    made = fold(g, node, places, attributes, opsets)
+    if made is None:
+        return None
+    parts = [one.known("places") for one in made]
+    return [
+        arithmetic.tensor_of([table[i] for i in part.reshape(-1)], part.shape, elem)
+        for part in parts
+    ]
+
+
+def _by_onnx(node: Any, arrays: Sequence[Array | None], opsets: Mapping[str, int]) -> list[Array]:
+    """Compute a node by ONNX's reference implementation.
 
     Raises:
         Exception: Whatever that raises for a node that is not valid.
     """
-    move = MOVED.get(node.op_type)
-    if move is not None:
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        try:
-            return [move(*arrays, **attributes)]
-        except Exception:  # as above; or it is of a version that has other attributes
-            pass
     bare = onnx.NodeProto()
     bare.CopyFrom(node)
     bare.name = ""

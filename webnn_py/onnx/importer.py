@@ -14,7 +14,7 @@ from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import TooLargeError
-from webnn_py.onnx import arithmetic, bodies, control, folding
+from webnn_py.onnx import bodies, control, folding
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES, called_by, is_standard
 from webnn_py.onnx.handlers import handler_of
@@ -396,14 +396,11 @@ class Importer:
         if any(one.array is None and one.sizes is None for one in given):
             return None
         if any(one.sizes is not None for one in given):
-            return arithmetic.fold(node, inputs, attributes_of(node), opsets)
+            return folding.fold_sizes(self.emitter, node, inputs, attributes_of(node), opsets)
         arrays = [None if one is None else one.array for one in inputs]
         if not folding.can_fold(node, arrays, self.emitter.affords):
             return None
-        try:
-            return [of_array(array) for array in folding.fold(node, arrays, opsets)]
-        except Exception:  # the handler says what is wrong, or does it
-            return None
+        return folding.fold(self.emitter, node, arrays, attributes_of(node), opsets)
 
     def subgraph(
         self,

@@ -22,6 +22,7 @@ from webnn_py.onnx.tensor import (
     refuse,
     webnn_type,
 )
+from webnn_py.ops import numeric
 
 BINARY = {
     "And": "logical_and",
@@ -287,12 +288,16 @@ def _is_cast_now(x: Tensor, array: Array) -> bool:
 @handles("Cast")
 def cast(g: Emitter, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     """To another data type; a bool is whether the element is not 0."""
-    if to == BOOL:
+    is_known = x.array is not None and _is_cast_now(x, x.array)
+    if to == BOOL and not (is_known and x.elem not in WEBNN_TYPES):
         return x if x.elem == BOOL else g.to(x, "bool")
-    target = webnn_type(to)
-    if x.array is not None and _is_cast_now(x, x.array):
+    target = "bool" if to == BOOL else webnn_type(to)
+    if x.array is not None and is_known:
+        numbers = x.array.astype(np.float32) if x.array.dtype.kind == "V" else x.array
+        if to == BOOL:
+            return of_array(numbers != 0, x.name)
         with np.errstate(all="ignore"):
-            return of_array(x.array.astype(target), x.name)
+            return of_array(numeric.cast(numbers, target), x.name)
     webnn_type(x.elem)
     if x.elem == to:
         return g.identity(x)
