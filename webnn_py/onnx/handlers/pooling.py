@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from webnn_py.core.dimensions import is_open
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.handlers.windows import Windows, placed
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 
 def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
@@ -117,7 +115,9 @@ def max_pool(
     counts = over.counts(x.shape[2:], ceil_mode)
     padded = _surrounded(g, x, over, counts, lowest(x), ceil_mode)
     made = _slid(g, padded, "max_pool2d", over)
-    return [made, _places(g, x, padded, over, counts, storage_order)] if places else made
+    if not places:
+        return made
+    return [made, _places(g, x, padded, over, counts, storage_order, ceil_mode)]
 
 
 def _places(
@@ -127,30 +127,76 @@ def _places(
     over: Windows,
     counts: Sequence[int],
     storage_order: int,
+    ceil_mode: int,
 ) -> Any:
-    """Positions of the greatest elements: each window's elements side by side, and arg_max."""
-    rank = x.rank - 2
-    size = padded.shape[2:]
-    taps = math.prod(over.taps)
-    at = np.zeros((math.prod(counts), taps), np.int64)
-    own = np.zeros_like(at)
+    """Positions of the greatest elements, found along one axis after the other.
+
+    Each element goes with its position, padding with -1.
+    """
+    size = list(x.shape[2:])
+    own: Any = None
+    for axis in range(len(size)):
+        apart = size[:axis] if storage_order else size[axis + 1 :]
+        along = g.mul(g.places(size[axis], 2 + axis, x.rank), g.size(math.prod(apart)))
+        own = along if own is None else g.add(own, along)
+    own = _surrounded(g, g.to(own, "int32"), over, counts, -1, ceil_mode)
+    is_padded = over.is_padded or padded.shape != x.shape
+    best = padded, own
+    for axis in reversed(range(len(size))):
+        best = _best_along(g, best, over, axis, counts[axis], is_padded)
     planes = x.shape[0] * x.shape[1]
-    for p, place in enumerate(np.ndindex(*counts)):
-        for t, tap in enumerate(np.ndindex(*over.taps)):
-            where = [place[i] * over.strides[i] + tap[i] * over.dilations[i] for i in range(rank)]
-            at[p, t] = np.ravel_multi_index(where, size)
-            inside = [where[i] - over.pads[i][0] for i in range(rank)]
-            if all(0 <= inside[i] < x.shape[2 + i] for i in range(rank)):
-                order = "F" if storage_order else "C"
-                own[p, t] = np.ravel_multi_index(inside, x.shape[2:], order=order)  # type: ignore[call-overload]
-    flat = g.reshape(padded, [planes, math.prod(size)])
-    rows = g.gather(flat, g.array(at), axis=1)
-    best = g.arg_max(rows, 2, output_data_type="int64")
-    # The place of the winner in a table of all windows.
-    base = np.arange(len(at), dtype=np.int64) * taps
-    inner = g.gather(g.array(own.reshape(-1)), g.add(best, g.array(base[None])))
-    offset = np.arange(planes, dtype=np.int64)[:, None] * math.prod(x.shape[2:])
-    return g.reshape(g.add(inner, g.array(offset)), [*x.shape[:2], *counts])
+    shape = [*x.shape[:2], *[1] * len(size)]
+    offset = g.mul(g.reshape(g.places(planes), shape), g.size(math.prod(size)))
+    return g.add(g.to(best[1], "int64"), offset)
+
+
+Best = tuple[Any, Any]
+"""Greatest elements, and their positions."""
+
+
+def _best_along(
+    g: Emitter, best: Best, over: Windows, axis: int, count: int, is_padded: bool
+) -> Best:
+    """Reduce the windows along an axis to their first greatest elements.
+
+    Windows of doubled size are made of two neighbours, until two cover each window of the pooling.
+    """
+    taps, dilation = over.taps[axis], over.dilations[axis]
+    if not taps:
+        raise BrokenModelError("its kernel_shape has a 0")
+    reach, wide = 1, best[0].shape[2 + axis]
+    while 2 * reach < taps:
+        wide -= reach * dilation
+        near, far = (_part(g, best, axis, i * reach * dilation, wide, 1) for i in (0, 1))
+        best = _better(g, near, far, is_padded)
+        reach *= 2
+    stride = over.strides[axis]
+    near = _part(g, best, axis, 0, count, stride)
+    if taps == 1:
+        return near
+    far = _part(g, best, axis, (taps - reach) * dilation, count, stride)
+    return _better(g, near, far, is_padded)
+
+
+def _part(g: Emitter, best: Best, axis: int, start: int, count: int, stride: int) -> Best:
+    """Every `stride`-th element along an axis, with its position."""
+    found = []
+    for x in best:
+        starts, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
+        starts[2 + axis], strides[2 + axis] = start, stride
+        sizes[2 + axis] = (count - 1) * stride + 1
+        is_whole = sizes == list(x.shape) and stride == 1
+        found.append(x if is_whole else g.slice(x, starts, sizes, strides=strides))
+    return found[0], found[1]
+
+
+def _better(g: Emitter, near: Best, far: Best, is_padded: bool) -> Best:
+    """Choose the greater element; of equal ones the first that is no padding."""
+    is_far = g.greater(far[0], near[0])
+    if is_padded:
+        beside = g.logical_and(g.equal(far[0], near[0]), g.lesser(near[1], g.constant(0, near[1])))
+        is_far = g.logical_or(is_far, beside)
+    return g.where(is_far, far[0], near[0]), g.where(is_far, far[1], near[1])
 
 
 @handles("AveragePool")
@@ -258,7 +304,7 @@ def max_unpool(
             return _unpooled(g, x, indices, shape, wanted)
         shape = wanted
     count = math.prod(x.shape)
-    empty = g.constant(np.zeros(math.prod(shape)), x)
+    empty = g.expand(g.constant(0, x), [math.prod(shape)])
     put = g.scatter_elements(empty, g.reshape(indices, [count]), g.reshape(x, [count]))
     return g.reshape(put, shape)
 
@@ -267,7 +313,7 @@ def _unpooled(
     g: Emitter, x: Tensor, indices: Tensor, own: Sequence[int], wanted: Sequence[int]
 ) -> Any:
     count = math.prod(x.shape)
-    empty = g.constant(np.zeros(math.prod(own)), x)
+    empty = g.expand(g.constant(0, x), [math.prod(own)])
     put = g.scatter_elements(empty, g.reshape(indices, [count]), g.reshape(x, [count]))
     after = [b - a for a, b in zip(own, wanted, strict=True)]
     if min(after) < 0:
