@@ -14,6 +14,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
+from webnn_py.onnx.handlers.windows import Windows, padding
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     BrokenModelError,
@@ -350,23 +351,61 @@ def col_to_im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Any:
-    """Columns of blocks summed into the image that they were taken from, by one product."""
+    """Columns of blocks summed into the image that they were taken from, axis by axis."""
     image, block = image_shape.integers("image_shape"), block_shape.integers("block_shape")
     rank = len(image)
-    dilations, strides = dilations or [1] * rank, strides or [1] * rank
-    pads = pads or [0] * (2 * rank)
-    counts = [
-        (image[i] + pads[i] + pads[i + rank] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1
-        for i in range(rank)
-    ]
-    taps, places = math.prod(block), math.prod(counts)
-    matrix = np.zeros((taps * places, math.prod(image)), np.float32)
-    for t, tap in enumerate(np.ndindex(*block)):
-        for p, place in enumerate(np.ndindex(*counts)):
-            at = [place[i] * strides[i] + tap[i] * dilations[i] - pads[i] for i in range(rank)]
-            if all(0 <= at[i] < image[i] for i in range(rank)):
-                matrix[t * places + p, np.ravel_multi_index(at, image)] += 1
-    n, c = x.shape[0], x.shape[1] // taps
-    flat = g.reshape(x, [n, c, taps * places])
-    made = g.matmul(flat, g.constant(matrix, x)) if x.is_float else refuse("it is not of floats")
-    return g.reshape(made, [n, c, *image])
+    over = Windows(
+        block,
+        padding("NOTSET", pads, image, block, strides or [1] * rank, dilations or [1] * rank),
+        strides or [1] * rank,
+        dilations or [1] * rank,
+    )
+    if min(*image, *block, *over.strides, *over.dilations) < 1 or min(map(min, over.pads)) < 0:
+        raise BrokenModelError(
+            f"its image_shape {image}, block_shape {block}, strides {over.strides}, dilations"
+            f" {over.dilations} or pads {pads} has a number that is too small"
+        )
+    counts, taps = over.counts(image), math.prod(block)
+    batch, channels, places = x.shape
+    if channels % taps or places != math.prod(counts):
+        raise BrokenModelError(
+            f"its input has {channels} rows of {places} blocks, expected a multiple of"
+            f" {taps} rows and {math.prod(counts)} blocks"
+        )
+    made: Any = x
+    lead = batch * (channels // taps)
+    for axis in reversed(range(rank)):
+        ends = [lead * math.prod(block[:axis]), math.prod(image[axis + 1 :])]
+        middle = [block[axis], math.prod(counts[:axis]), counts[axis]]
+        made = g.reshape(made, [ends[0], *middle, ends[1]])
+        made = _overlapped(g, made, over.part(slice(axis, axis + 1)), image[axis])
+    return g.reshape(made, [batch, channels // taps, *image])
+
+
+def _overlapped(g: Emitter, x: Any, over: Windows, size: int) -> Any:
+    """Sum blocks along one axis: [outer, taps, middle, blocks, inner] to [..., size, inner].
+
+    The taps of a stride lie side by side and make a row, the rows overlap. In one row after the
+    other that is longer than the step between two, each stands where it belongs one row length on.
+    """
+    outer, taps, middle, blocks, inner = x.shape
+    (stride,), (dilation,) = over.strides, over.dilations
+    together = stride if dilation == 1 else 1
+    rows = -(-taps // together)
+    x = g.pad(x, [0] * 5, [0, rows * together - taps, 0, 0, 0])
+    x = g.reshape(x, [outer, rows, together, middle, blocks, inner])
+    x = g.pad(x, [0] * 6, [0, 0, stride - together, 0, 0, 0])
+    x = g.transpose(x, permutation=[0, 3, 1, 4, 2, 5])
+    lead, length = outer * middle, blocks * stride
+    step = stride if dilation == 1 else dilation
+    x = g.pad(g.reshape(x, [lead, rows, length, inner]), [0] * 4, [0, 0, rows * step, 0])
+    length += (rows - 1) * step
+    flat = g.reshape(x, [lead, rows * (length + step), inner])
+    skewed = g.reshape(
+        g.slice(flat, [0, 0, 0], [lead, rows * length, inner]), [lead, rows, length, inner]
+    )
+    summed = g.reduce_sum(skewed, axes=[1])
+    first = over.pads[0][0]
+    short = max(0, first + size - length)
+    summed = g.pad(summed, [0] * 3, [0, short, 0])
+    return g.slice(summed, [0, first, 0], [lead, size, inner])
