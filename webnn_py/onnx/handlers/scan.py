@@ -1,15 +1,14 @@
-"""What runs along an axis."""
+"""Cumulative operators and Fourier transforms."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-
 from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.fourier import Numbers, transform
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor
+from webnn_py.onnx.tensor import BrokenModelError, Tensor
 
 
 @handles("CumSum")
@@ -41,9 +40,10 @@ def cumulative_product(
 
 def _shifted(g: Emitter, x: Any, axis: int, by: int) -> Any:
     """Moved along an axis, ones put in before."""
-    ones = g.constant(np.ones([by if i == axis else n for i, n in enumerate(x.shape)]), x)
-    if by >= x.shape[axis]:
-        return g.constant(np.ones(x.shape), x)
+    one, count = g.constant(1, x), min(by, x.shape[axis])
+    ones = g.expand(one, [count if i == axis else n for i, n in enumerate(x.shape)])
+    if count == x.shape[axis]:
+        return ones
     rest = [n - by if i == axis else n for i, n in enumerate(x.shape)]
     return g.concat([ones, g.slice(x, [0] * x.rank, rest)], axis)
 
@@ -58,7 +58,7 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Any:
-    """The discrete Fourier transform, by products with matrices of sines and cosines."""
+    """The discrete Fourier transform."""
     at = -2 if axis is None else axis.integers("axis")[0]
     length = None if dft_length is None else dft_length.integers("dft_length")[0]
     return _transformed(g, x, length, at, inverse, onesided)
@@ -97,9 +97,13 @@ def stft(
         length = window.shape[0]
     else:
         length = signal.shape[1]
+    if step < 1 or not 1 <= length <= signal.shape[1]:
+        raise BrokenModelError(
+            f"its frame_step is {step} and its frame_length {length}, of {signal.shape[1]} samples"
+        )
     count = (signal.shape[1] - length) // step + 1
     starts = g.mul(g.places(count, 0, 2), g.size(step))
-    places = g.add(starts, g.array(np.arange(length)))
+    places = g.add(starts, g.places(length, 1, 2))
     wide = signal if signal.rank == 3 else g.reshape(signal, [*signal.shape, 1])
     frames = g.gather(wide, places, axis=1)
     if window is not None:
@@ -110,47 +114,64 @@ def stft(
 def _transformed(
     g: Emitter, x: Any, length: int | None, axis: int, inverse: int, onesided: int
 ) -> Any:
-    at = x.axis(axis)
+    """The transform of [..., 1 or 2], real and imaginary parts along the last axis."""
+    at, parts = x.axis(axis), x.shape[-1]
+    if at == x.rank - 1 or parts not in (1, 2):
+        raise BrokenModelError(
+            f"its input is {list(x.shape)} and its axis {axis}, expected 1 or 2 parts of numbers"
+            " along the last axis, and another axis"
+        )
+    to_real = bool(inverse and onesided)
     size = x.shape[at]
-    count = size if length is None else length
-    if inverse and onesided:
-        return _real(g, x, 2 * (size - 1) if length is None else length, at)
-    used = min(size, count)
-    if used < size:
-        x = g.slice(x, [0] * x.rank, [used if i == at else n for i, n in enumerate(x.shape)])
-    is_complex = x.shape[-1] == 2
-    results = count // 2 + 1 if onesided else count
-    angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(results)) % count) / count
-    sign = 1 if inverse else -1
-    scale = 1 / count if inverse else 1
-    cosines, sines = np.cos(angles) * scale, sign * np.sin(angles) * scale
-    order = [i for i in range(x.rank - 1) if i != at] + [x.rank - 1, at]
-    rows = g.transpose(x, permutation=order)
-    lead = list(rows.shape[:-2])
-    flat = g.reshape(rows, [math.prod(lead), rows.shape[-2] * used])
-    if is_complex:
-        matrix = np.block([[cosines, sines], [-sines, cosines]])
+    count = length if length is not None else 2 * (size - 1) if to_real else size
+    if count < 1:
+        raise BrokenModelError(f"its dft_length is {count}, expected at least 1")
+    order = [i for i in range(x.rank - 1) if i != at]
+    lead = [x.shape[i] for i in order]
+    rows = g.transpose(g.to(x, "float32"), permutation=[x.rank - 1, *order, at])
+    rows = g.reshape(rows, [parts, math.prod(lead), size])
+    spectrum = Numbers(*(_half(g, rows, i) for i in range(parts)))
+    if to_real:
+        made = [transform(g, _mirrored(g, spectrum, count), count, 1, count).real]
     else:
-        matrix = np.hstack([cosines, sines])
-    made = g.matmul(flat, g.constant(matrix, x))
-    parted = g.reshape(made, [*lead, 2, results])
+        wanted = count // 2 + 1 if onesided else count
+        cut = spectrum.each(lambda one: _fitted(g, one, count))
+        found = transform(g, cut, count, 1 if inverse else -1, wanted)
+        made = [found.real, found.imaginary]
+    if inverse:
+        made = [g.mul(one, 1 / count) for one in made]
+    shape = [*lead, made[0].shape[1]]
+    whole = [g.reshape(one, [*shape, 1]) for one in made]
+    joined = g.concat(whole, len(shape)) if len(whole) > 1 else whole[0]
     back = list(range(len(lead)))
-    back.insert(at, len(lead) + 1)
-    return g.transpose(parted, permutation=[*back, len(lead)])
+    back.insert(at, len(lead))
+    return g.to(g.transpose(joined, permutation=[*back, len(lead) + 1]), x.data_type)
 
 
-def _real(g: Emitter, x: Any, count: int, axis: int) -> Any:
-    """Real numbers from one half of a symmetric spectrum."""
-    used = min(x.shape[axis], count // 2 + 1)
-    x = g.slice(x, [0] * x.rank, [used if i == axis else n for i, n in enumerate(x.shape)])
-    places = np.arange(used)
-    twice = np.where((places == 0) | (2 * places == count), 1, 2) / count
-    angles = 2 * np.pi * (np.outer(places, np.arange(count)) % count) / count
-    matrix = np.vstack([np.cos(angles) * twice[:, None], -np.sin(angles) * twice[:, None]])
-    order = [i for i in range(x.rank - 1) if i != axis] + [x.rank - 1, axis]
-    rows = g.transpose(x, permutation=order)
-    lead = list(rows.shape[:-2])
-    made = g.matmul(g.reshape(rows, [math.prod(lead), 2 * used]), g.constant(matrix, x))
-    back = list(range(len(lead)))
-    back.insert(axis, len(lead))
-    return g.transpose(g.reshape(made, [*lead, count, 1]), permutation=[*back, len(lead) + 1])
+def _half(g: Emitter, rows: Any, part: int) -> Any:
+    _, count, size = rows.shape
+    return g.reshape(g.slice(rows, [part, 0, 0], [1, count, size]), [count, size])
+
+
+def _fitted(g: Emitter, x: Any, count: int) -> Any:
+    """The first numbers of each row, or zeros behind them."""
+    rows, size = x.shape
+    if size > count:
+        return g.slice(x, [0, 0], [rows, count])
+    return g.pad(x, [0, 0], [0, count - size]) if size < count else x
+
+
+def _mirrored(g: Emitter, half: Numbers, count: int) -> Numbers:
+    """The whole spectrum of real numbers, whose other half is the conjugate of the first."""
+    kept = half.each(lambda one: _fitted(g, one, count // 2 + 1))
+    tail = (count - 1) // 2
+    if not tail:
+        return kept
+
+    def turned(one: Any) -> Any:
+        return g.reverse(g.slice(one, [0, 1], [one.shape[0], tail]), axes=[1])
+
+    real = g.concat([kept.real, turned(kept.real)], 1)
+    if kept.imaginary is None:
+        return Numbers(real)
+    return Numbers(real, g.concat([kept.imaginary, g.neg(turned(kept.imaginary))], 1))
