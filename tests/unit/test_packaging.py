@@ -10,7 +10,11 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from webnn_py import NotSupportedError
+from webnn_py.core.requirements import OLDEST, check_version
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -130,6 +134,63 @@ def test_optional_features_are_extras() -> None:
     assert installed(EXTRAS["ort"]) == {"onnx", "onnxruntime"}
     assert installed(EXTRAS["openvino"]) == {"onnx", "openvino"}
     assert installed(EXTRAS["all"]) == {"onnx", "onnxruntime", "openvino", "pillow", "rich"}
+
+
+def test_the_oldest_versions_that_are_declared_are_those_that_are_checked() -> None:
+    rows = [*PROJECT["dependencies"], *(row for rows in EXTRAS.values() for row in rows)]
+    declared = {tuple(row.split(">=")) for row in rows if row.split(">=")[0] in OLDEST}
+    assert declared == set(OLDEST.items())
+
+
+TOO_OLD = """
+import importlib, sys
+name, found, used = sys.argv[1:]
+library = importlib.import_module(name)
+library.__version__ = found
+import webnn_py
+try:
+    exec(used)
+except webnn_py.NotSupportedError as error:
+    print(error)
+"""
+MODEL = "webnn_py.onnx.load(b'', webnn_py.ml.create_context_sync(engine='reference'))"
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "used"),
+    [
+        ("onnxruntime", "1.20.1", "webnn_py.ml.create_context_sync(engine='onnxruntime')"),
+        ("onnxruntime", "1.9", "webnn_py.ml.create_context_sync(engine='auto')"),
+        ("onnxruntime", "1.20.1", "webnn_py.ml.create_context_sync(engine='fastest')"),
+        ("openvino", "2025.3.0-1", "webnn_py.ml.create_context_sync(engine='openvino')"),
+        ("onnx", "1.16.2", "webnn_py.ml.create_context_sync(engine='onnxruntime')"),
+        ("onnx", "1.16.2", MODEL),
+        ("wgpu", "0.28.1", "webnn_py.ml.create_context_sync(device_type='gpu')"),
+    ],
+)
+def test_libraries_that_are_too_old_are_refused(name: str, found: str, used: str) -> None:
+    pytest.importorskip(name)
+    ran = subprocess.run(
+        [sys.executable, "-c", TOO_OLD, name, found, used],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    least = OLDEST[name]
+    assert ran.stdout.strip() == (
+        f'{name} {found} is installed, expected {least} or newer: pip install "{name}>={least}"'
+    )
+
+
+def test_numpy_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in ("1.25.2", "1.9.0rc1"):
+        monkeypatch.setattr(np, "__version__", found)
+        with pytest.raises(NotSupportedError, match=f"numpy {found} is installed, expected 1.26"):
+            check_version(np)
+    for found in ("1.26.0", "1.26", "2.0.0rc1", "unknown"):
+        monkeypatch.setattr(np, "__version__", found)
+        check_version(np)
 
 
 def test_the_readme_names_the_extras() -> None:

@@ -220,6 +220,8 @@ def _loaded(name: str) -> Make:
         )
     try:
         make: Make = source.load()
+    except MLError:  # what it runs on is too old
+        raise
     except ImportError as error:
         raise NotSupportedError(
             f"engine {shown(name)} cannot be imported: {said(error)}"

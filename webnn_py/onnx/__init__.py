@@ -18,6 +18,7 @@ from webnn_py.core import convert
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
 from webnn_py.core.progress import BuildProgress, told
+from webnn_py.core.requirements import check_version
 from webnn_py.ops.operand import MLOperand
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ def __getattr__(name: str) -> Any:
 
 def _importer() -> Any:
     try:
+        check_version(importlib.import_module("onnx"))
         from webnn_py.onnx import importing
     except ModuleNotFoundError as error:
         if error.name != "onnx":

@@ -6,10 +6,13 @@ import functools
 
 import onnx
 
+from webnn_py.core.requirements import check_version
 from webnn_py.engines.onnx_lowering.emitter import OPSET, Emitter
 
 OLDER_OPSET = 18
 """A version in which most operators are the same."""
+
+check_version(onnx)
 
 # The first question about operators has ONNX list them all, which keeps other threads, event loops'
 # among them, from the interpreter for 10 ms: better with this import than within a build.

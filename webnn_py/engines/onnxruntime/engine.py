@@ -21,6 +21,7 @@ from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
 from webnn_py.core.priority import LONG, begun_by, stand_back
 from webnn_py.core.recently_used import Held
+from webnn_py.core.requirements import check_version
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
@@ -49,6 +50,7 @@ int8 is taken for uint8, and some graphs, as with scales by channel, make no ses
 FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where files of weights lie."""
 
+check_version(onnxruntime)
 forks.leave_in_child(onnxruntime)
 
 SPIN_OPTION = "session.intra_op.spin_duration_us"

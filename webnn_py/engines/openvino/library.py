@@ -7,6 +7,7 @@ import sys
 
 from webnn_py.core import forks
 from webnn_py.core.errors import InvalidStateError
+from webnn_py.core.requirements import check_version
 
 TELEMETRY = "openvino_telemetry"
 
@@ -19,6 +20,7 @@ else:
     finally:
         del sys.modules[TELEMETRY]
 
+check_version(openvino)
 forks.leave_in_child(openvino)
 _owner = os.getpid()
 
