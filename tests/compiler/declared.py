@@ -39,7 +39,7 @@ def _scopes(op: Operator, features: Features) -> Iterator[Scope]:
             if kind == source:
                 yield dataclasses.replace(scope, same=((name, leading),))
         for name in op.limits:
-            for number in (0.0, math.inf):
+            for number in (0.0, math.inf, -1):
                 yield dataclasses.replace(scope, known=((name, number),))
         if any(op.signature.parameters[name].default is None for name in options):
             yield dataclasses.replace(scope, absent=options)

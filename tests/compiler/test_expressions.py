@@ -100,7 +100,11 @@ def test_what_cannot_be_written_is_told(text: str, data_type: str, message: str)
         ("{a} - {a}", "float32", "{a} - wn_settled({a})"),
         ("{a} * ({b} + {a})", "uint8", "({a} * (({b} + {a}) & 0xffu)) & 0xffu"),
         ("max({a}, {b})", "int8", "max({a}, {b})"),
-        ("-{a}", "int8", "extractBits(-({a}), 0u, 8u)"),
+        ("-{a}", "int8", "extractBits(wn_neg_i32({a}), 0u, 8u)"),
+        ("-({a} + {b})", "int32", "wn_neg_i32({a} + {b})"),
+        ("abs({a})", "int32", "wn_abs_i32({a})"),
+        ("abs({a})", "uint32", "{a}"),
+        ("-{a}", "float32", "-({a})"),
         ("wn_flag({a} < {b} || {b} < 3)", "uint8", "wn_flag({a} < {b} || {b} < 3u)"),
     ],
 )
@@ -122,6 +126,29 @@ def test_expressions_by_type(text: str, data_type: str, made: str) -> None:
 )
 def test_numbers_known_at_build(text: str, known: Mapping[str, float], made: str) -> None:
     assert template(text, Scope(FLOAT, known=tuple(known.items()))) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type", "known", "made"),
+    [
+        ("{a} - {b}", "int32", {"a": 0}, "wn_neg_i32({b})"),
+        ("{a} - {b}", "int32", {"b": 0}, "{a} - {b}"),
+        ("{a} - {b}", "uint32", {"a": 0}, "wn_neg_u32({b})"),
+        ("{a} - {b}", "uint8", {"a": 0}, "wn_neg_u32({b}) & 0xffu"),
+        ("{a} - {b}", "int64", {"a": 0}, "wn_neg_i64({b})"),
+        ("{a} * {b}", "int32", {"a": -1}, "wn_neg_i32({b})"),
+        ("{a} * {b}", "uint32", {"b": 2**32 - 1}, "wn_neg_u32({a})"),
+        ("{a} * {b}", "uint64", {"b": 2**64 - 1}, "wn_neg_u64({a})"),
+        ("{a} / {b}", "int32", {"b": -1}, "wn_neg_i32({a})"),
+        ("{a} / {b}", "int32", {"a": -1}, "{a} / {b}"),
+        ("wn_scaled({a}, {b})", "int32", {"b": -1}, "wn_neg_i32({a})"),
+    ],
+)
+def test_known_numbers_that_negate_integers(
+    text: str, data_type: str, known: Mapping[str, float], made: str
+) -> None:
+    scope = Scope(storage_of(data_type, Features()), known=tuple(known.items()))
+    assert template(text, scope) == made
 
 
 def test_a_result_is_of_the_type_that_is_wanted() -> None:

@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.code import expressions, floats, int64, pr
 from webnn_py.ops.declare import REGISTRY
 
 FOLDER = Path(compiler.__path__[0])
-TABLES = ("elementary", "expressions", "floats", "int64", "prelude")
+TABLES = ("elementary", "expressions", "floats", "int64", "integers", "prelude")
 """Modules that say what becomes of a declaration, which is seen in what it becomes."""
 
 

@@ -3,7 +3,7 @@
 A declared expression is written once, as for numbers that WGSL computes with itself. Here every
 part of it gets a type, and what WGSL lacks or leaves open for that type is put in its place: 64-bit
 integers as pairs of words (`int64`), floats that are not numbers (`floats`), the range of narrow
-integers, functions that the prelude has for several types, conversions.
+integers, negation (`integers`), functions that the prelude has for several types, conversions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.compiler.code import floats, int64, prelude, wgsl
+from webnn_py.engines.webgpu.compiler.code import floats, int64, integers, prelude, wgsl
 from webnn_py.engines.webgpu.compiler.code.wgsl import (
     ARITHMETIC,
     COMPARISONS,
@@ -54,7 +54,7 @@ class Scope:
         storage: How operands and options are computed with that `others` does not name.
         result: The type `{T}`; None where that is the operands'.
         others: Operands of types of their own.
-        known: Operands that are a number known at build, and its size.
+        known: Operands that are a number known at build, and that number.
         same: Operands that are another one given again.
         absent: Options not given; what is the greater or less of one and a value, is the value.
     """
@@ -201,6 +201,7 @@ class _Writer:
             return pairs, kind
         if kind.compute == "f32":
             return floats.rewritten(name, arguments, self.known) or plain, kind
+        plain = integers.rewritten(name, arguments, kind.compute, self.known) or plain
         if name in ("+", "-", "*", "/", "neg", "abs", "wn_pow"):
             wrapped = wgsl.parse(kind.wrap("{a}"))
             return wgsl.filled(wrapped, {"a": plain}), kind

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Mapping
 
-from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64
+from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64, integers
 from webnn_py.engines.webgpu.compiler.rounds import rounds_of
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
@@ -151,7 +151,9 @@ _OWN = {
 }""",
 }
 
-FUNCTIONS: Mapping[str, str] = _OWN | floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS
+FUNCTIONS: Mapping[str, str] = _OWN | (
+    floats.FUNCTIONS | elementary.FUNCTIONS | int64.FUNCTIONS | integers.FUNCTIONS
+)
 
 
 _NAME = re.compile(r"wn_(?<!\wwn_)\w+")  # a pattern that begins with letters is found fast

@@ -9,7 +9,9 @@ from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.code.expressions import Scope, template
 from webnn_py.engines.webgpu.compiler.code.index import Index
+from webnn_py.engines.webgpu.compiler.code.integers import is_minus_one
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.storage import Features, Storage, storage_of
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
@@ -47,6 +49,13 @@ def _rounds(wgsl: str, names: tuple[str, ...], types: tuple[str, ...], features:
     return prelude.rounds(template(wgsl, Scope(kinds[0], result, others)))
 
 
+def _number(value: Value, builder: KernelBuilder) -> float | int | None:
+    """The number of a constant of one element, also where views spread it."""
+    while builder.computes(value) and builder.producers[value].op in VIEWS:
+        value = next(builder.producers[value].operands)
+    return builder.scalar(value)
+
+
 def _scope(node: Node, builder: KernelBuilder) -> Scope:
     """What the names in a node's expression stand for."""
     names: dict[Value, str] = {}
@@ -57,9 +66,9 @@ def _scope(node: Node, builder: KernelBuilder) -> Scope:
         others.append((name, builder.storage(value)))
         if names.setdefault(value, name) != name:
             same.append((name, names[value]))
-        number = builder.scalar(value)
-        if number is not None and abs(number) in (0, math.inf):  # of others nothing is concluded
-            known.append((name, float(abs(number))))
+        number = _number(value, builder)
+        if number is not None and (abs(number) in (0, math.inf) or is_minus_one(number)):
+            known.append((name, number))  # nothing is concluded from others
     return Scope(
         others[0][1],
         builder.storage(node.output),
