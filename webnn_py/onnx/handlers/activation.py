@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
+from webnn_py.onnx.handlers.elementwise import in_float32
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import Tensor, refuse
 
@@ -55,8 +56,9 @@ def celu(g: Emitter, x: Tensor, *, alpha: float = 1.0) -> Any:
     """An Elu of x / alpha, times alpha; where that is negative, the sum that ONNX defines."""
     if alpha < 0:
         nothing = g.constant(0, x)
-        curve = g.mul(g.add(g.exp(g.div(x, float(alpha))), -1.0), float(alpha))
-        return g.add(g.max(x, nothing), g.min(curve, nothing))
+        size = g.max(g.div(x, float(alpha)), nothing)
+        curve = g.mul(g.mul(g.elu(g.neg(size)), g.exp(size)), -float(alpha))
+        return g.add(g.max(x, nothing), curve)
     return g.mul(g.elu(g.div(x, float(alpha))), float(alpha))
 
 
@@ -128,9 +130,12 @@ def shrink(g: Emitter, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> A
 
 
 @handles("Mish")
-def mish(g: Emitter, x: Tensor) -> Any:
-    """X * tanh(softplus(x))."""
-    return g.mul(x, g.tanh(g.softplus(x)))
+@in_float32
+def mish(g: Emitter, x: Any) -> Any:
+    """X * tanh(log(1 + e)), e = exp(x), which is x * n / (n + 2), n = e * (e + 2)."""
+    e = g.exp(g.clamp(x, max_value=20.0))  # from which on the quotient is 1
+    n = g.mul(e, g.add(e, 2.0))
+    return g.mul(x, g.div(n, g.add(n, 2.0)))
 
 
 @handles("Swish")
@@ -146,7 +151,7 @@ def gelu(g: Emitter, x: Tensor, *, approximate: str = "none") -> Any:
         return g.gelu(x)
     cubic = g.mul(g.mul(g.mul(x, x), x), 0.044715)
     inner = g.mul(g.add(x, cubic), math.sqrt(2 / math.pi))
-    return g.mul(g.mul(x, 0.5), g.add(g.tanh(inner), 1.0))
+    return g.mul(x, g.sigmoid(g.mul(inner, 2.0)))  # (1 + tanh) / 2 would cancel
 
 
 def _bound(given: Tensor | None, free: float) -> int | float:

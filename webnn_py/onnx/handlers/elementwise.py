@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -341,43 +341,91 @@ def bit_cast(g: Emitter, x: Tensor, *, to: int) -> Any:
     return g.to(x, target) if x.data_type == target else g.cast(x, target)
 
 
-def _sinh(g: Emitter, x: Tensor, sign: float) -> Any:
-    return g.mul(g.add(g.exp(x), g.mul(g.exp(g.neg(x)), sign)), 0.5)
+Function = Callable[[Emitter, Any], Any]
+
+
+def in_float32(function: Function) -> Callable[[Emitter, Tensor], Any]:
+    """Compute float16 in float32, and round once."""
+
+    def compute(g: Emitter, x: Tensor) -> Any:
+        return g.to(function(g, g.to(x, "float32")), x.data_type)
+
+    compute.__doc__ = function.__doc__
+    return compute
+
+
+def _odd_series(g: Emitter, x: Any, coefficients: Sequence[float]) -> Any:
+    """X + x^3 * (c0 + c1 * x^2 + ...), which keeps all digits near 0."""
+    z = g.mul(x, x)
+    *lower, last = coefficients
+    total: Any = g.constant(last, x)
+    for term in reversed(lower):
+        total = g.add(g.mul(z, total), term)
+    return g.add(x, g.mul(g.mul(x, z), total))
+
+
+# Chebyshev interpolants of (f(x) / x - 1) / x^2, within 0.1 ulp of float32.
+_SINH_TO_1 = (0.166666666468, 0.00833333968164, 0.000198381004421, 2.80629043786e-6)
+_ASINH_TO_HALF = (
+    *(-0.16666666577, 0.0749997370996, -0.0446302800529),
+    *(0.030159045886, -0.0205398213998, 0.00995725102178),
+)
+_ATANH_TO_HALF = (
+    *(0.333333334444, 0.199999572481, 0.142883848242, 0.110491269299),
+    *(0.0976518961461, 0.0404420525452, 0.156927326668),
+)
+
+
+def _half_exponentials(g: Emitter, size: Any) -> tuple[Any, Any]:
+    """exp(x) / 2 and exp(-x) / 2 of x from 0 on: finite as long as the first is."""
+    root = g.exp(g.mul(size, 0.5))
+    return g.mul(g.mul(root, 0.5), root), g.div(g.div(g.constant(0.5, size), root), root)
 
 
 @handles("Sinh")
-def sinh(g: Emitter, x: Tensor) -> Any:
-    """(exp(x) - exp(-x)) / 2."""
-    return _sinh(g, x, -1.0)
+@in_float32
+def sinh(g: Emitter, x: Any) -> Any:
+    """(exp(x) - exp(-x)) / 2; a series to 1."""
+    size = g.abs(x)
+    large, small = _half_exponentials(g, size)
+    far = g.mul(g.sign(x), g.sub(large, small))
+    return g.where(g.greater(size, 1.0), far, _odd_series(g, x, _SINH_TO_1))
 
 
 @handles("Cosh")
-def cosh(g: Emitter, x: Tensor) -> Any:
+@in_float32
+def cosh(g: Emitter, x: Any) -> Any:
     """(exp(x) + exp(-x)) / 2."""
-    return _sinh(g, x, 1.0)
+    return g.add(*_half_exponentials(g, g.abs(x)))
 
 
 @handles("Asinh")
-def asinh(g: Emitter, x: Tensor) -> Any:
-    """log(|x| + sqrt(x^2 + 1)) with the sign of x, all divided by what may be large."""
+@in_float32
+def asinh(g: Emitter, x: Any) -> Any:
+    """log(|x| + sqrt(x^2 + 1)) with the sign of x, by what may be large; a series to 0.5."""
     size = g.abs(x)
     most = g.max(size, 1.0)
     least = g.div(g.min(size, 1.0), most)
     rest = g.add(g.div(size, most), g.sqrt(g.add(g.mul(least, least), 1.0)))
-    made = g.add(g.log(most), g.log(rest))
-    return g.where(g.is_infinite(x), x, g.mul(g.sign(x), made))
+    far = g.mul(g.sign(x), g.add(g.log(most), g.log(rest)))
+    made = g.where(g.greater(size, 0.5), far, _odd_series(g, x, _ASINH_TO_HALF))
+    return g.where(g.is_infinite(x), x, made)
 
 
 @handles("Acosh")
-def acosh(g: Emitter, x: Tensor) -> Any:
-    """log(x + sqrt(x^2 - 1)), where no square overflows."""
-    return g.log(g.add(x, g.mul(g.sqrt(g.add(x, 1.0)), g.sqrt(g.sub(x, 1.0)))))
+@in_float32
+def acosh(g: Emitter, x: Any) -> Any:
+    """asinh(sqrt(x^2 - 1)), of x itself where that makes no difference."""
+    leg = g.mul(g.sqrt(g.sub(x, 1.0)), g.sqrt(g.add(x, 1.0)))
+    return asinh(g, g.where(g.greater(x, 8192.0), x, leg))
 
 
 @handles("Atanh")
-def atanh(g: Emitter, x: Tensor) -> Any:
-    """log((1 + x) / (1 - x)) / 2."""
-    return g.mul(g.log(g.div(g.add(x, 1.0), g.add(g.neg(x), 1.0))), 0.5)
+@in_float32
+def atanh(g: Emitter, x: Any) -> Any:
+    """log((1 + x) / (1 - x)) / 2; a series to 0.5."""
+    far = g.mul(g.log(g.div(g.add(x, 1.0), g.add(g.neg(x), 1.0))), 0.5)
+    return g.where(g.greater(g.abs(x), 0.5), far, _odd_series(g, x, _ATANH_TO_HALF))
 
 
 def _atan(g: Emitter, x: Any) -> Any:
@@ -405,19 +453,22 @@ def _atan(g: Emitter, x: Any) -> Any:
 
 
 @handles("Atan")
-def atan(g: Emitter, x: Tensor) -> Any:
+@in_float32
+def atan(g: Emitter, x: Any) -> Any:
     """Arc tangent; WebNN has none, so by a polynomial."""
     return _atan(g, x)
 
 
 @handles("Asin")
-def asin(g: Emitter, x: Tensor) -> Any:
+@in_float32
+def asin(g: Emitter, x: Any) -> Any:
     """Arc sine: 2 atan(x / (1 + sqrt(1 - x^2)))."""
-    below = g.add(g.sqrt(g.add(g.neg(g.mul(x, x)), 1.0)), 1.0)
-    return g.mul(_atan(g, g.div(x, below)), 2.0)
+    rest = g.mul(g.add(g.neg(x), 1.0), g.add(x, 1.0))  # exact near 1, as 1 - x^2 is not
+    return g.mul(_atan(g, g.div(x, g.add(g.sqrt(rest), 1.0))), 2.0)
 
 
 @handles("Acos")
-def acos(g: Emitter, x: Tensor) -> Any:
-    """Arc cosine: pi / 2 less the arc sine."""
-    return g.add(g.neg(asin(g, x)), math.pi / 2)
+@in_float32
+def acos(g: Emitter, x: Any) -> Any:
+    """Arc cosine: 2 atan(sqrt((1 - x) / (1 + x)))."""
+    return g.mul(_atan(g, g.sqrt(g.div(g.add(g.neg(x), 1.0), g.add(x, 1.0)))), 2.0)
