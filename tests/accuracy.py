@@ -64,7 +64,8 @@ def computed(context: MLContext, graph: MLGraph, x: Any) -> Any:
     if context.device_type == "cpu":
         return np.asarray(MLExecution(context).compute(graph, {"x": x})["y"])
     given = context.create_tensor_sync(x.dtype.name, x.shape, writable=True)
-    made = context.create_tensor_sync(x.dtype.name, x.shape, readable=True)
+    y = graph.outputs["y"]
+    made = context.create_tensor_sync(y.data_type, y.shape, readable=True)
     context.write_tensor(given, x)
     context.dispatch(graph, {"x": given}, {"y": made})
     return np.asarray(context.read_tensor_sync(made))

@@ -295,8 +295,8 @@ def fold_sizes(
     Returns:
         None where the result is not the same expression for all sizes, or there is no rule.
     """
-    known = [one.array if one.sizes is None else one.sizes for one in inputs if one is not None]
-    if node.domain not in ("", "ai.onnx") or sum(a.size for a in known) > MAX_SIZES:
+    known = [one.sizes if one.array is None else one.array for one in inputs if one is not None]
+    if node.domain not in ("", "ai.onnx") or sum(map(np.size, known)) > MAX_SIZES:
         return None
     try:
         if node.op_type in MOVES:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 import numpy as np
@@ -43,8 +45,110 @@ def _reduced(
         else:
             axes = range(x.rank)
     used = [x.axis(axis) for axis in axes]
-    made = getattr(g, method)(x, axes=used, keep_dimensions=bool(keepdims))
-    return made
+    if method in OF_INTEGERS and x.data_type in WIDE:
+        return _of_integers(g, x, method, used, bool(keepdims))
+    return getattr(g, method)(x, axes=used, keep_dimensions=bool(keepdims))
+
+
+def _of_integers(g: Emitter, x: Tensor, method: str, axes: list[int], keep: bool) -> Any:
+    """What WebNN reduces of floats alone: exact, then towards zero, as ONNX Runtime does."""
+    made = OF_INTEGERS[method](g, g.to(x, WIDE[x.data_type]), axes, keep)
+    if made.data_type != x.data_type:
+        made = g.clamp(made, min_value=lowest(x), max_value=highest(x))
+    return g.to(made, x.data_type)
+
+
+def _mean(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
+    """The sum of quotients, and the quotient of the sum of rests: neither overflows."""
+    count = g.to(g.size(math.prod(x.shape[axis] for axis in axes)), x.data_type)
+    quotients = g.div(x, count)
+    rests = g.sub(x, g.mul(quotients, count))
+    whole, rest = (
+        g.reduce_sum(part, axes=axes, keep_dimensions=keep) for part in (quotients, rests)
+    )
+    more = g.div(rest, count)
+    left = g.sub(rest, g.mul(more, count))
+    made = g.add(whole, more)
+    if x.data_type == "uint64":
+        return made
+    zero, one = g.constant(0, x), g.constant(1, x)
+    above = g.logical_and(g.greater(made, zero), g.lesser(left, zero))
+    below = g.logical_and(g.lesser(made, zero), g.greater(left, zero))
+    return g.where(above, g.sub(made, one), g.where(below, g.add(made, one), made))
+
+
+def _l2(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
+    """The root in float32, made exact by Newton's step in int64 where squares fit into that."""
+    near = g.reduce_l2(g.cast(x, "float32"), axes=axes, keep_dimensions=keep)
+    near_whole = g.cast(near, "int64")
+    squares = g.reduce_sum_square(g.to(x, "int64"), axes=axes, keep_dimensions=keep)
+    one = g.constant(1, near_whole)
+    start = g.max(near_whole, one)
+    twice = g.add(start, start)
+    root = g.add(start, g.div(g.sub(squares, g.mul(start, start)), twice))
+    root = g.where(g.greater(g.mul(root, root), squares), g.sub(root, one), root)
+    root = g.where(g.greater(g.mul(root, root), squares), g.sub(root, one), root)
+    more = g.add(root, one)
+    root = g.where(g.greater(g.mul(more, more), squares), root, more)
+    # From there on squares exceed int64.
+    return g.where(g.greater(near, 3.03e9), g.cast(near, x.data_type), g.to(root, x.data_type))
+
+
+def _log_sum(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
+    """Of what is not positive, the lowest number."""
+    total = g.reduce_sum(x, axes=axes, keep_dimensions=keep)
+    near = g.reduce_sum(g.cast(x, "float32"), axes=axes, keep_dimensions=keep)
+    exact = g.to(_log(g, total), x.data_type)
+    made = g.where(g.greater(near, 2.0**62), g.cast(g.log(near), x.data_type), exact)
+    nothing = g.logical_not(g.greater(near, 0.0))
+    return g.where(nothing, g.constant(lowest(x), x), made)
+
+
+def _log_sum_exp(g: Emitter, x: Any, axes: list[int], keep: bool) -> Any:
+    """The greatest one, and the logarithm of a sum of whole exponentials: of how many there are.
+
+    Of unsigned integers exponentials are floats, as ONNX Runtime has it.
+    """
+    top = g.reduce_max(x, axes=axes, keep_dimensions=True)
+    if x.data_type == "uint64":
+        powers = g.exp(g.neg(g.cast(g.sub(top, x), "float32")))
+        total = g.reduce_sum(powers, axes=axes, keep_dimensions=keep)
+        return g.add(_kept(g, x, top, axes, keep), g.cast(g.log(total), x.data_type))
+    count = g.reduce_sum(g.cast(g.equal(x, top), "int64"), axes=axes, keep_dimensions=keep)
+    top = _kept(g, x, top, axes, keep)
+    more, one = _log(g, count), g.constant(1, count)
+    zero = g.constant(0, x)
+    room = g.sub(g.constant(highest(x), x), g.max(top, zero))
+    made = g.add(top, g.min(more, room))
+    cut = g.logical_and(g.lesser(made, zero), g.greater(count, one))
+    return g.where(cut, g.add(made, one), made)
+
+
+def _kept(g: Emitter, x: Any, top: Any, axes: list[int], keep: bool) -> Any:
+    if keep:
+        return top
+    return g.reshape(top, [size for axis, size in enumerate(x.shape) if axis not in axes])
+
+
+def _log(g: Emitter, x: Any) -> Any:
+    """The whole part of the logarithm: how many powers of e are not greater."""
+    powers = g.to(g.array(POWERS), x.data_type)
+    each = g.greater_or_equal(g.reshape(x, [*x.shape, 1]), powers)
+    return g.reduce_sum(g.cast(each, "int64"), axes=[x.rank], keep_dimensions=False)
+
+
+OF_INTEGERS: dict[str, Callable[[Emitter, Any, list[int], bool], Any]] = {
+    "reduce_l2": _l2,
+    "reduce_log_sum": _log_sum,
+    "reduce_log_sum_exp": _log_sum_exp,
+    "reduce_mean": _mean,
+}
+WIDE = {"int32": "int64", "int64": "int64", "uint32": "uint64", "uint64": "uint64"}
+"""What integers are reduced as."""
+POWERS = np.array(
+    [int(Decimal(i).exp().to_integral(ROUND_CEILING)) for i in range(1, 44)], np.int64
+)
+"""The least integers that are not below e, e^2 and so on, as long as int64 holds them."""
 
 
 def _register(operator: str, method: str, since: int) -> None:

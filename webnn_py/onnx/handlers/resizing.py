@@ -20,6 +20,11 @@ from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, refuse
 MOST_WEIGHTS = 1 << 24
 """Numbers that are made at import for one axis."""
 
+INTEGERS = ("uint8", "int8", "int32")
+"""Data types that are interpolated as float32, as ONNX Runtime does."""
+ROUNDING = 2.0**-10
+"""More than what float32 rounds of a weighted sum of 8-bit integers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interpolation:
@@ -229,6 +234,16 @@ def _taps(g: Emitter, place: Any, how: Interpolation) -> list[tuple[Any, Any]]:
     return [(g.ceil(g.add(place, -0.5)), None)]
 
 
+def _whole(g: Emitter, x: Any, how: Interpolation) -> Any:
+    """What a cast cuts off to the integer that ONNX Runtime makes of a weighted sum.
+
+    It rounds only where it smooths. A sum of equal elements is that element, however it is rounded.
+    """
+    if how.antialias:
+        return g.round_even(x)
+    return g.add(x, g.mul(g.sign(x), ROUNDING))
+
+
 def _wanted(
     x: Tensor, scales: Tensor | None, sizes: Tensor | None, axes: Sequence[int], policy: str
 ) -> tuple[list[Any], list[Any]]:
@@ -272,6 +287,22 @@ def resize(
         bool(antialias),
         bool(exclude_outside),
     )
+    if mode == "linear" and x.data_type in INTEGERS:
+        wide = resize(
+            g,
+            g.cast(x, "float32"),
+            roi,
+            scales,
+            sizes,
+            antialias=antialias,
+            axes=axes,
+            coordinate_transformation_mode=coordinate_transformation_mode,
+            exclude_outside=exclude_outside,
+            extrapolation_value=extrapolation_value,
+            keep_aspect_ratio_policy=keep_aspect_ratio_policy,
+            mode=mode,
+        )
+        return g.cast(_whole(g, wide, how), x.data_type)
     resampled = _resampled(g, x, used, new, factors, how)
     if resampled is not None:
         return resampled
