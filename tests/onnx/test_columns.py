@@ -1,4 +1,4 @@
-"""Col2Im: blocks summed where they overlap, for every way to lay these out."""
+"""Blocks summed where they overlap, for every way to lay these out: Col2Im, ConvTranspose."""
 
 from __future__ import annotations
 
@@ -122,3 +122,21 @@ def test_blocks_that_do_not_fit(
     what = make_node("Col2Im", ["x", "i", "b"], ["y"], **options)
     with pytest.raises(DataError, match=why):
         load(model([what], {"x": [2, 18, 16]}, ["y"], weights), cpu)
+
+
+@pytest.mark.parametrize("dilations", [[1, 1, 1], [2, 1, 2]])
+@pytest.mark.parametrize("strides", [[1, 2, 1], [3, 1, 2]])
+def test_transposed_convolutions_of_three_dimensions(
+    cpu: MLContext, strides: list[int], dilations: list[int]
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(4, 3, 2, 3, 2)).astype(np.float32)}
+    options = {"strides": strides, "dilations": dilations, "group": 2, "pads": [1, 0, 1, 0, 1, 0]}
+    what = make_node("ConvTranspose", ["x", "w"], ["y"], **options)
+    found = model([what], {"x": [2, 4, 3, 4, 5]}, ["y"], weights, 19)
+    found.ir_version = 9
+    x = rng.normal(size=(2, 4, 3, 4, 5)).astype(np.float32)
+    (wanted,) = onnxruntime.InferenceSession(found.SerializeToString()).run(None, {"x": x})
+    y = asyncio.run(MLAwaitedExecution(cpu).compute(load(found, cpu), {"x": x}))["y"]
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers.windows import Windows, padding, placed
+from webnn_py.onnx.handlers.windows import Windows, overlapped, padding, placed
 from webnn_py.onnx.registry import handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+
+MAX_TAPS = 1024
+"""Planes of a filter of three dimensions, each of which is a convolution of two."""
 
 
 def convolved(g: Emitter, x: Any, w: Any, b: Any, over: Windows, group: int) -> Any:
@@ -41,6 +43,7 @@ def convolved(g: Emitter, x: Any, w: Any, b: Any, over: Windows, group: int) -> 
     depth = (x.shape[2] - over.reach[0]) // stride + 1
     n, c, _, h, width = x.shape
     terms = []
+    _check_taps(w.shape[2])
     for tap in range(w.shape[2]):
         span = (depth - 1) * stride + 1
         part = g.slice(
@@ -57,6 +60,11 @@ def convolved(g: Emitter, x: Any, w: Any, b: Any, over: Windows, group: int) -> 
     total = functools.reduce(g.add, terms)
     parted = g.reshape(total, [n, depth, *total.shape[1:]])
     return g.transpose(parted, permutation=[0, 2, 1, 3, 4])
+
+
+def _check_taps(count: Any) -> None:
+    if count > MAX_TAPS:
+        refuse(f"a filter of {count} planes, expected at most {MAX_TAPS}")
 
 
 def _check_kernel(kernel_shape: list[int] | None, w: Tensor) -> None:
@@ -156,17 +164,15 @@ def _spread(
     n, c, depth, h, width = x.shape
     total = (depth - 1) * strides[0] + (w.shape[2] - 1) * dilations[0] + 1
     flat = g.reshape(g.transpose(x, permutation=[0, 2, 1, 3, 4]), [n * depth, c, h, width])
-    result = None
+    terms = []
+    _check_taps(w.shape[2])
     for tap in range(w.shape[2]):
         one = g.slice(w, [0, 0, tap, 0, 0], [*w.shape[:2], 1, *w.shape[3:]])
         filter = g.reshape(one, [*w.shape[:2], *w.shape[3:]])
         made = _spread(g, flat, filter, strides[1:], dilations[1:], group)
         rows = g.reshape(made, [n, depth, *made.shape[1:]])
-        # Rows to their places in the output's depth, by a product with a matrix of zeros and ones.
-        places = np.zeros((total, depth), np.float32)
-        places[np.arange(depth) * strides[0] + tap * dilations[0], np.arange(depth)] = 1
-        wide = g.reshape(rows, [n, depth, made.shape[1] * made.shape[2] * made.shape[3]])
-        put = g.matmul(g.constant(np.broadcast_to(places, (n, total, depth)), x), wide)
-        term = g.reshape(put, [n, total, *made.shape[1:]])
-        result = term if result is None else g.add(result, term)
-    return g.transpose(result, permutation=[0, 2, 1, 3, 4])
+        terms.append(g.reshape(rows, [n, 1, 1, depth, math.prod(made.shape[1:])]))
+    blocks = g.concat(terms, 1) if len(terms) > 1 else terms[0]
+    over = Windows([w.shape[2]], [(0, 0)], [strides[0]], [dilations[0]])
+    whole = g.reshape(overlapped(g, blocks, over, total), [n, total, *made.shape[1:]])
+    return g.transpose(whole, permutation=[0, 2, 1, 3, 4])

@@ -14,7 +14,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.shapes import broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
-from webnn_py.onnx.handlers.windows import Windows, padding
+from webnn_py.onnx.handlers.windows import Windows, overlapped, padding
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     BrokenModelError,
@@ -149,6 +149,8 @@ def split(
     if num_outputs is None:  # before opset 18, of equal sizes
         return split_1(g, x, axis=at)
     count = num_outputs
+    if count != len(g.outputs):
+        raise BrokenModelError(f"its num_outputs is {count}, expected {len(g.outputs)}")
     size = -(-x.shape[at] // count)
     sizes = [size] * (count - 1)
     return parts(g, x, [*sizes, x.shape[at] - sum(sizes)], at)
@@ -226,7 +228,8 @@ def _padded(
 def _wrapped(g: Emitter, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
         if low or high:
-            places = np.arange(-low, x.shape[axis] + high, dtype=np.int32) % x.shape[axis]
+            g.afford(low + x.shape[axis] + high, f"an axis {axis} that is wrapped around")
+            places = np.arange(-low, x.shape[axis] + high, dtype=np.int64) % x.shape[axis]
             x = g.gather(x, g.array(places.astype(np.int32)), axis=axis)
     return x
 
@@ -327,17 +330,25 @@ def reverse_sequence(
 def affine_grid(g: Emitter, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Any:
     """The places that an affine map gives the elements of an output of a known size."""
     batch, _, *sizes = size.integers("size")
-    axes = []
-    for count in sizes[::-1]:
+    rank = len(sizes)
+    if min(sizes, default=0) < 1 or theta.shape[1:] != (rank, rank + 1):
+        raise BrokenModelError(
+            f"its size {[batch, _, *sizes]} does not fit theta of shape {list(theta.shape)}"
+        )
+
+    def column(place: int) -> Any:
+        """What a map adds for each unit along an axis, beside all elements of the output."""
+        part = g.slice(theta, [0, 0, place], [theta.shape[0], rank, 1])
+        return g.reshape(part, [theta.shape[0], *[1] * rank, rank])
+
+    made = column(rank)
+    for axis, count in enumerate(sizes):
+        g.afford(count, f"the size {count} along axis {2 + axis}")
         ends = np.linspace(-1, 1, count) if align_corners and count > 1 else None
         middle = (2 * np.arange(count) + 1) / count - 1
-        axes.append(middle if ends is None else ends)
-    grid = np.meshgrid(*axes[::-1], indexing="ij")[::-1]
-    ones = np.ones(sizes)
-    flat = np.stack([*(part for part in grid), ones], -1).reshape(-1, len(sizes) + 1)
-    points = g.constant(flat[None], theta)
-    made = g.matmul(points, g.transpose(theta, permutation=[0, 2, 1]))
-    return g.reshape(made, [batch, *sizes, len(sizes)])
+        along = (middle if ends is None else ends).reshape([-1, *[1] * (rank - axis)])
+        made = g.add(made, g.mul(column(rank - 1 - axis), g.constant(along, theta)))
+    return made
 
 
 @handles("Col2Im")
@@ -378,34 +389,5 @@ def col_to_im(
         ends = [lead * math.prod(block[:axis]), math.prod(image[axis + 1 :])]
         middle = [block[axis], math.prod(counts[:axis]), counts[axis]]
         made = g.reshape(made, [ends[0], *middle, ends[1]])
-        made = _overlapped(g, made, over.part(slice(axis, axis + 1)), image[axis])
+        made = overlapped(g, made, over.part(slice(axis, axis + 1)), image[axis])
     return g.reshape(made, [batch, channels // taps, *image])
-
-
-def _overlapped(g: Emitter, x: Any, over: Windows, size: int) -> Any:
-    """Sum blocks along one axis: [outer, taps, middle, blocks, inner] to [..., size, inner].
-
-    The taps of a stride lie side by side and make a row, the rows overlap. In one row after the
-    other that is longer than the step between two, each stands where it belongs one row length on.
-    """
-    outer, taps, middle, blocks, inner = x.shape
-    (stride,), (dilation,) = over.strides, over.dilations
-    together = stride if dilation == 1 else 1
-    rows = -(-taps // together)
-    x = g.pad(x, [0] * 5, [0, rows * together - taps, 0, 0, 0])
-    x = g.reshape(x, [outer, rows, together, middle, blocks, inner])
-    x = g.pad(x, [0] * 6, [0, 0, stride - together, 0, 0, 0])
-    x = g.transpose(x, permutation=[0, 3, 1, 4, 2, 5])
-    lead, length = outer * middle, blocks * stride
-    step = stride if dilation == 1 else dilation
-    x = g.pad(g.reshape(x, [lead, rows, length, inner]), [0] * 4, [0, 0, rows * step, 0])
-    length += (rows - 1) * step
-    flat = g.reshape(x, [lead, rows * (length + step), inner])
-    skewed = g.reshape(
-        g.slice(flat, [0, 0, 0], [lead, rows * length, inner]), [lead, rows, length, inner]
-    )
-    summed = g.reduce_sum(skewed, axes=[1])
-    first = over.pads[0][0]
-    short = max(0, first + size - length)
-    summed = g.pad(summed, [0] * 3, [0, short, 0])
-    return g.slice(summed, [0, first, 0], [lead, size, inner])

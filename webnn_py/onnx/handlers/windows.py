@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.tensor import refuse
 
 Pads = list[tuple[int, int]]
@@ -111,3 +113,32 @@ def padding(
         less, more = total // 2, total - total // 2
         found.append((less, more) if auto_pad == "SAME_UPPER" else (more, less))
     return found
+
+
+def overlapped(g: Emitter, x: Any, over: Windows, size: int) -> Any:
+    """Sum blocks along one axis: [outer, taps, middle, blocks, inner] to [..., size, inner].
+
+    The taps of a stride lie side by side and make a row, the rows overlap. In one row after the
+    other that is longer than the step between two, each stands where it belongs one row length on.
+    """
+    outer, taps, middle, blocks, inner = x.shape
+    (stride,), (dilation,) = over.strides, over.dilations
+    together = stride if dilation == 1 else 1
+    rows = -(-taps // together)
+    x = g.pad(x, [0] * 5, [0, rows * together - taps, 0, 0, 0])
+    x = g.reshape(x, [outer, rows, together, middle, blocks, inner])
+    x = g.pad(x, [0] * 6, [0, 0, stride - together, 0, 0, 0])
+    x = g.transpose(x, permutation=[0, 3, 1, 4, 2, 5])
+    lead, length = outer * middle, blocks * stride
+    step = stride if dilation == 1 else dilation
+    x = g.pad(g.reshape(x, [lead, rows, length, inner]), [0] * 4, [0, 0, rows * step, 0])
+    length += (rows - 1) * step
+    flat = g.reshape(x, [lead, rows * (length + step), inner])
+    skewed = g.reshape(
+        g.slice(flat, [0, 0, 0], [lead, rows * length, inner]), [lead, rows, length, inner]
+    )
+    summed = g.reduce_sum(skewed, axes=[1])
+    first = over.pads[0][0]
+    short = max(0, first + size - length)
+    summed = g.pad(summed, [0] * 3, [0, short, 0])
+    return g.slice(summed, [0, first, 0], [lead, size, inner])
