@@ -16,7 +16,7 @@ from webnn_py.onnx import load
 DENSE = np.asarray([[0, 2, 0], [0, 0, -3]], np.float32)
 
 
-def sparse(places: Any, values: Sequence[float], dims: Sequence[int]) -> onnx.SparseTensorProto:
+def sparse(places: Any, values: Any, dims: Sequence[int]) -> onnx.SparseTensorProto:
     contents = onnx.numpy_helper.from_array(np.asarray(values, np.float32), "w")
     indices = onnx.numpy_helper.from_array(np.asarray(places, np.int64))
     return onnx.helper.make_sparse_tensor(contents, indices, list(dims))
@@ -75,3 +75,15 @@ def test_sparse_initializers_of_branches(cpu: MLContext) -> None:
     made.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(False), "c"))
     found = MLExecution(cpu).compute(load(made, cpu), {"x": np.ones((2, 3), np.float32)})
     np.testing.assert_array_equal(found["y"], 1 - DENSE)
+
+
+def test_large_ones_that_hold_one_value_of_a_hundred(cpu: MLContext) -> None:
+    count = 1 << 23
+    places = np.arange(0, count, 100)
+    tensor = sparse(places, np.ones(len(places)), [1, count])
+    add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    made = model([add], {"x": [1]}, ["y"])
+    made.graph.sparse_initializer.append(tensor)
+    found = MLExecution(cpu).compute(load(made, cpu), {"x": np.zeros(1, np.float32)})["y"]
+    assert found.shape == (1, count)
+    np.testing.assert_array_equal(np.flatnonzero(found), places)

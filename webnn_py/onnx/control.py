@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import onnx
 
-from webnn_py.onnx.tensor import NarrowerError, Tensor, UnknownValueError, UnmappableError, of_array
+from webnn_py.core.dimensions import is_dimension
+from webnn_py.onnx.tensor import (
+    BrokenModelError,
+    NarrowerError,
+    Tensor,
+    UnknownValueError,
+    UnmappableError,
+    of_array,
+)
 
 MAX_ROUNDS = 10_000
 
@@ -86,8 +94,7 @@ def loop(
     collected: list[list[Tensor]] = [[] for _ in body.output[1 + len(carried) :]]
     count = 0
     while goes_on and count < most:
-        if count >= MAX_ROUNDS:
-            raise UnmappableError(f"it goes round more than {MAX_ROUNDS} times")
+        _check_rounds(count + 1)
         given = [of_array(np.asarray(count, np.int64)), of_array(np.asarray(True)), *carried]
         again, *made = importer.subgraph(body, scope, opsets, given, needed)
         if not isinstance(again, Tensor):
@@ -120,6 +127,16 @@ def scan(
     return run(importer, node, inputs, scope, opsets, needed)
 
 
+def _check_rounds(count: Any) -> None:
+    if not is_dimension(count) and count > MAX_ROUNDS:
+        raise UnmappableError(f"it goes round more than {MAX_ROUNDS} times")
+
+
+def _check_scanned(count: int, inputs: Sequence[Any]) -> None:
+    if not 1 <= count <= len(inputs):
+        raise BrokenModelError(f"its num_scan_inputs is {count}, expected 1 to {len(inputs)}")
+
+
 def _scanned(
     importer: Any,
     node: Any,
@@ -130,6 +147,7 @@ def _scanned(
 ) -> Sequence[Any]:
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     body, count = attributes["body"], attributes["num_scan_inputs"]
+    _check_scanned(count, inputs)
     carried, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     made = len(body.output) - len(carried)
     input_axes = attributes.get("scan_input_axes") or [0] * count
@@ -138,6 +156,7 @@ def _scanned(
     output_backward = attributes.get("scan_output_directions") or [0] * made
     axes = [axis % one.rank for axis, one in zip(input_axes, scanned, strict=True)]
     rounds = scanned[0].shape[axes[0]]
+    _check_rounds(rounds)
     collected: list[list[Tensor]] = [[] for _ in range(made)]
     for i in range(rounds):
         places = [rounds - 1 - i if b else i for b in backward]
@@ -172,10 +191,12 @@ def _scan_8(
         first.attribute.append(attributes["directions"])
         first.attribute[-1].name = "scan_input_directions"
     count = attributes["num_scan_inputs"].i
+    _check_scanned(count, batched)
     longest = batched[-count].shape[1]
     if lengths is not None and set(lengths.integers("sequence_lens")) != {longest}:
         raise UnmappableError("sequences of different lengths")
     made = []
+    _check_rounds(batched[-count].shape[0])
     for b in range(batched[-count].shape[0]):
         given = [None if one is None else _taken(importer, one, 0, b) for one in batched]
         made.append(_scanned(importer, first, given, scope, opsets, needed))
@@ -201,8 +222,9 @@ def _stacked(importer: Any, rows: Sequence[Any], axis: int = 0) -> Tensor:
         raise UnmappableError("it collects nothing: WebNN has no tensors without elements")
     if not all(isinstance(row, Tensor) for row in rows):
         raise UnmappableError("its body cannot be mapped")
-    if all(row.array is not None for row in rows):
-        return of_array(np.stack([row.array for row in rows], axis))
+    known = [row.array for row in rows if row.array is not None]
+    if len(known) == len(rows) and importer.emitter.affords(sum(one.size for one in known)):
+        return of_array(np.stack(known, axis))
     at = axis % (rows[0].rank + 1)
     shape = [*rows[0].shape[:at], 1, *rows[0].shape[at:]]
     parts = [importer.emitter.reshape(row, shape) for row in rows]

@@ -71,6 +71,18 @@ class Emitter:
         self._made += count
         return True
 
+    def afford(self, count: int, what: str, most: int = MAX_MADE) -> None:
+        """Count elements that are made of a few numbers at import, before they are made.
+
+        Raises:
+            UnmappableError: They are too many.
+        """
+        if not self.affords(count, most):
+            refuse(
+                f"{what} needs {count} elements at import, expected at most {most}, and"
+                f" {MAX_TOTAL} in the whole model"
+            )
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.builder, name)
 

@@ -110,7 +110,8 @@ class Importer:
         graph = self.model.graph
         check_once(graph.input, "inputs")
         check_once(graph.initializer, "initializers")
-        scope = Initializers(self.model, keeps_what_it_is_given(self.emitter.builder))
+        keeps = keeps_what_it_is_given(self.emitter.builder)
+        scope = Initializers(self.model, self.emitter.affords, keeps)
         self._inputs(scope, inputs, shapes)
         self.nodes(graph.node, scope, self.model.opsets, [value.name for value in graph.output])
         outputs = {}
@@ -356,8 +357,8 @@ class Importer:
         body = bodies.body_of(node, inputs, schema, opsets)
         if body is None:
             if node.op_type in folding.MADE:
-                for one in inputs:
-                    one.known("its operands")
+                arrays = [one.known("its operands") for one in inputs]
+                self.emitter.afford(folding.MADE[node.op_type](arrays), "it")
             raise UnmappableError(reason_of(operator_of(node)))
         inner: Scope = dict(zip(body.input, inputs, strict=False))
         for name in body.input[len(inputs) :]:
@@ -377,7 +378,7 @@ class Importer:
         if name == "value":
             return of_array(self.model.contents(value), node.output[0])
         if name == "sparse_value":
-            return of_array(self.model.dense(value), node.output[0])
+            return of_array(self.model.dense(value, self.emitter.affords), node.output[0])
         if name in ("value_float", "value_floats"):
             return of_array(np.asarray(value, np.float32))
         if name in ("value_int", "value_ints"):
@@ -416,7 +417,7 @@ class Importer:
             Its outputs; None of one that is not needed.
         """
         inner: Scope = ChainMap({}, scope)
-        for name, array in self.model.contents_in(graph):
+        for name, array in self.model.contents_in(graph, self.emitter.affords):
             inner[name] = of_array(array, name)
         for value, given in zip(graph.input, inputs, strict=True):
             inner[value.name] = given

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from webnn_py.onnx.model import Model
+from webnn_py.onnx.model import Affords, Model
 from webnn_py.onnx.tensor import of_array
 
 
@@ -15,12 +15,14 @@ class Initializers(dict[str, Any]):
 
     Args:
         model: The model.
+        affords: Whether so many elements may be made that are in no file.
         ahead: Read weights that lie in its file on threads meanwhile: whoever has them keeps just
             that memory. Else there is one weight at a time besides those that a builder has.
     """
 
-    def __init__(self, model: Model, ahead: bool = False) -> None:
+    def __init__(self, model: Model, affords: Affords, ahead: bool = False) -> None:
         super().__init__()
+        self._affords = affords
         self._model = model
         self._unread = {tensor.name: tensor for tensor in model.graph.initializer}
         self._unread |= {sparse.values.name: sparse for sparse in model.graph.sparse_initializer}
@@ -44,6 +46,6 @@ class Initializers(dict[str, Any]):
 
     def _contents(self, tensor: Any) -> Any:
         if isinstance(tensor, onnx.SparseTensorProto):
-            return self._model.dense(tensor)
+            return self._model.dense(tensor, self._affords)
         ahead = self._ahead.get(tensor.name)
         return self._model.contents(tensor) if ahead is None else ahead.result()

@@ -7,7 +7,7 @@ import hashlib
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,11 @@ READERS = 4
 """Threads that read a model's weights."""
 WORTH_A_THREAD = 1 << 18
 """Bytes of a weight from which on they do."""
+ZEROS_PER_VALUE = 128
+"""Elements that a sparse tensor may have for each of its values, beside those of a small one."""
 EXTERNAL = onnx.TensorProto.EXTERNAL
+
+Affords = Callable[[int], bool]
 
 
 class Model:
@@ -139,8 +143,12 @@ class Model:
                 error
             )
 
-    def contents_in(self, graph: Any) -> Iterator[tuple[str, Array]]:
+    def contents_in(self, graph: Any, affords: Affords) -> Iterator[tuple[str, Array]]:
         """Names and contents of a graph's initializers, sparse ones included.
+
+        Args:
+            graph: One of the model's graphs.
+            affords: As of `dense`.
 
         Raises:
             DataError: As `contents`.
@@ -148,10 +156,14 @@ class Model:
         for tensor in graph.initializer:
             yield tensor.name, self.contents(tensor)
         for sparse in graph.sparse_initializer:
-            yield sparse.values.name, self.dense(sparse)
+            yield sparse.values.name, self.dense(sparse, affords)
 
-    def dense(self, sparse: Any) -> Array:
+    def dense(self, sparse: Any, affords: Affords) -> Array:
         """The contents of a sparse tensor, zeros included.
+
+        Args:
+            sparse: One of the model.
+            affords: Whether so many elements may be made that are in no file.
 
         Raises:
             DataError: They are not there, or do not fit its shape.
@@ -171,7 +183,13 @@ class Model:
         limits = np.asarray(shape if places.ndim == 2 else math.prod(shape))
         if ((places < 0) | (places >= limits)).any():
             raise DataError(f"{title}: an index lies outside")
-        made = np.zeros(math.prod(shape), values.dtype)
+        count = math.prod(shape)
+        if not affords(max(0, count - ZEROS_PER_VALUE * values.size)):
+            raise DataError(
+                f"{title}: {count} elements are too many, of {values.size} value(s); expected at"
+                f" most about {ZEROS_PER_VALUE} for each value: store it as a dense tensor"
+            )
+        made = np.zeros(count, values.dtype)
         made[flat] = values
         return made.reshape(shape)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.tensor import Array, refuse
+from webnn_py.onnx.tensor import Array
 
 MAX_RADIX = 128
 """Numbers that one product with a matrix transforms at once."""
@@ -97,8 +97,7 @@ def _turns(numerators: Array, denominator: int, sign: int) -> tuple[Array, Array
 
 
 def _afford(g: Emitter, numbers: int, count: int) -> None:
-    if not g.affords(numbers):
-        refuse(f"a Fourier transform of {count} numbers, which needs too many constants")
+    g.afford(numbers, f"a Fourier transform of {count} numbers")
 
 
 def _matrices(count: int, sign: int, wanted: int) -> tuple[Array, Array]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from webnn_py.core.dimensions import is_dimension, span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.attention import (
@@ -257,7 +255,7 @@ def group_query_attention(
     q, k = part(g, both, 1, 0, num_heads), part(g, both, 1, num_heads, kv_num_heads)
     keys, values = _stored(g, cache, past_key, k), _stored(g, cache, past_value, v)
     if head_sink is None and smooth_softmax:
-        head_sink = g.constant(np.zeros(num_heads), query)
+        head_sink = g.expand(g.constant(0, query), [num_heads])
     made = attended(
         g,
         q,

@@ -64,6 +64,8 @@ def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) ->
     return g.gather_nd(x, _indices(g, indices))
 
 
+MAX_PARTS = 10_000
+"""Updates that are put or combined one after the other."""
 _COMBINE = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 _COMBINE_BOOLS = _COMBINE | {"add": "max", "mul": "min"}
 
@@ -72,11 +74,17 @@ def _combining(g: Emitter, x: Tensor, reduction: str) -> Any:
     return getattr(g, (_COMBINE_BOOLS if x.elem == BOOL else _COMBINE)[reduction])
 
 
+def _check_parts(count: int, reduction: str) -> None:
+    if count > MAX_PARTS:
+        refuse(f"reduction {reduction!r} of {count} updates, expected at most {MAX_PARTS}")
+
+
 def _scattered_by_parts(
     g: Emitter, x: Any, indices: Any, updates: Any, axis: int, reduction: str
 ) -> Any:
     """One index along the axis after the other, so that repeated ones are combined."""
     combine = _combining(g, x, reduction)
+    _check_parts(indices.shape[axis], reduction)
     made = x
     for i in range(indices.shape[axis]):
         starts = [i if k == axis else 0 for k in range(indices.rank)]
@@ -177,6 +185,7 @@ def scatter_nd(
         lines = g.reshape(x, [size, rows]), g.expand(flat, [count, rows])
         made = _scattered_at_once(g, *lines, g.reshape(updates, [count, rows]), 0, reduction)
         return g.reshape(made, list(x.shape))
+    _check_parts(count, reduction)
     made = x
     for i in range(count):
         place = g.slice(places, [i, 0], [1, depth])

@@ -294,6 +294,7 @@ def relative_position_bias(
     count, of = bias_table.shape
     if max_distance <= count // 2:
         raise BrokenModelError(f"max_distance is {max_distance}, of {count} buckets")
+    g.afford(2 * max_distance + 1, f"a max_distance of {max_distance}")
     buckets = g.array(_buckets(count, max_distance, bool(is_bidirectional)))
     by_distance = g.gather(g.reshape(bias_table, [of, count]), buckets, axis=1)
     apart = g.sub(places(g, columns, 1, 2), places(g, rows, 0, 2))

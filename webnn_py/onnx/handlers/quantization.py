@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
 from webnn_py.onnx.handlers.linalg import integer_product, product
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import Array, Tensor, of_array, refuse, webnn_type
+from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, of_array, refuse, webnn_type
 
 EXACT_PRODUCTS = (1 << 24) // (255 * 255)
 """So many products of 8-bit integers less their zero points have a sum exact in float32."""
@@ -35,11 +36,13 @@ def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> An
 
 
 def _repeated(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
+    g.afford(x.shape[axis], f"the blocks of axis {axis}")
     places = np.arange(x.shape[axis], dtype=np.int32) // block_size
     return g.gather(part, g.array(places), axis=axis)
 
 
 def _zero_point(g: Emitter, like: Any, elem: int) -> Tensor:
+    g.afford(math.prod(like.shape), "a zero point for each scale")
     dtype = np.dtype(webnn_type(elem))
     return g.array(np.zeros(like.shape, dtype))
 
@@ -100,6 +103,7 @@ def _from_four_bits(
 ) -> Any:
     """As WebNN has 4-bit integers: constants, and zero points of the scales' shape."""
     kind = FOUR_BITS[x.elem]
+    g.afford(math.prod(scales.shape), "a zero point for each scale")
     zeros = np.zeros(scales.shape, np.int8)
     if zero_point is not None:
         given = zero_point.known("zero_point").astype(np.int8)
@@ -134,6 +138,11 @@ def matmul_n_bits(
         refuse(f"weights of {bits} bits")
     blocks = -(-K // block_size)
     whole = b.known("its weights").reshape(N, -1)
+    if N * blocks * block_size * bits != whole.size * 8:
+        raise BrokenModelError(
+            f"its weights have {whole.size} bytes, expected {N * blocks * block_size * bits // 8}"
+            f" for K = {K}, N = {N} and block_size = {block_size}"
+        )
     shape = [N, blocks, block_size]
     if zero_points is not None and zero_points.is_float:
         refuse("zero points that are floats")
@@ -192,8 +201,13 @@ def matmul_bnb4(
         refuse(f"transB = {transB} and quant_type = {quant_type}")
     table = np.asarray(_OF_FOUR_BITS[quant_type], np.float32)
     packed, scales = b.known("its weights").reshape(-1), absmax.known("absmax").reshape(-1)
+    if not min(2 * packed.size, block_size * scales.size) >= K * N:
+        raise BrokenModelError(
+            f"its {packed.size} bytes of weights and {scales.size} scales are too few for"
+            f" K = {K}, N = {N} and block_size = {block_size}"
+        )
     codes = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[: K * N]
-    wide = table[codes] * np.repeat(scales, block_size)[: K * N]
+    wide = table[codes] * scales[np.arange(K * N) // block_size]
     weights = of_array(wide.astype(scales.dtype).reshape(N, K), b.name)
     return product(g, a, g.transpose(weights))
 

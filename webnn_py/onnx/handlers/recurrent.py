@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.lengths import HOLDING, Lengths, row, shorter
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import Tensor, refuse
+
+MAX_STEPS = 10_000
+"""Steps that are written out one after the other."""
 
 DIRECTIONS = {"forward": "forward", "reverse": "backward", "bidirectional": "both"}
 
@@ -127,9 +131,11 @@ def _with_peepholes(
 ) -> tuple[Any, list[Any]]:
     """An LSTM step by step: its output gate looks at the new cell, WebNN's at the old one."""
     size, (steps, batch, _) = r.shape[2], x.shape
+    if not is_dimension(steps) and steps > MAX_STEPS:
+        refuse(f"{steps} steps of an LSTM with peepholes, expected at most {MAX_STEPS}")
     weight, recurrent = (g.transpose(g.reshape(m, m.shape[1:])) for m in (w, r))
     hidden, cell = (
-        g.constant(np.zeros((batch, size)), x) if one is None else g.reshape(one, [batch, size])
+        g.expand(g.constant(0, x), [batch, size]) if one is None else g.reshape(one, [batch, size])
         for one in first
     )
     bias = None if b is None else g.add(*_biases(g, b, 4 * size))
@@ -249,6 +255,7 @@ def _without_gates(
 ) -> Any:
     """As a GRU whose gates biases hold: it forgets all, and resets nothing."""
     ways, size = w.shape[0], r.shape[2]
+    g.afford(4 * ways * size, f"the gates of {size} states")
     held = g.constant(np.repeat([-HOLDING, HOLDING], size)[None].repeat(ways, 0), x)
     ends = [0, 2 * size, 0], [0, 0, 0]
     own = [g.constant(np.zeros((ways, size)), x)] * 2 if b is None else _biases(g, b, size)

@@ -43,10 +43,15 @@ def deform_conv(
     moves = g.reshape(g.to(offset, "float32"), [images, taps, 2, math.prod(size)])
     places = []
     for axis in (0, 1):
-        grid = np.indices([*window, *size])
-        start = grid[2 + axis] * strides[axis] + grid[axis] * dilations[axis] - pads[axis]
+        rows, columns = window[axis], size[axis]
+        g.afford(rows * columns, f"the places of {rows} taps in {columns} rows or columns")
+        first = np.arange(columns) * strides[axis] - pads[axis]
+        start = np.arange(rows)[:, None] * dilations[axis] + first
+        beside = [1, *(rows if i == axis else 1 for i in (0, 1))]
+        beside += [columns if i == axis else 1 for i in (0, 1)]
+        base = g.array(start.reshape(beside).astype(np.float32))
         own = g.slice(moves, [0, 0, axis, 0], [images, taps, 1, moves.shape[3]])
-        base = g.array(start.reshape(1, taps, 1, -1).astype(np.float32))
+        own = g.reshape(own, [images, *window, *size])
         places.append(g.reshape(g.add(own, base), [images, taps * moves.shape[3], 1]))
     sampled = functools.reduce(g.add, corners(g, parts, places))
     if mask is not None:
@@ -88,6 +93,7 @@ def roi_align(
         first = g.slice(ends, [0, 1 - axis], [count, 1])
         length = g.sub(g.slice(ends, [0, 3 - axis], [count, 1]), first)
         length = length if half else g.max(length, 1.0)
+        g.afford(samples[axis], f"{bins[axis]} bins of {sampling_ratio} samples")
         steps = (np.arange(samples[axis], dtype=np.float32)[None] + 0.5) / samples[axis]
         place = g.add(first, g.mul(length, g.constant(steps, x)))
         last = x.shape[2 + axis]

@@ -279,6 +279,11 @@ def resize(
     """To other sizes, which must be known at import."""
     used = [x.axis(axis) for axis in axes] if axes else list(range(x.rank))
     new, factors = _wanted(x, scales, sizes, used, keep_aspect_ratio_policy)
+    for axis, size, factor in zip(used, new, factors, strict=True):
+        if not is_dimension(size) and size < 1:
+            raise BrokenModelError(
+                f"axis {axis} of {x.shape[axis]} elements becomes {size}, by the factor {factor}"
+            )
     how = Interpolation(
         coordinate_transformation_mode,
         mode,
@@ -320,8 +325,8 @@ def resize(
         if is_open([size, old]):
             made = _stretched(g, made, axis, size, factor, how)
             continue
-        if not g.affords(size * (1 if mode == "nearest" else old), MOST_WEIGHTS):
-            refuse(f"a size of {size} along axis {axis}, of {old} before")
+        count = size * (1 if mode == "nearest" else old)
+        g.afford(count, f"a size of {size} along axis {axis}, of {old} before", MOST_WEIGHTS)
         kind = coordinate_transformation_mode
         places = _places(kind, size, old, factor, (start, end), old * factor)
         if np.array_equal(places, np.arange(old)):
