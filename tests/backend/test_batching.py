@@ -31,6 +31,7 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
     Timeline,
+    ValidationError,
     ml,
 )
 from webnn_py.api.batching.line import Line
@@ -220,14 +221,15 @@ def test_few_sizes_are_compiled(cpu: MLContext, run: Run, runs: Sizes) -> None:
     assert {size for _, size in runs} <= {1, 2, 4, 8, 12}
 
 
-def test_graphs_without_the_dimension_run_as_ever(
+def test_graphs_without_the_dimension_are_refused(
     context: MLContext, run: Run, runs: Sizes
 ) -> None:
     graph = build(context, rows)
     execution = MLAwaitedExecution(context, batch="width")
 
     async def main() -> None:
-        assert_alone(await execution.compute(graph, inputs(0)), inputs(0))
+        with pytest.raises(ValidationError, match=r"'width' is .*, which has batch, length$"):
+            await execution.compute(graph, inputs(0))
 
     run(main)
     assert not runs

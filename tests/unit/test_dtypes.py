@@ -26,7 +26,7 @@ def test_numpy_s_types_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.bool_, np.int16, np.complex64, ">f4", "U3"])
 def test_other_types_are_refused(dtype: object) -> None:
-    with pytest.raises(ValidationError, match="; convert it (with|first)"):
+    with pytest.raises(ValidationError, match=r"; convert it (with|first)"):
         dtypes.from_numpy(dtype)
 
 

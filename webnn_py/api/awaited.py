@@ -29,6 +29,7 @@ from webnn_py.core.errors import ContextLostError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.recently_used import RecentlyUsed
+from webnn_py.core.sizes import check_name
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.memory.overlap import region_of
@@ -45,9 +46,9 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
 
     Args:
         context: Where the graphs were built.
-        batch: The open dimension to join computes along; graphs that have none of this name run as
-            without. Not joined are computes on tensors and resources of a GPU, those with `sync`,
-            and those that differ in other open sizes or in the contents of inputs without it.
+        batch: The open dimension to join computes along, which each graph must have. Not joined are
+            computes on tensors and resources of a GPU, those with `sync`, and those that differ in
+            other open sizes or in the contents of inputs without it.
         max_batch: Largest size of the dimension in a joined run, at least 1. What is larger alone
             is not joined. Of no meaning without `batch`, as `max_delay`.
         max_delay: How many seconds a compute waits for others, at least 0. What waits when a run
@@ -99,9 +100,9 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             Every output by name: what was given, else arrays of the output's data type and shape.
 
         Raises:
-            ValidationError: `graph` is no MLGraph, a timeline point does not fit, or an operator of
-                the graph mixes what lies along the `batch` dimension. This and all that follows is
-                raised by the await.
+            ValidationError: `graph` is no MLGraph, a timeline point does not fit, the graph has no
+                open dimension `batch`, or an operator mixes what lies along it. This and all that
+                follows is raised by the await.
             DataError: A name, data type, size, format, context or device does not fit; nothing has
                 run.
             InvalidStateError: The graph is destroyed, a tensor is exported, or an input is left out
@@ -121,7 +122,8 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
             executables = compiled.check_usable(session)
             signature, sizes = compiled.fixed(inputs)
             batching = self._batching
-            if batching is not None and batching.name in dict(sizes):
+            if batching is not None:
+                check_name(dict(sizes), batching.name, "option 'batch'")
                 given = self._given(compiled, signature, inputs, outputs)
                 alone = functools.partial(self._compile_first, executables, signature, sizes)
                 run = self._joined(batching, compiled, executables, alone, sizes, given, waits)

@@ -157,7 +157,8 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
                 thread; what it raises ends the build. Not called where there is nothing to make.
 
         Raises:
-            ValidationError: No outputs, an empty name, or an operand that cannot be an output.
+            ValidationError: No outputs, an empty name, an operand that cannot be an output, or a
+                name in `dimensions` that stands in the shape of no input.
             InvalidStateError: The builder has built before.
             NotSupportedError: The graph needs more than the device has, such as larger buffers.
             OperationError: The engine or device could not compile the graph.
@@ -165,7 +166,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 
         Source: WebNN 2026, "build method".
         """
-        recipe = self._nodes.finish(outputs)
+        recipe = self._finish(outputs)
         with self._nodes.building():
             return told(progress, self._compile, recipe)
 
@@ -186,9 +187,14 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
 
         Source: WebNN 2026, "build method".
         """
-        work = functools.partial(told, progress, self._compile, self._nodes.finish(outputs))
+        work = functools.partial(told, progress, self._compile, self._finish(outputs))
         with self._nodes.building():
             return await self._nodes.session.await_builder(work)
+
+    def _finish(self, outputs: Mapping[str, MLOperand]) -> Graph:
+        self._nodes.check_open()
+        self._nodes.sizes.check_used()
+        return self._nodes.finish(outputs)
 
     def _compile(self, recipe: Graph) -> MLGraph:
         return MLGraph(CompiledGraph(self._nodes.session, recipe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from webnn_py.core import convert
@@ -61,6 +61,7 @@ class OpenSizes:
         given = {} if bounds is None else convert.mapping(bounds, "dimensions")
         self._bounds = {_name(n, "dimensions"): _range(n, size) for n, size in given.items()}
         self._scope = next(_SCOPES)
+        self._used: set[str] = set()
         self.symbols: dict[str, Symbol] = {}
 
     def bind(self, shape: Shape) -> Shape:
@@ -86,6 +87,20 @@ class OpenSizes:
             made = named(_name(name, "dimensions"), *_range(name, (low, high)))
         self.symbols |= symbols_of([made])
         return made
+
+    def check_used(self) -> None:
+        """Check that each name with bounds stands in the shape of an input.
+
+        Raises:
+            ValidationError: One does not; the message lists the names that do.
+        """
+        for name in self._bounds:
+            if name not in self._used:
+                used = sorted(self._used)
+                raise ValidationError(
+                    f"dimensions: {shown(name)} stands in the shape of no input, and"
+                    f" {', '.join(used) or 'no name'} does{suggestion(name, used)}"
+                )
 
     def check(self, options: Iterable[object]) -> None:
         """The open dimensions in options follow from inputs of this builder.
@@ -113,6 +128,7 @@ class OpenSizes:
             made = named(name, *ANY_SIZE, self._scope)
         else:
             low, high = self._bounds.get(symbol.name, ANY_SIZE)
+            self._used.add(symbol.name)
             if low == high:
                 return low * factor
             name, made = symbol.name, named(symbol.name, low, high)
@@ -174,6 +190,25 @@ def sizes_to_come(symbols: Mapping[str, Symbol], first: Mapping[str, int]) -> li
     return near if several == first else [*near, several]
 
 
+def check_name(names: Collection[str], name: object, what: str) -> None:
+    """Check that a graph has an open dimension of this name.
+
+    Args:
+        names: Those of the graph's open dimensions.
+        name: What the user gives.
+        what: What messages call it.
+
+    Raises:
+        ValidationError: It has none; the message lists those that it has.
+    """
+    if name not in names:
+        text = name if isinstance(name, str) else shown(name)
+        raise ValidationError(
+            f"{what}: {shown(name)} is no open dimension of the graph, which has"
+            f" {', '.join(names) or 'none'}{suggestion(text, names)}"
+        )
+
+
 def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:
     """A size for each open one, within its bounds.
 
@@ -186,13 +221,7 @@ def check_sizes(symbols: Mapping[str, Symbol], sizes: object) -> dict[str, int]:
     """
     given = convert.mapping(sizes, "sizes")
     for name in given:
-        if name not in symbols:
-            text = name if isinstance(name, str) else shown(name)
-            known = ", ".join(symbols) or "none"
-            raise ValidationError(
-                f"sizes: {shown(name)} is no open dimension of the graph, which has"
-                f" {known}{suggestion(text, symbols)}"
-            )
+        check_name(symbols, name, "sizes")
     missing = [name for name in symbols if name not in given]
     if missing:
         raise ValidationError(f"sizes: the size of {', '.join(missing)} is not given")
