@@ -28,7 +28,8 @@ WEIGHTS = np.random.default_rng(1).normal(size=(8, 8)).astype(np.float32)
 
 
 def attention(context: MLContext, batch: Any = "batch", length: Any = "length") -> MLGraph:
-    b = MLGraphBuilder(context, dimensions={"batch": (1, 64), "length": (1, 512)})
+    bounds = {"batch": (1, 64), "length": (1, 512)} if batch == "batch" else {}
+    b = MLGraphBuilder(context, dimensions=bounds)
     x = b.input("x", "float32", [batch, length, 8])
     mask = b.input("mask", "float32", [batch, length])
     q = b.matmul(x, b.constant(WEIGHTS))

@@ -63,7 +63,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 def attending(context: MLContext, batch: Any, length: Any) -> MLGraph:
     """Attention, and what else depends on sizes: means, divisors, places counted from the end."""
-    b = MLGraphBuilder(context, dimensions={"length": (3, None)})
+    b = MLGraphBuilder(context, dimensions={"length": (3, None)} if length == "length" else {})
     x = b.input("x", "float32", [batch, length, WIDTH])
     last = b.gather(x, b.constant(np.array([-1, 0], np.int32)), axis=1)
     scores = b.matmul(b.matmul(x, b.constant(WEIGHTS)), b.transpose(x, permutation=[0, 2, 1]))

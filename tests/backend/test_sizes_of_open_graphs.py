@@ -68,7 +68,8 @@ def made(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def encoding(context: MLContext, batch: Any = "batch", length: Any = "length") -> MLGraph:
-    b = MLGraphBuilder(context, dimensions={"batch": (1, 64), "length": (1, 512)})
+    bounds = {"batch": (1, 64), "length": (1, 512)} if batch == "batch" else {}
+    b = MLGraphBuilder(context, dimensions=bounds)
     return b.build_sync({"y": encoder(b, batch, length, LAYERS, WIDTH, HEADS)})
 
 

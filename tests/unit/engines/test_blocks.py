@@ -175,7 +175,7 @@ def passed(body: Body, shape: Sequence[int]) -> Graph:
 
 
 def built(context: MLContext, body: Body, shape: Sequence[int | str]) -> MLGraph:
-    builder = MLGraphBuilder(context, dimensions={"batch": (1, 8)})
+    builder = MLGraphBuilder(context, dimensions={"batch": (1, 8)} if "batch" in shape else {})
     return builder.build_sync({"y": body(builder, builder.input("x", "float32", shape))})
 
 
