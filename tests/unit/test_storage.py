@@ -208,7 +208,7 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(OSError, match=f"device or pipe: '{pipe}'"), replacing(str(pipe)):
+    with pytest.raises(OSError, match=f"{pipe} .* device or pipe$"), replacing(str(pipe)):
         pass
     assert pipe.is_fifo()
     with pytest.raises(IsADirectoryError), replacing(tmp_path):

@@ -246,6 +246,17 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
         return session.device is not None and any(map(session.engine.takes, given.inputs))
 
 
+# Python calls a coroutine that nobody awaits by the name of its function: that of the call.
+for _called in (
+    computed,
+    finished,
+    raised,
+    MLAwaitedExecution._joined,
+    MLAwaitedExecution._compile_first,
+):
+    _called.__qualname__ = MLAwaitedExecution.compute.__qualname__
+
+
 async def _led(request: Request) -> Request:
     """A request that has ended; if it comes first, it has the run made."""
     try:

@@ -19,7 +19,7 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.ops.replay import fix, output_shapes
-from webnn_py.storage.archive import Archive, replacing, write_archive
+from webnn_py.storage.archive import Archive, check_ending, replacing, write_archive
 from webnn_py.storage.graph_file import graph_entries
 
 
@@ -158,11 +158,12 @@ class MLGraph(Suggesting):
         Raises:
             InvalidStateError: The graph is destroyed.
             NotSupportedError: An option, dimension or the whole graph is too long for a file.
-            ValidationError: `path` is no path.
-            OSError: The file cannot be written.
+            ValidationError: `path` is no path, or ends in .onnx.
+            FileError: The file cannot be written.
 
         Source: spec/saved_graphs.md, "Saving".
         """
+        check_ending(path)
         entries = graph_entries(self._compiled.recipe)
         with replacing(path) as stream:
             write_archive(stream, entries)
@@ -180,16 +181,17 @@ class MLGraph(Suggesting):
             sizes: A size for each open dimension, by its name, such as {"batch": 1}.
 
         Raises:
-            ValidationError: A size is missing, unknown or out of its bounds, or an input and an
-                output have the same name.
+            ValidationError: A size is missing, unknown or out of its bounds, an input and an output
+                have the same name, or `path` ends in .onnx.
             InvalidStateError: The graph is destroyed, or `initialize_graph` has made inputs of it
                 constants.
             NotSupportedError: A kernel would need more than WebGPU's default limits.
             OperationError: There is no memory left.
-            OSError: The file cannot be written.
+            FileError: The file cannot be written.
 
         Source: webnn_py, spec/programs.md, "Files".
         """
+        check_ending(path)
         self._compiled.bound.check_free("compile_to")
         write_graph(fix(self._compiled.recipe, {} if sizes is None else sizes), path)
 

@@ -11,11 +11,12 @@ from webnn_py.api.programs.program import MLProgram, load_program
 from webnn_py.api.recording import read_recipe
 from webnn_py.api.session import Session, SessionOwner
 from webnn_py.core.errors import telling_of_memory
+from webnn_py.core.messages import Suggesting
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.storage.archive import Archive
 
 
-class Loading(SessionOwner):
+class Loading(SessionOwner, Suggesting):
     """The methods of a context that read files."""
 
     def load_graph_sync(
@@ -41,7 +42,7 @@ class Loading(SessionOwner):
             NotSupportedError: A later version of webnn_py wrote it, or this context does not
                 support an operator, or has not what the graph needs.
             ValidationError: `path` is no path.
-            OSError: The file cannot be opened.
+            FileError: The file cannot be opened.
             OperationError: The engine or device could not compile the graph.
             ContextLostError: The context is lost.
 
@@ -84,7 +85,7 @@ class Loading(SessionOwner):
             InvalidStateError: This is a CPU context.
             DataError: The file is damaged or no saved program; the message says where.
             NotSupportedError: The device lacks what the program needs; the message says what.
-            OSError: The file cannot be opened.
+            FileError: The file cannot be opened.
             OperationError: The device refused a kernel, or has no memory left.
             ContextLostError: The context is lost.
 

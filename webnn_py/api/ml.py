@@ -17,12 +17,14 @@ from webnn_py.core.devices import MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.recently_used import Room
-from webnn_py.engines.registry import make_engine
+from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)
 POWER_PREFERENCES: tuple[str, ...] = typing.get_args(MLPowerPreference)
 GPU_ENGINES = ("auto", "webgpu")
 """Names of the engine of GPU contexts."""
+GPU_NAMES = dict.fromkeys(("cuda", "vulkan", "metal", "webgpu", "wgpu"), "gpu")
+"""What "gpu" is called elsewhere."""
 
 
 class ML(Suggesting):
@@ -110,6 +112,10 @@ class ML(Suggesting):
             else _checked_count("max_prepared_bytes", max_prepared_bytes, 0),
         )
         hardware = accelerated is not None and convert.boolean(accelerated, "option 'accelerated'")
+        if isinstance(device, str):
+            raise ValidationError(
+                f"device: got {shown(device)}, expected a wgpu.GPUDevice{_by_name(device)}"
+            )
         if device is not None and device_type not in (None, "gpu"):
             raise ValidationError(f"device_type {device_type!r} contradicts the given device")
         if device is not None or device_type == "gpu":
@@ -172,9 +178,19 @@ class ML(Suggesting):
         return await completion
 
 
+def _by_name(text: str) -> str:
+    """Which option a string is for, as the end of a message."""
+    low = text.lower()
+    name = GPU_NAMES.get(low, low)
+    if name in DEVICE_TYPES:
+        return f"; give it by name: device_type={name!r}"
+    engine = OTHER_NAMES.get(low, low)
+    return f"; give it by name: engine={engine!r}" if engine in engine_names() else ""
+
+
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if name != "device_type" or value is not None:
-        convert.one_of(value, choices, f"option {name!r}")
+        convert.one_of(value, choices, f"option {name!r}", GPU_NAMES)
 
 
 def _check_engine(engine: object) -> None:

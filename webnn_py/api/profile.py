@@ -17,6 +17,7 @@ from webnn_py.core.messages import Suggesting, printable, shown
 from webnn_py.engines.base import Executable
 from webnn_py.engines.initialization import BoundInputs
 from webnn_py.engines.profile import Roof, RunTime, StepTime, median_run
+from webnn_py.storage.archive import replacing
 
 MOST_RUNS = 10_000
 WIDEST = 60
@@ -126,7 +127,7 @@ class MLProfile(Suggesting):
             path: Of the JSON file.
 
         Raises:
-            OSError: It cannot be written.
+            FileError: It cannot be written.
 
         Source: webnn_py, spec/execution.md, "Profiles".
         """
@@ -146,8 +147,8 @@ class MLProfile(Suggesting):
                 }
             )
             begin += length
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+        with replacing(path) as file:
+            file.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())
 
 
 def measure(

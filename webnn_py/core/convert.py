@@ -19,7 +19,7 @@ import numpy as np
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import MLDimension, is_dimension
 from webnn_py.core.errors import MLError, ValidationError
-from webnn_py.core.messages import said, shown, type_name
+from webnn_py.core.messages import did_you_mean, said, shown, type_name
 from webnn_py.core.tracing import Traced
 
 MAX_UNSIGNED = 2**32 - 1
@@ -187,12 +187,13 @@ def items(value: object, what: str) -> list[Any]:
     return members
 
 
-def one_of(value: object, choices: Sequence[str], what: str) -> str:
-    """One of some strings."""
+def one_of(value: object, choices: Sequence[str], what: str, others: Mapping[str, str] = {}) -> str:
+    """One of some strings; `others` are what stands for one of them elsewhere."""
     if isinstance(value, str) and (text := str.__str__(value)) in choices:
         return text
     expected = ", ".join(repr(choice) for choice in choices)
-    raise ValidationError(f"{what}: got {shown(value)}, expected one of {expected}")
+    meant = did_you_mean(value, choices, others)
+    raise ValidationError(f"{what}: got {shown(value)}, expected one of {expected}{meant}")
 
 
 def _one_of(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.messages import shown
+from webnn_py.core.messages import did_you_mean, shown
 
 MLOperandDataType = Literal[
     "float32", "float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "int4", "uint4"
@@ -66,6 +66,15 @@ FLOATS: tuple[str, ...] = tuple(name for name in ANY if DTYPES[name].kind == "f"
 _BY_NUMPY = {DTYPES[name].numpy: DTYPES[name].name for name in ANY}
 _OF_KIND = {"f": "float32", "i": "int32", "u": "uint32", "b": "uint8"}
 """What to convert NumPy's other types to, by their kind."""
+_OTHER_NAMES = {
+    **dict.fromkeys(("float", "float64", "double", "bfloat16"), "float32"),
+    **dict.fromkeys(("int", "int16"), "int32"),
+    **dict.fromkeys(("bool", "byte"), "uint8"),
+    "half": "float16",
+    "uint16": "uint32",
+    "long": "int64",
+}
+"""Names that data types have elsewhere."""
 
 
 def from_numpy(
@@ -93,10 +102,21 @@ def from_numpy(
     return name
 
 
+def _meant(name: object) -> str:
+    """Which data type NumPy, PyTorch or the like call so, as the end of a message."""
+    try:
+        key = np.dtype(name).name if not isinstance(name, str) else name  # type: ignore[call-overload]
+    except Exception:  # it is no type of NumPy's, or whatever its own methods raise
+        key = shown(name).rpartition(".")[2]
+    return f"; give {key!r}" if key in DTYPES else did_you_mean(key, DTYPES, _OTHER_NAMES)
+
+
 def check(name: object) -> MLOperandDataType:
     """Return `name` if it is a data type, else raise a ValidationError."""
     if not isinstance(name, str) or (text := str.__str__(name)) not in DTYPES:
-        raise ValidationError(f"data type {shown(name)} is not one of {', '.join(DTYPES)}")
+        raise ValidationError(
+            f"data type {shown(name)} is not one of {', '.join(DTYPES)}{_meant(name)}"
+        )
     return text  # type: ignore[return-value]
 
 

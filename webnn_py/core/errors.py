@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,6 +30,24 @@ class DataError(MLError, ValueError):
 
     Source: Web IDL, "DataError"; WebNN 2022, the steps of `compute`.
     """
+
+
+class FileError(DataError, OSError):
+    """A file cannot be opened, read or written; also Python's own kind, such as FileNotFoundError.
+
+    Attributes:
+        errno: The system's number.
+        strerror: What the system says.
+        filename: The file, as it was given.
+
+    Source: no part of WebNN (spec/deviations.md, D9).
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[type[FileError], tuple[Any, ...]]:
+        return FileError, self.args
 
 
 class InvalidStateError(MLError, RuntimeError):
@@ -77,6 +95,21 @@ class DLPackError(MLError, BufferError):
 
     Source: no part of WebNN; the DLPack protocol of the Python array API.
     """
+
+
+def file_error(error: OSError, path: object, message: str) -> FileError:
+    """Return the FileError for an error of the system's, of Python's own kind, too.
+
+    Args:
+        error: The system's.
+        path: The file, as it was given.
+        message: What could not be done; what the system says follows.
+    """
+    kind = type(error)
+    both: Any = FileError if kind is OSError else type("FileError", (FileError, kind), {})
+    made: FileError = both(f"{message}: {error.strerror or error}")
+    made.errno, made.strerror, made.filename = error.errno, error.strerror, path
+    return made
 
 
 @contextlib.contextmanager

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import logging
 import re
 import reprlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -51,6 +53,8 @@ _SHORT = _Short()
 
 def shown(value: object) -> str:
     """An object for a message: its `repr` in at most 160 printable characters."""
+    if _is_awaitable(value):
+        return type_name(value)
     try:
         text = printable(_SHORT.repr(value))
     except Exception:  # whatever its own methods raise
@@ -81,7 +85,14 @@ def is_text(text: str) -> bool:
 def type_name(value: object) -> str:
     """The name of an object's type, whatever its metaclass makes of it."""
     name: str = type.__getattribute__(type(value), "__name__")
-    return name
+    if isinstance(value, types.CoroutineType):
+        return f"a coroutine (put await before the call of {value.__qualname__})"
+    return f"{name} (put await before it)" if _is_awaitable(value) else name
+
+
+def _is_awaitable(value: object) -> bool:
+    mro: tuple[type, ...] = type.__getattribute__(type(value), "__mro__")
+    return any("__await__" in type.__getattribute__(base, "__dict__") for base in mro)
 
 
 def said(error: BaseException) -> str:
@@ -110,10 +121,75 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def suggesting_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Have a function say which option may have been meant by one that it does not have.
+
+    The error is Python's own TypeError, as for every call that does not fit a signature.
+    """
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    has = frozenset(known)
+
+    def check(options: Iterable[str]) -> None:
+        for option in options:
+            if option not in has:
+                meant = suggestion(option, known) or f"; it takes {', '.join(known)}"
+                name = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(f"{name}() got an unexpected keyword argument {option!r}{meant}")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            check(kwargs)
+            return await function(*args, **kwargs)
+
+        return awaited  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        check(kwargs)
+        return function(*args, **kwargs)
+
+    return called
+
+
+def did_you_mean(text: object, choices: Iterable[str], others: Mapping[str, str] = {}) -> str:
+    """Return the string that may have been meant by another one, as the end of a message.
+
+    Args:
+        text: What was given.
+        choices: The strings that there are.
+        others: Those that stand for one of them elsewhere, in lower case.
+    """
+    if not isinstance(text, str):
+        return ""
+    names = list(choices)
+    low = str.lower(text)
+    near = [others[low]] if low in others else difflib.get_close_matches(low, names, 1, 0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 class Suggesting:
-    """An object that tells, where an attribute is missing, which one may have been meant."""
+    """An object that tells which attribute or option may have been meant by one that it lacks.
+
+    Options are looked at where a method has keyword-only ones, or makes the object: the others are
+    called too often.
+    """
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, member in [*vars(cls).items()]:
+            if not inspect.isfunction(member) or (name.startswith("_") and name != "__init__"):
+                continue
+            kinds = [parameter.kind for parameter in inspect.signature(member).parameters.values()]
+            if name == "__init__" or inspect.Parameter.KEYWORD_ONLY in kinds:
+                setattr(cls, name, suggesting_options(member))
 
     if not TYPE_CHECKING:
 

@@ -134,8 +134,10 @@ def conv_output(
 def check_list(values: Sequence[int], length: int, name: str, minimum: int = 0) -> None:
     """An option that is a list of fixed length whose members have a lowest value."""
     if len(values) != length:
+        both = [value for value in values for _ in range(2)]  # ends of each axis
+        remedy = f"; give {shown(both)}" if name == "padding" and len(both) == length else ""
         raise ValidationError(
-            f"option {name!r}: got {shown(list(values))}, expected {length} numbers"
+            f"option {name!r}: got {shown(list(values))}, expected {length} numbers{remedy}"
         )
     if not all(value >= minimum for value in values):
         raise ValidationError(

@@ -34,6 +34,11 @@ def _dimension(item: object, what: str) -> int:
         return cast(int, named(_name(item, what), *ANY_SIZE))
     if isinstance(item, numbers.Integral) and item == -1:
         return cast(int, named(_ANONYMOUS, *ANY_SIZE))
+    if item is None:
+        raise ValidationError(
+            f"{what}: got None, expected a size; one that is open has a name, such as 'batch', or"
+            " is -1"
+        )
     return convert.size(item, what)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.errors import MLError, NotSupportedError, OperationError, ValidationError
-from webnn_py.core.messages import LOG, said, shown, type_name
+from webnn_py.core.messages import LOG, did_you_mean, said, shown, type_name
 from webnn_py.engines.fastest import FastestEngine
 from webnn_py.engines.host import HostEngine
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 GROUP = "webnn_py.engines"
 FALLBACK = "reference"
+OTHER_NAMES = {
+    **dict.fromkeys(("ort", "onnx", "onnx-runtime"), "onnxruntime"),
+    **dict.fromkeys(("ov", "vino"), "openvino"),
+    **dict.fromkeys(("numpy", "cpu"), FALLBACK),
+    **dict.fromkeys(("wgpu", "cuda", "vulkan"), "webgpu"),
+}
+"""What engines are called elsewhere."""
 """The engine that runs everything, and what others do not."""
 RESERVED = ("auto", "fastest", "webgpu")
 """Names that mean something else."""
@@ -213,7 +220,8 @@ def _loaded(name: str) -> Make:
     source = _OWN.get(name) or _entry_point(name)
     if source is None:
         there = ", ".join(map(shown, ("auto", *engine_names(), "fastest")))
-        raise NotSupportedError(f"engine {shown(name)} is not there; use one of {there}")
+        meant = did_you_mean(name, engine_names(), OTHER_NAMES)
+        raise NotSupportedError(f"engine {shown(name)} is not there; use one of {there}{meant}")
     if isinstance(source, _Own) and not source.installed:
         raise NotSupportedError(
             f"engine {name!r} needs the package {source.lacking[0]}, which is not installed"

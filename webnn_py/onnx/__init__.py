@@ -16,7 +16,7 @@ from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph
 from webnn_py.core import convert
 from webnn_py.core.errors import NotSupportedError, ValidationError
-from webnn_py.core.messages import type_name
+from webnn_py.core.messages import suggesting_options, type_name
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.core.requirements import check_version
 from webnn_py.ops.operand import MLOperand
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["add_to", "load", "to_onnx"]
 
 
+@suggesting_options
 def load(
     path_or_model: Any,
     ctx: MLContext,
@@ -68,6 +69,7 @@ def load(
     return graph
 
 
+@suggesting_options
 def add_to(
     builder: MLGraphBuilder, model: Any, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, MLOperand]:

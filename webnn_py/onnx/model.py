@@ -16,12 +16,14 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.errors import DataError, ValidationError, file_error
+from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
 from webnn_py.onnx.functions import count_nodes, key_of
 from webnn_py.onnx.tensor import Array
 from webnn_py.onnx.wire import Place
+from webnn_py.storage.archive import kind_of
 
 READERS = 4
 """Threads that read a model's weights."""
@@ -65,7 +67,7 @@ class Model:
             try:
                 proto, self.structure, cut_out = _read(path)
             except OSError as error:
-                raise DataError(f"onnx: {path} cannot be read: {error.strerror}") from error
+                raise file_error(error, source, f"onnx: {path} cannot be read") from error
             except DataError:
                 raise
             except ValueError as error:  # it has a null character
@@ -76,7 +78,7 @@ class Model:
             proto = source
         else:
             raise ValidationError(
-                f"onnx: got {type(source).__name__}, expected a path, bytes or an onnx.ModelProto"
+                f"onnx: got {type_name(source)}, expected a path, bytes or an onnx.ModelProto"
             )
         if not proto.HasField("graph") or not proto.graph.output:
             raise DataError("onnx: the model has no graph with outputs; the file may be cut off")
@@ -301,6 +303,8 @@ def _read(path: Path) -> tuple[Any, str, frozenset[Place]]:
 
 def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
     """A model without its large weights, a digest of it, and where the weights stay."""
+    if kind := kind_of(bytes(contents[:256])):
+        raise DataError(f"onnx: {title}: got {kind}")
     proto = onnx.ModelProto()
     places: frozenset[Place] = frozenset()
     try:

@@ -119,7 +119,8 @@ def _option(op: Operator, name: str, value: object, operands: Mapping[str, Any])
     except ValidationError as error:
         first = next(iter(operands.values()))
         leading = first[0] if isinstance(first, list) else first
-        raise ValidationError(f"{error}{remedies.option(name, value, leading.shape)}") from None
+        remedy = remedies.option(op.name, name, value, leading.shape)
+        raise ValidationError(f"{error}{remedy}") from None
 
 
 def _operands(

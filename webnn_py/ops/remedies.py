@@ -14,10 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.core.convert import MAX_UNSIGNED
 from webnn_py.core.dimensions import MLDimension, is_dimension, is_open, span
 from webnn_py.core.messages import shown, suggestion
 
 AXES = ("axis", "axes", "permutation")
+SPATIAL = {
+    "padding": 4,
+    **dict.fromkeys(("strides", "dilations", "window_dimensions"), 2),
+    **dict.fromkeys(("output_padding", "output_sizes", "scales", "sizes"), 2),
+}
+"""Options with a number for each spatial dimension, or each of its ends, and how many these are."""
+EACH_DIMENSION = ("expand", "pad", "slice", "tile")
+"""Operators whose lists have a member for each dimension."""
 
 
 def call(name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> str:
@@ -47,14 +56,19 @@ def operand(value: object, is_operand: Callable[[object], bool], others: Iterabl
     return ""
 
 
-def option(name: str, value: object, shape: Sequence[int] | None) -> str:
-    """How to say what a negative number says in NumPy and ONNX.
+def option(op: str, name: str, value: object, shape: Sequence[int] | None) -> str:
+    """How to say what a negative number says in NumPy and ONNX, a number for a list, and None.
 
     Args:
+        op: The operator.
         name: The option.
         value: What was given for it.
         shape: Of the first operand.
     """
+    if name == "new_shape" and isinstance(value, (list, tuple)) and any(n is None for n in value):
+        return "; give each size, such as x.shape[0] of an operand x"
+    if (repeated := _repeated(op, name, value, shape)) is not None:
+        return f"; give {shown(repeated)}"
     given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     # Spans of time are integers to NumPy, but are not compared with numbers.
     whole = all(
@@ -78,6 +92,25 @@ def option(name: str, value: object, shape: Sequence[int] | None) -> str:
             ]
             return f"; sizes are not inferred: give {told}"
     return ""
+
+
+def _repeated(
+    op: str, name: str, value: object, shape: Sequence[int] | None
+) -> list[object] | None:
+    """The list that a number stands for elsewhere; None where it is none, or none is sure."""
+    number: Any = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    if type(number) is not int and not (type(number) is float and name == "scales"):
+        return None
+    rank = 0 if shape is None else len(shape)
+    if name == "axes" and op != "resample2d":
+        return [int(number) % rank] if -rank <= number < rank else None
+    if not 0 <= number <= MAX_UNSIGNED:
+        return None
+    if name in SPATIAL and op not in EACH_DIMENSION:
+        return [number] * SPATIAL[name]
+    if name == "new_shape" or (op in EACH_DIMENSION and rank == 1):
+        return [number]
+    return None
 
 
 def flat(name: str, shape: Sequence[int], rank: int) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.errors import DataError, ValidationError, file_error
 from webnn_py.core.messages import printable, shown
 
 Parts = Sequence[bytes | memoryview]
@@ -51,6 +51,16 @@ KINDS = {
     PROGRAM: "a saved program, which MLContext.load_program_sync and load_program_async read",
 }
 """What a file is, by the entry that only files of its kind have."""
+ONNX = ".onnx"
+_FIRST = b"PK\x03\x04"
+"""The first bytes of an archive."""
+
+
+def kind_of(head: bytes) -> str:
+    """What the first bytes of a file tell of it: one of `KINDS`, or nothing."""
+    first = head[_LOCAL.size :]
+    found = (kind for name, kind in KINDS.items() if first.startswith(name.encode()))
+    return next(found, "") if head.startswith(_FIRST) else ""
 
 
 def damaged(where: str, what: str) -> DataError:
@@ -100,18 +110,28 @@ class Archive:
 
         Raises:
             ValidationError: It is neither.
-            OSError: The file cannot be opened.
-            DataError: As for the class.
+            FileError: The file cannot be opened.
+            DataError: As for the class, or it is an ONNX model.
         """
         name = _checked(path)
-        source = printable(name)
+        try:
+            return cls._open(name, printable(name))
+        except OSError as error:
+            raise file_error(error, path, f"{printable(name)} cannot be read") from error
+
+    @classmethod
+    def _open(cls, name: str, source: str) -> Archive:
         if not stat.S_ISREG(os.stat(name).st_mode):
             raise DataError(f"{source}: expected a file, got a directory or a device")
         with open(name, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < _END.size:
                 raise damaged(source, f"got {size} bytes, fewer than any saved file has")
-            return cls(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), source)
+            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            # A model begins with its field 1, a number: the version of the format.
+            if memory[:1] == b"\x08" or (name.endswith(ONNX) and memory[:4] != _FIRST):
+                raise DataError(f"{source}: got an ONNX model, which webnn_py.onnx.load reads")
+            return cls(memory, source)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -248,7 +268,7 @@ class _Directory:
 
     def _local(self, place: int, name: str, size: int, crc: int) -> int:
         """Where the bytes of an entry begin whose header is at a place, and says the same."""
-        fields = self._unpack(_LOCAL, place, b"PK\x03\x04", f"the header of entry {name}")
+        fields = self._unpack(_LOCAL, place, _FIRST, f"the header of entry {name}")
         _, flags, method, _, _, own_crc, own_packed, own_size, named, extra = fields
         names = place + _LOCAL.size
         if names + named + extra > len(self._memory):
@@ -313,7 +333,7 @@ def write_archive(stream: BinaryIO, entries: Mapping[str, Parts]) -> None:
         extra = wide + _EXTRA.pack(_PADDING_EXTRA, padding) + bytes(padding)
         short, version = min(size, _FULL), 45 if size >= _FULL or position >= _FULL else 10
         common = version, 0, 0, 0, _EPOCH, crc, short, short, len(name)
-        stream.write(_LOCAL.pack(b"PK\x03\x04", *common, len(extra)) + name.encode() + extra)
+        stream.write(_LOCAL.pack(_FIRST, *common, len(extra)) + name.encode() + extra)
         for part in parts:
             stream.write(part)
         directory += _directory_entry(name, position, size, common)
@@ -347,6 +367,19 @@ def _checked(path: object) -> str:
     return name
 
 
+def check_ending(path: object) -> None:
+    """Check that a file that will be saved is not called an ONNX model.
+
+    Raises:
+        ValidationError: It is, or it is no path.
+    """
+    if _checked(path).lower().endswith(ONNX):
+        raise ValidationError(
+            f"path: got {shown(path)}, but what is saved is no ONNX model; name it .mlgraph or"
+            " .mlprogram, or write an ONNX model with webnn_py.onnx.to_onnx(graph)"
+        )
+
+
 @contextlib.contextmanager
 def replacing(path: object) -> Iterator[BinaryIO]:
     """A stream whose bytes become the file, all at once, when the block ends without an error.
@@ -358,13 +391,16 @@ def replacing(path: object) -> Iterator[BinaryIO]:
 
     Raises:
         ValidationError: It is neither.
-        OSError: The file cannot be written; it names the file, not the one that is written first.
+        FileError: The file cannot be written; it names the file, not the one that is written first.
     """
-    target = os.path.realpath(_checked(path))
+    name = _checked(path)
+    target, told = os.path.realpath(name), f"{printable(name)} cannot be written"
     if os.path.isdir(target):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        is_folder = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise file_error(is_folder, path, told)
     if os.path.exists(target) and not os.path.isfile(target):  # a device must not become a file
-        raise OSError(errno.EINVAL, "Not a file, but a device or pipe", path)
+        is_device = OSError(errno.EINVAL, "Not a file, but a device or pipe")
+        raise file_error(is_device, path, told)
     folder, name = os.path.split(target)
     # Of so few letters that the name is no longer than systems allow.
     temporary = os.path.join(folder, f"{name[:48]}.{secrets.token_hex(4)}.part")
@@ -380,5 +416,5 @@ def replacing(path: object) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         if isinstance(error, OSError) and error.filename in (None, temporary) and error.errno:
-            raise OSError(error.errno, error.strerror, path) from error
+            raise file_error(error, path, told) from error
         raise

@@ -19,7 +19,7 @@ def write_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     Raises:
         ValidationError: An input and an output have one name, as arguments cannot.
         NotSupportedError: A kernel would need more than WebGPU's default limits.
-        OSError: The file cannot be written.
+        FileError: The file cannot be written.
     """
     from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
 

@@ -40,6 +40,7 @@ from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host
 from webnn_py.ordering.timeline import TimelinePoint, points
+from webnn_py.storage.archive import check_ending
 
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.programs import ProgramCompiler
@@ -388,14 +389,15 @@ class MLProgram(Unpicklable, Suggesting):
             path: The file, by custom named `.mlprogram`.
 
         Raises:
-            ValidationError: As `compile_sync`.
+            ValidationError: As `compile_sync`, or `path` ends in .onnx.
             NotSupportedError: As `compile_sync`.
             OperationError: As `compile_sync`.
-            OSError: The file cannot be written.
+            FileError: The file cannot be written.
             ContextLostError: The context is lost.
 
         Source: webnn_py, spec/programs.md, "Files".
         """
+        check_ending(path)
         executable = self._compiled()
         compiler = self._compiler
         write_program(executable.plan if compiler is None else compiler.complete_plan(), path)

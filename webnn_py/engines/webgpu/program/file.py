@@ -21,7 +21,7 @@ def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a file, all at once; one that is there is replaced.
 
     Raises:
-        OSError: The file cannot be written.
+        FileError: The file cannot be written.
     """
     entries = {PROGRAM: [to_json(document_of(plan))], WEIGHTS: safetensors_parts(plan.tensors)}
     with replacing(path) as stream:
@@ -35,7 +35,7 @@ def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
     Their checksum is compared meanwhile, until the block ends.
 
     Raises:
-        OSError: The file cannot be opened.
+        FileError: The file cannot be opened.
         DataError: It is damaged, or none of the kind.
     """
     archive = Archive.open(path)

@@ -12,6 +12,7 @@ import wgpu
 
 from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import ValidationError, consequence
+from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Executable, Queue
 from webnn_py.engines.loss import Loss
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
@@ -234,7 +235,7 @@ class DeviceQueue(Queue):
                 given, self.gpu.handle
             ):
                 raise ValidationError(
-                    f"submit: got {type(given).__name__}, expected a GPUCommandBuffer of this"
+                    f"submit: got {type_name(given)}, expected a GPUCommandBuffer of this"
                     " context's device"
                 )
             if uses_of(given).taken:

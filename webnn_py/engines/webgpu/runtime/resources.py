@@ -13,7 +13,7 @@ import numpy as np
 import wgpu
 
 from webnn_py.core.errors import DataError
-from webnn_py.core.messages import named, shown
+from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
@@ -182,7 +182,7 @@ def buffer_binding(
         raise DataError(f"{what}: unknown keys {shown(unknown)} in the binding")
     buffer = given["buffer"]
     if not isinstance(buffer, wgpu.GPUBuffer):
-        raise DataError(f"{what}: got {type(buffer).__name__}, expected a GPUBuffer")
+        raise DataError(f"{what}: got {type_name(buffer)}, expected a GPUBuffer")
     check_device(gpu, buffer, what)
     offset = _bytes(given, "offset", 0, what)
     available = _bytes(given, "size", buffer.size - offset, what)
