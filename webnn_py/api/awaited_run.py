@@ -19,7 +19,7 @@ from webnn_py.core.priority import LONG, wake_at_once
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array, Shape
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import Timeline, TimelinePoint
 
 Points = tuple[TimelinePoint, ...]
@@ -66,11 +66,10 @@ def done(session: Session, run: AwaitedRun, given: Arguments) -> dict[str, Any]:
         fail = run.done.set_exception
         memory = run.memory()
         _submit_others(session, given, ())
-        session.queue.submit(
-            ordered_operation(given, run.begin, fail, run.cancellation, memory=memory)
-        )
+        operation = ordered_operation(given, run.begin, fail, run.cancellation, memory=memory)
+        session.queue.submit(operation)
         try:
-            run.done.wait()
+            wait_in_order(run.done, operation)
         finally:
             run.release()
     return given.results(run.results())

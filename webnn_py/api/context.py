@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -19,7 +20,11 @@ from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
 from webnn_py.api.tensor_memory import Export
 from webnn_py.core import convert
-from webnn_py.core.completion import Cancellation, check_may_block, wait_or_cancel
+from webnn_py.core.completion import (
+    check_interrupts_nothing,
+    check_may_block,
+    interrupts_own_call,
+)
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import InvalidStateError, ValidationError
@@ -27,7 +32,7 @@ from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.ir import Array
 from webnn_py.ordering.operation import Operation
-from webnn_py.ordering.timeline import TimelinePoint, points
+from webnn_py.ordering.timeline import TimelinePoint, points, seconds_of
 
 
 class MLContext(Slicing, Loading, Unpicklable, Suggesting):
@@ -76,11 +81,16 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """Lose the context: what is not done fails, nothing new is accepted. Harmless twice.
 
         The memory of its tensors, graphs and programs is given back, whoever still has them; graphs
-        can still be saved.
+        can still be saved. Called by a finalizer or signal handler in the midst of another call, it
+        does so once that call can go on.
 
         Source: WebNN 2026, "MLContext interface", "destroy()".
         """
-        self._session.lose("destroy() was called")
+        why = "destroy() was called"
+        if interrupts_own_call():
+            _thread.start_new_thread(self._session.lose, (why,))
+        else:
+            self._session.lose(why)
 
     def __enter__(self) -> MLContext:
         return self
@@ -217,13 +227,20 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         """
         tensors.write(self._session, tensor, value)
 
-    def read_tensor_sync(self, tensor: MLTensor, out: Any = None) -> Array:
+    def read_tensor_sync(
+        self, tensor: MLTensor, out: Any = None, *, timeout: float | None = None
+    ) -> Array:
         """The contents of a tensor after all work submitted before; blocks until it is done.
+
+        Work that was submitted before and waits for a timeline is waited for, too: where only this
+        thread would signal that, see `timeout`.
 
         Args:
             tensor: A readable tensor of this context.
             out: An array of the tensor's data type and shape to write into, or a 1-D array or
                 buffer; if that is larger, its beginning is written.
+            timeout: Seconds to wait at most; forever if not given. Behind them the read is taken
+                back, and `out` is untouched or whole.
 
         Returns:
             `out` if that is an array, else an array of the tensor's data type and shape, over the
@@ -232,8 +249,10 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         Raises:
             ValidationError: The tensor is not readable, destroyed or another context's, or `out`
                 does not fit.
-            InvalidStateError: This thread is running an event loop: use `read_tensor_async`. Or the
-                tensor is exported.
+            InvalidStateError: This thread is running an event loop: use `read_tensor_async`. Or a
+                finalizer or signal handler calls this in the midst of another call on this thread.
+                Or the tensor is exported.
+            WaitTimeoutError: (a TimeoutError) It was not done in time; says what it waits for.
             OperationError: The work that was to write the contents failed, or there is no memory
                 left.
             ContextLostError: The context is lost, also while this waits.
@@ -241,12 +260,15 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
         check_may_block("read_tensor_sync", "read_tensor_async")
+        check_interrupts_nothing("read_tensor_sync")
+        seconds = None if timeout is None else seconds_of(timeout)
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        done, _ = memory.read(target, Cancellation(), given=out is not None, waits=True)
-        done.wait()
+        tensors.read(memory, target, seconds, given=out is not None)
         return result
 
-    async def read_tensor_async(self, tensor: MLTensor, out: Any = None) -> Array:
+    async def read_tensor_async(
+        self, tensor: MLTensor, out: Any = None, *, timeout: float | None = None
+    ) -> Array:
         """As `read_tensor_sync`, awaited. If the await is cancelled, `out` is untouched or whole.
 
         Raises:
@@ -254,10 +276,9 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
         Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
+        seconds = None if timeout is None else seconds_of(timeout)
         memory, result, target = tensors.read_target(self._session, tensor, out)
-        cancellation = Cancellation()
-        done, withdraw = memory.read(target, cancellation, given=out is not None)
-        await wait_or_cancel(done, cancellation, withdraw, settle=out is not None)
+        await tensors.read_async(memory, target, seconds, given=out is not None)
         return result
 
     def dispatch(

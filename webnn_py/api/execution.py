@@ -14,13 +14,18 @@ from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.operation import Memory, ordered_operation
 from webnn_py.api.session import Session, session_of
 from webnn_py.core import convert
-from webnn_py.core.completion import Cancellation, Completion, check_may_block
+from webnn_py.core.completion import (
+    Cancellation,
+    Completion,
+    check_interrupts_nothing,
+    check_may_block,
+)
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.memory.host import plain_arrays
 from webnn_py.memory.overlap import region_of
-from webnn_py.ordering.operation import Run
+from webnn_py.ordering.operation import Run, wait_in_order
 
 
 class MLExecution(Unpicklable, Suggesting):
@@ -110,6 +115,7 @@ class MLExecution(Unpicklable, Suggesting):
         return given.results(given.outputs)
 
     def _run_in_order(self, given: Arguments, run: Run, memory: Memory) -> None:
+        check_interrupts_nothing("MLExecution.compute")
         done: Completion[None] = Completion()
 
         def work() -> None:
@@ -119,7 +125,7 @@ class MLExecution(Unpicklable, Suggesting):
         fail = done.set_exception
         operation = ordered_operation(given, work, fail, Cancellation(), memory=memory)
         self._session.queue.submit(operation)
-        done.wait()
+        wait_in_order(done, operation)
 
 
 def _memory(given: Arguments) -> Memory:

@@ -14,7 +14,7 @@ from webnn_py.api.descriptor import MLOperandDescriptor
 from webnn_py.api.profile import MLProfile
 from webnn_py.api.programs.file import write_graph
 from webnn_py.api.recording import read_recipe
-from webnn_py.core.completion import check_may_block
+from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
 from webnn_py.core.progress import BuildProgress, told
@@ -126,6 +126,7 @@ class MLGraph(Suggesting):
         Source: webnn_py, spec/execution.md, "Profiles".
         """
         check_may_block("MLGraph.profile", "MLGraph.profile_async")
+        check_interrupts_nothing("MLGraph.profile")
         return self._compiled.profile(inputs, runs)
 
     async def profile_async(self, inputs: Mapping[str, Any], *, runs: int = 5) -> MLProfile:

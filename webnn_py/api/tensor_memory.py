@@ -13,7 +13,12 @@ import numpy as np
 
 from webnn_py.api.session import Session
 from webnn_py.core import dtypes
-from webnn_py.core.completion import Cancellation, Completion, check_may_block
+from webnn_py.core.completion import (
+    Cancellation,
+    Completion,
+    check_interrupts_nothing,
+    check_may_block,
+)
 from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
@@ -23,7 +28,7 @@ from webnn_py.core.errors import (
 )
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory.overlap import region_of
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Operation, Run, wait_in_order
 
 _SERIALS = itertools.count()
 
@@ -143,7 +148,7 @@ class TensorMemory:
 
     def read(
         self, target: Array, cancellation: Cancellation, given: bool = True, waits: bool = False
-    ) -> tuple[Completion[None], Run]:
+    ) -> tuple[Completion[None], Operation]:
         """Have the contents read into an array, after the work on them submitted before.
 
         Args:
@@ -153,7 +158,7 @@ class TensorMemory:
             waits: This thread does nothing else until it is done.
 
         Returns:
-            The end of it, and what takes it out of the order.
+            The end of it, and the work itself.
         """
         done: Completion[None] = Completion()
         queue, reads, storage = self.session.queue, (self,), self.storage
@@ -170,7 +175,7 @@ class TensorMemory:
             title="read_tensor",
         )
         queue.submit(operation)
-        return done, functools.partial(queue.withdraw, operation)
+        return done, operation
 
     def host_array(self, copy: bool) -> Array:
         """The contents in host memory after all work submitted so far; shared where it can be.
@@ -185,27 +190,28 @@ class TensorMemory:
             self._wait()
             return memory.copy() if copy else memory
         check_may_block("a copy from the GPU", "read_tensor_async")
+        check_interrupts_nothing("a copy from the GPU")
         target = np.empty(self.descriptor.shape, dtypes.DTYPES[self.descriptor.data_type].numpy)
-        done, _ = self.read(target, Cancellation(), waits=True)
-        done.wait()
+        wait_in_order(*self.read(target, Cancellation(), waits=True))
         return target
 
     def _wait(self) -> None:
         """Wait until all work submitted so far that uses the tensor is done."""
         queue = self.session.queue
         if queue.users(self.region):
-            check_may_block("work on the MLTensor that is not done", "read_tensor_async first")
+            what = "work on the MLTensor that is not done"
+            check_may_block(what, "read_tensor_async first")
+            check_interrupts_nothing(what)
             done: Completion[None] = Completion()
             # Who has the memory may write there: what reads it has to be done as well.
-            queue.submit(
-                Operation(
-                    lambda: done.set_result(None),
-                    done.set_exception,
-                    writes=(self,),
-                    title="sharing a tensor's memory",
-                )
+            operation = Operation(
+                lambda: done.set_result(None),
+                done.set_exception,
+                writes=(self,),
+                title="sharing a tensor's memory",
             )
-            done.wait()
+            queue.submit(operation)
+            wait_in_order(done, operation)
         self.check_written()
 
 

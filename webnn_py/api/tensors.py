@@ -14,13 +14,14 @@ from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor
 from webnn_py.api.tensor_memory import TensorMemory, mark_failed, run_on_tensors
 from webnn_py.core import convert, dtypes
-from webnn_py.core.completion import runs_event_loop
+from webnn_py.core.completion import Cancellation, runs_event_loop, wait_or_cancel, within
 from webnn_py.core.errors import (
     DataError,
     DLPackError,
     MLError,
     NotSupportedError,
     ValidationError,
+    WaitTimeoutError,
     naming,
     telling_of_memory,
 )
@@ -28,7 +29,7 @@ from webnn_py.core.messages import said, type_name
 from webnn_py.core.shapes import check_dimensions
 from webnn_py.ir import Array, Descriptor
 from webnn_py.memory import host
-from webnn_py.ordering.operation import Operation, Run
+from webnn_py.ordering.operation import Operation, Run, wait_in_order
 from webnn_py.ordering.timeline import TimelinePoint
 
 MOMENT = 0.002
@@ -99,6 +100,64 @@ def read_target(session: Session, tensor: MLTensor, out: Any) -> tuple[TensorMem
         except DataError as error:
             raise ValidationError(str(error)) from None
     return memory, out if isinstance(out, np.ndarray) else target, target
+
+
+def read(memory: TensorMemory, target: Array, seconds: float | None, given: bool) -> None:
+    """Block while a tensor is read.
+
+    Args:
+        memory: The tensor's.
+        target: What its contents are written into.
+        seconds: To wait at most; None for no limit.
+        given: Others have the array, too.
+
+    Raises:
+        WaitTimeoutError: It was not done in time, and is taken back.
+    """
+    cancellation = Cancellation()
+    done, operation = memory.read(target, cancellation, given, waits=True)
+    if seconds is None:
+        wait_in_order(done, operation)
+        return
+    try:
+        done.wait(seconds)
+    except TimeoutError:
+        if done.done:
+            raise
+        standing = operation.standing()
+        writing = cancellation.cancel()
+        memory.session.queue.withdraw(operation)
+        writing.wait()
+        raise _overdue("read_tensor_sync", memory, seconds, standing) from None
+
+
+async def read_async(
+    memory: TensorMemory, target: Array, seconds: float | None, given: bool
+) -> None:
+    """As `read`, awaited."""
+    cancellation = Cancellation()
+    done, operation = memory.read(target, cancellation, given)
+    standing = ""
+
+    def withdraw() -> None:
+        nonlocal standing
+        standing = operation.standing()
+        memory.session.queue.withdraw(operation)
+
+    try:
+        await within(seconds, wait_or_cancel(done, cancellation, withdraw, settle=given))
+    except TimeoutError:
+        if not standing:
+            raise
+        raise _overdue("read_tensor_async", memory, seconds, standing) from None
+
+
+def _overdue(
+    what: str, memory: TensorMemory, seconds: float | None, standing: str
+) -> WaitTimeoutError:
+    return WaitTimeoutError(
+        f"{what} of the MLTensor {memory.descriptor} is not done after {seconds:g} s: it {standing}"
+    )
 
 
 def submit(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import threading
 from _thread import RLock  # as threading's, which is a function that makes one
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from webnn_py.core.errors import InvalidStateError, OperationError
@@ -217,6 +219,25 @@ async def wait_or_cancel(
         raise
 
 
+async def within(seconds: float | None, work: Awaitable[T]) -> T:
+    """Await, and cancel that after so many seconds; None for no limit.
+
+    Raises:
+        TimeoutError: It was cancelled.
+    """
+    if seconds is None:
+        return await work
+    if _in_trio():
+        trio: Any = sys.modules["trio"]
+        with trio.move_on_after(seconds):
+            return await work
+        raise TimeoutError
+    import asyncio
+
+    async with asyncio.timeout(seconds):
+        return await work
+
+
 async def settled_before(error: BaseException, completion: Completion[Any]) -> None:
     """Wait until it is done, even in a task that an error ends, such as one that is cancelled."""
     if isinstance(error, GeneratorExit):  # the loop is gone
@@ -358,3 +379,56 @@ def check_may_block(what: str, instead: str) -> None:
     """Raise an InvalidStateError on a thread that is running an event loop."""
     if runs_event_loop():
         raise InvalidStateError(f"{what} would block this thread's event loop; use {instead}")
+
+
+def check_interrupts_nothing(what: str) -> None:
+    """Raise an InvalidStateError where waiting would deadlock; see `interrupts_own_call`."""
+    if interrupts_own_call():
+        raise InvalidStateError(
+            f"{what}: called by a finalizer or signal handler in the midst of another call on this"
+            " thread, it would wait for work that only that call can go on with; call it on another"
+            " thread, or later"
+        )
+
+
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+RUNS_WORK = (
+    PACKAGE + os.path.join("ordering", ""),
+    PACKAGE + os.path.join("engines", "webgpu", "runtime", ""),
+)
+"""Where all calls hold locks or run work, also in what they call."""
+HOLDS_LOCKS = tuple(
+    PACKAGE + os.path.join(*file)
+    for file in (
+        ("core", "completion.py"),
+        ("core", "last_used.py"),
+        ("core", "recently_used.py"),
+        ("core", "workers.py"),
+        ("api", "independent.py"),
+        ("api", "session.py"),
+        ("api", "tensor_memory.py"),
+    )
+)
+"""Where functions hold locks themselves."""
+
+
+def interrupts_own_call() -> bool:
+    """Whether this thread was in the midst of a call that holds locks or runs work.
+
+    Python calls finalizers and signal handlers between any two instructions of a thread. Who waits
+    there for other work of the package may wait for what this very thread was about to do.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # the call itself
+    nearest = True
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(PACKAGE):
+            if frame.f_code is Completion.wait.__code__:  # nothing is held where a thread waits
+                return False
+            if file.startswith(RUNS_WORK) or (nearest and file in HOLDS_LOCKS):
+                return True
+            nearest = False
+        frame = frame.f_back
+    return False

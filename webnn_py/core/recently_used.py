@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from webnn_py.core.completion import Completion
+from webnn_py.core.errors import InvalidStateError
 
 T = TypeVar("T")
 
@@ -33,6 +34,20 @@ def _nothing(made: object) -> Held:
     return {}
 
 
+class _Made(Completion[T]):
+    """What is made for a key.
+
+    Attributes:
+        maker: The thread that makes it.
+    """
+
+    __slots__ = ("maker",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker = threading.get_ident()
+
+
 class RecentlyUsed(Generic[T]):
     """What was made for a key, kept for the keys used last; made once, whoever asks meanwhile.
 
@@ -54,7 +69,7 @@ class RecentlyUsed(Generic[T]):
         self._room = room
         self._held = held
         self._then = then
-        self._made: dict[Hashable, Completion[T]] = {}  # the one used last is the last one
+        self._made: dict[Hashable, _Made[T]] = {}  # the one used last is the last one
         self._latest: tuple[Hashable, T] | None = None
         self._memory = _Memory()
         self._lock = threading.Lock()
@@ -67,12 +82,12 @@ class RecentlyUsed(Generic[T]):
         latest = self._latest
         if latest is not None and latest[0] == key:
             return latest[1]
-        mine: Completion[T] | None = None
+        mine: _Made[T] | None = None
         try:
             with self._lock:
                 made = self._made.pop(key, None)
                 if made is None:
-                    made = mine = Completion()
+                    made = mine = _Made()
                 self._made[key] = made
             if mine is not None:
                 self._fill(key, mine)
@@ -80,6 +95,11 @@ class RecentlyUsed(Generic[T]):
             if mine is not None:
                 self._refuse(key, mine, error)
             raise
+        if made.maker == threading.get_ident() and not made.done:
+            raise InvalidStateError(
+                "a finalizer or signal handler asked for what this thread was in the midst of"
+                " compiling; hand that to another thread, or do it later"
+            )
         result = made.wait()
         with self._lock:
             if self._made.get(key) is made:
@@ -101,7 +121,7 @@ class RecentlyUsed(Generic[T]):
 
     def replace(self, key: Hashable, before: T, made: T) -> None:
         """Have something else for a key, if it is there and still has what it had before."""
-        done: Completion[T] = Completion()
+        done: _Made[T] = _Made()
         done.set_result(made)
         held = self._held(made)
         with self._lock:
@@ -114,7 +134,7 @@ class RecentlyUsed(Generic[T]):
                 self._latest = None
             self._make_room()
 
-    def _fill(self, key: Hashable, made: Completion[T]) -> None:
+    def _fill(self, key: Hashable, made: _Made[T]) -> None:
         result = self._make(key)
         made.set_result(result)
         with self._lock:
@@ -123,7 +143,7 @@ class RecentlyUsed(Generic[T]):
         if self._then is not None:
             self._then(self, key, result)
 
-    def _refuse(self, key: Hashable, made: Completion[T], error: BaseException) -> None:
+    def _refuse(self, key: Hashable, made: _Made[T], error: BaseException) -> None:
         """It is not made, unless it was before the error."""
         with self._lock:
             if not made.done and self._made.get(key) is made:

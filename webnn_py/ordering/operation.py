@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from webnn_py.core.completion import Completion
+from webnn_py.core.messages import LOG
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.positions import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 
+T = TypeVar("T")
 Run = Callable[[], None]
 Point = tuple[TimelineState, int]
 """A timeline, and a value that work waits for or signals."""
+
+PATIENCE = 10.0
+"""Seconds after which who blocks for parked work is told what it waits for."""
 
 
 class Memory(Protocol):
@@ -109,11 +115,18 @@ class Operation:
         for timeline, value in held.waits if held.waiting else ():
             if timeline.value < value:
                 return f"waits for timeline {timeline.name} to reach {value}, now {timeline.value}"
-        before = min(held.blockers, key=lambda other: other.operation.number, default=None)
-        if before is None:
+        before = [other for other in with_blockers([held]) if other is not held]
+        if not before:
             return "runs, or is about to"
-        operation = before.operation
-        return f"waits behind {operation.title}, which {operation.standing_alone()}"
+        parked = [other for other in before if other.waiting]
+        first = min(parked or before, key=lambda other: other.operation.number).operation
+        return f"waits behind {first.title}, which {first.standing_alone()}"
+
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for a timeline, or behind what does."""
+        held = self.held
+        return held is not None and held.parked
 
     def standing_alone(self) -> str:
         """As `standing`, in few words."""
@@ -198,6 +211,21 @@ def with_blockers(works: Iterable[Held]) -> Iterator[Held]:
         yield held
         pending += held.blockers - seen
         seen |= held.blockers
+
+
+def wait_in_order(done: Completion[T], operation: Operation) -> T:
+    """Block this thread for the result of work; log it once where the work stays parked for long.
+
+    What waits on this very thread would never end it, and nobody else may know.
+    """
+    try:
+        return done.wait(PATIENCE)
+    except TimeoutError:
+        if done.done:
+            raise
+    if operation.parked:
+        LOG.warning("%s waits since %g s and %s", operation.title, PATIENCE, operation.standing())
+    return done.wait()
 
 
 def signalling_before(operation: Operation) -> Iterator[Operation]:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from webnn_py.core.completion import CANCELLED
+from webnn_py.core.completion import CANCELLED, check_interrupts_nothing, interrupts_own_call
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
@@ -184,6 +184,8 @@ class Schedule:
             self._interrupt(thread, error)
             raise
         with self._lock:
+            if self._is_moving(last):
+                check_interrupts_nothing("waiting for work that was submitted")
             while self._is_moving(last):
                 self._wait()
             return [
@@ -198,7 +200,7 @@ class Schedule:
         Args:
             seconds: For how long at most; until there is room if not given.
         """
-        if self._backlog.has_room:
+        if self._backlog.has_room or interrupts_own_call():
             return
         end = math.inf if seconds is None else time.monotonic() + seconds
         look = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from webnn_py.core import convert
-from webnn_py.core.completion import Completion, check_may_block
+from webnn_py.core.completion import Completion, check_interrupts_nothing, check_may_block
 from webnn_py.core.errors import ValidationError, WaitTimeoutError
 from webnn_py.core.messages import shown
 from webnn_py.core.pickling import Unpicklable
@@ -95,6 +95,8 @@ class Timeline(Unpicklable):
 
         Raises:
             ValidationError: `value` is not above the present one.
+            InvalidStateError: A finalizer or signal handler calls this in the midst of another call
+                on this timeline.
 
         Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkSignalSemaphore.
         """
@@ -109,13 +111,17 @@ class Timeline(Unpicklable):
 
         Raises:
             WaitTimeoutError: (a TimeoutError) It was not reached in time.
-            InvalidStateError: This thread is running an event loop; use `wait_async`. Or the work
-                that is to signal it is the parent process's, and this a child that it forked.
+            InvalidStateError: This thread is running an event loop; use `wait_async`. Or a
+                finalizer or signal handler calls this in the midst of another call on this thread.
+                Or the work that is to signal it is the parent process's, and this a child that it
+                forked.
             OperationError: The work that was to signal it failed.
 
         Source: no part of WebNN (spec/deviations.md, D24); after Vulkan's vkWaitSemaphores.
         """
-        seconds = None if timeout is None else _seconds(timeout)
+        seconds = None if timeout is None else seconds_of(timeout)
+        if self._state.value < _signed(value, "value"):
+            check_interrupts_nothing("Timeline.wait_sync")
         done, waiter = self._completion(value)
         if waiter is not None:
             try:
@@ -230,7 +236,7 @@ def _is_point(value: object) -> bool:
     )
 
 
-def _seconds(timeout: object) -> float:
+def seconds_of(timeout: object) -> float:
     """What a thread can wait for at most; a time that is over is none at all."""
     seconds = convert.number(timeout, "timeout")
     if seconds != seconds:

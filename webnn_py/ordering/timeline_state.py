@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from webnn_py.core.completion import check_interrupts_nothing
 from webnn_py.core.errors import (
     InvalidStateError,
     MLError,
@@ -80,12 +81,18 @@ class TimelineState:
 
         Raises:
             ValidationError: `value` is not above the present one.
+            InvalidStateError: This thread was in the midst of another call that has the lock.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            check_interrupts_nothing("Timeline.signal")
+            self._lock.acquire()
+        try:
             if value <= self.value:
                 raise ValidationError(f"signal {value} is not above the present value {self.value}")
             forgiven = self._forgive([failed for failed in self._failures if failed <= value])
             ready = [*self._raise_to(value), *forgiven]
+        finally:
+            self._lock.release()
         _call(ready)
 
     def reached(self, value: int, queue: object = None) -> bool:

@@ -21,7 +21,7 @@ from webnn_py.api.signature import Signature
 from webnn_py.api.tensor_memory import run_on_tensors
 from webnn_py.api.tensors import tensor_descriptor
 from webnn_py.core import convert
-from webnn_py.core.completion import check_may_block
+from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import (
     DataError,
@@ -267,6 +267,7 @@ class MLProgram(Unpicklable, Suggesting):
         Source: webnn_py, spec/programs.md, "Running".
         """
         check_may_block("run_sync", "run_async")
+        check_interrupts_nothing("run_sync")
         executable = self._compiled()
         given = given_arguments(self._session, executable.plan.arguments, arguments)
         return done(self._session, *self._start(executable, *given))
@@ -350,6 +351,7 @@ class MLProgram(Unpicklable, Suggesting):
         Source: webnn_py, spec/execution.md, "Profiles".
         """
         check_may_block("MLProgram.profile", "MLProgram.profile_async")
+        check_interrupts_nothing("MLProgram.profile")
         return self._profile(arguments, runs)
 
     async def profile_async(
