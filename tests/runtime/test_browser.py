@@ -23,16 +23,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from samples import digits
 from samples.browser import PAGES, save_programs, served
 from tests.backend.program_cases import X, expected_total
 from tests.conformance.compare import first_difference
 from tests.runtime.chromium import Page, chromium, find_chromium
 from tests.runtime.programs import CASES, FAULTS, Arrays, broken, changed, run_by_python
-from webnn_py import DataError, MLContext, NotSupportedError
+from tests.samples import test_documents as documents
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError, ml
 from webnn_py.engines.webgpu.program.file import reading_program
 
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
 COMMAND = find_chromium()
+PAGE = "docs/browser.md"
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
@@ -89,6 +92,47 @@ def swiftshader() -> Path | None:
 def call(page: Page, function: str, *arguments: object) -> Any:
     code = "async (name, ...given) => (await import('/js/tests/browser.mjs'))[name](...given)"
     return page.run(code, function, *arguments)
+
+
+READ_BACK = """
+const staging = device.createBuffer({ size: scores.size, usage: 9 });
+const reading = device.createCommandEncoder();
+reading.copyBufferToBuffer(scores, 0, staging, 0, scores.size);
+device.queue.submit([reading.finish()]);
+await staging.mapAsync(1);
+window.encoded = [...new Float32Array(staging.getMappedRange())];
+window.told = [...probabilities];
+"""
+FIRST = """<script>
+window.said = [];
+console.log = (...words) => said.push(words.join(" "));
+</script><script type="module" src="page.mjs"></script>"""
+
+
+def test_the_page_from_top_to_bottom(
+    page: Page, folder: Path, gpu: MLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program and its module, one block behind the other, in a folder of their own."""
+    home = folder / "page"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    documents.run(PAGE, {"__name__": "__main__"})
+    shutil.copy(PAGES / "webnn-program.mjs", home)
+    (home / "page.mjs").write_text("\n".join([*documents.blocks(PAGE, "js"), READ_BACK]))
+    (home / "index.html").write_text(FIRST)
+    address = page.run("() => location.origin")
+    page.open(f"{address}/files/page/index.html")
+    page.wait_for("() => window.told")
+    said, told, encoded = page.run("() => [said, told, encoded]")
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    image[0, 0, 1:7, 4] = 1
+    reference = ml.create_context_sync(engine="reference")
+    results = MLExecution(reference).compute(digits.build(reference, 1), {"image": image})
+    expected = results["probabilities"][0]
+    assert said == [str(expected.argmax())]
+    np.testing.assert_allclose(told, expected, atol=1e-5)
+    assert encoded == told
+    page.open(f"{address}/js/tests/")
 
 
 DRAWN = {

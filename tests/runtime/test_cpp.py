@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from samples.models import digits, load_weights
+from samples import digits
 from samples.mpm88 import first_positions, simulation
 from tests.backend.program_cases import X, mixed
-from tests.graphs import build
 from tests.runtime.programs import CASES, FAULTS, broken, changed, run_by_python
-from webnn_py import MLContext
+from tests.samples import test_documents as documents
+from webnn_py import MLContext, MLExecution, ml
 
+PAGE = "docs/cpp.md"
 CPP = Path(__file__).parents[2] / "runtime" / "cpp"
 FILES = int(os.environ.get("WEBNN_RANDOM_CASES", "300"))
 STRICT = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
@@ -73,7 +75,7 @@ def run(
 
 def test_the_example_of_digits(gpu: MLContext, tmp_path: Path) -> None:
     path = tmp_path / "digits.mlprogram"
-    build(gpu, lambda b: {"y": digits(b, load_weights("digits"))}).compile_to(path)
+    digits.build(gpu, 1).compile_to(path)
     example = compile_cpp("examples/digits.cpp", tmp_path / "digits")
     known = load_digits()
     image = tmp_path / "image.txt"
@@ -87,6 +89,37 @@ def test_the_example_of_digits(gpu: MLContext, tmp_path: Path) -> None:
     done = subprocess.run([example, image], capture_output=True, text=True)
     assert done.returncode == 1
     assert "expected the end of a zip archive" in done.stderr
+
+
+def test_the_page_from_top_to_bottom(
+    gpu: MLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program, its `main.cpp` and its commands, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    documents.run(PAGE, {"__name__": "__main__"})
+    main, between = documents.blocks(PAGE, "cpp")
+    (tmp_path / "main.cpp").write_text(main)
+    (commands,) = documents.blocks(PAGE, "sh")
+    folder = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        "CHECKOUT": str(CPP.parents[1]),
+        "PATH": os.pathsep.join([folder, os.environ["PATH"]]),
+    }
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = [float(word) for word in done.stdout.split()]
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    image[0, 0, 1:7, 4] = 1
+    reference = ml.create_context_sync(engine="reference")
+    expected = MLExecution(reference).compute(digits.build(reference, 1), {"image": image})
+    np.testing.assert_allclose([numbers], expected["probabilities"], atol=0.006)
+    (tmp_path / "between.cpp").write_text(f'#include "webnn_program.hpp"\n{between}')
+    arguments = [*STRICT, "-c", "between.cpp", f"-I{CPP}", f"-I{wgpu_resources()}"]
+    done = subprocess.run(["g++", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_example_of_particles(gpu: MLContext, tmp_path: Path) -> None:

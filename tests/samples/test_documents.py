@@ -1,20 +1,21 @@
-"""The Python blocks of README and guide run, and the guide shows the real listing."""
+"""The Python blocks of the pages run as they are printed, and print what the pages say."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from tests.onnx.own_operators import decoder
-from webnn_py import MLContext, MLGraphBuilder, onnx
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTS = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
+FILES = {"docs/add-an-engine.md", "docs/add-an-operator.md"}
+"""Pages whose blocks are files; tests of their own write these."""
 
 
 def blocks(name: str, language: str = "python") -> list[str]:
@@ -23,93 +24,73 @@ def blocks(name: str, language: str = "python") -> list[str]:
     return [text for marked, text in found if marked == language]
 
 
-def run(code: str, names: dict[str, Any]) -> None:
-    exec(compile(code, "<document>", "exec"), names)
+def pages() -> Iterator[str]:
+    """The pages that have Python blocks."""
+    folders = (sorted((ROOT / name).rglob("*.md")) for name in ("docs", "spec"))
+    for path in [ROOT / "README.md", *itertools.chain(*folders)]:
+        name = path.relative_to(ROOT).as_posix()
+        if name not in FILES and blocks(name):
+            yield name
+
+
+def run(page: str, names: dict[str, Any]) -> None:
+    """Run the blocks of a page, top to bottom."""
+    for number, code in enumerate(blocks(page)):
+        exec(compile(code, f"<{page}, block {number}>", "exec"), names)
+
+
+def check_printed(page: str, printed: str) -> None:
+    """A comment behind a top-level print says what it prints; listings are printed, too."""
+    text = " ".join(printed.split())
+    place = 0
+    for expected in PRINTS.findall("\n".join(blocks(page))):
+        expected = " ".join(expected.split())
+        found = text.find(expected, place)
+        assert found >= 0, f"{expected!r} is not in {text[place:]!r}"
+        place = found + len(expected)
+    for listing in blocks(page, ""):
+        assert not listing.startswith("graph(") or listing in printed
+
+
+@pytest.mark.parametrize("page", list(pages()))
+def test_a_page_runs_from_top_to_bottom(
+    page: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In an empty folder, with names of its own."""
+    code = "".join(blocks(page))
+    if 'device_type="gpu"' in code:
+        request.getfixturevalue("gpu")  # skips where there is no adapter
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        if "import torch" in code:
+            pytest.importorskip("torch", reason="torch is not installed")
+            pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not")
+            warnings.simplefilter("ignore")  # PyTorch's own
+        run(page, {"__name__": "__main__"})
+    check_printed(page, capsys.readouterr().out)
+
+
+def test_what_is_not_printed_is_found() -> None:
+    with pytest.raises(AssertionError, match="cpu False None"):
+        check_printed("docs/guide.md", "gpu True\n")
 
 
 @pytest.mark.parametrize("code", [*blocks("README.md"), *blocks("docs/index.md")])
 def test_blocks_that_stand_alone(
-    code: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    code: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What the last line of each prints is in the comment there."""
-    if "wgpu" in code:
-        request.getfixturevalue("gpu")  # skips where there is no adapter
-    run(code, {})
+    if 'device_type="gpu"' in code:
+        request.getfixturevalue("gpu")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "<document>", "exec"), {})
     expected = code.rstrip().rpartition("  # ")[2]
     assert capsys.readouterr().out.strip() == expected
-
-
-def guide(need: str = "") -> list[str]:
-    """The blocks of the guide that say in their first line what they need, or those that do not."""
-    found = blocks("docs/guide.md")
-    return [code for code in found if need == (code.split()[1] if code[0] == "#" else "")]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: MLContext) -> Path:
-    """Where the guide may write files; there is a model like the one that it exports."""
-    monkeypatch.chdir(tmp_path)
-    b = MLGraphBuilder(cpu)
-    image = b.input("image", "float32", ["batch", 3, 32, 32])
-    mean = b.reduce_mean(image, axes=[2, 3])
-    weights = np.random.default_rng(0).normal(size=(3, 10)).astype(np.float32)
-    scores = b.softmax(b.matmul(mean, b.constant(weights)), 1)
-    model = onnx.to_onnx(b.build_sync({"scores": scores}))
-    (tmp_path / "network.onnx").write_bytes(model.SerializeToString())
-    return tmp_path
-
-
-def test_guide_on_the_cpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, Any] = {}
-    for code in guide():
-        run(code, names)
-    printed = capsys.readouterr().out
-    listing = (ROOT / "docs/guide.md").read_text().split("```\ngraph(")[1].split("```")[0]
-    assert f"graph({listing}" in printed
-    assert "matmul [head]: " in printed
-
-
-def test_guide_of_a_decoder(folder: Path) -> None:
-    model = decoder()
-    names = {name: f"{name}_sequence_length" for name in ("past", "total")}
-    names |= {"batch": "batch_size", "sequence": "sequence_length"}
-    for value in model.graph.input:
-        for size in value.type.tensor_type.shape.dim:
-            size.dim_param = names.get(size.dim_param, size.dim_param)
-    (folder / "decoder.onnx").write_bytes(model.SerializeToString())
-    made: dict[str, Any] = {}
-    (loaded,) = guide("decoder")
-    run(loaded, made)
-    for graph, new in ((made["prompt"], 64), (made["step"], 1)):
-        assert graph.inputs["input_ids"].shape == (1, new)
-        assert graph.outputs["present_key_0"].shape[2] == 2048
-
-
-def test_guide_on_the_gpu(gpu: object, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, *_ = guide()
-    names: dict[str, Any] = {}
-    run(f"import numpy as np\nfrom webnn_py import MLGraphBuilder\n{first}", names)
-    recorded, of_a_model, of_parts_of_textures = guide("gpu")
-    run(recorded, names)
-    assert capsys.readouterr().out.endswith("[0. 0. 1. 0. 0. 1.]\n")
-    run(of_a_model, names)
-    assert float(capsys.readouterr().out) == pytest.approx(1)
-    run(of_parts_of_textures, names)
-    assert names["sharpen"].outputs["y"].shape == (1, 3, 16, 16)
-
-
-def test_guide_from_pytorch(folder: Path) -> None:
-    """What PyTorch computes, the exported model does, too."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is not installed")
-    (folder / "network.onnx").unlink()
-    names: dict[str, Any] = {}
-    (export,) = guide("torch")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own
-        run(export, names)
-    for code in guide():
-        run(code, names)
-    with torch.no_grad():
-        expected = names["network"](torch.from_numpy(names["images"])).numpy()
-    np.testing.assert_allclose(names["scores"], expected, rtol=1e-4, atol=1e-6)

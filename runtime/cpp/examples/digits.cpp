@@ -1,6 +1,6 @@
 // Classifies a handwritten digit: digits PROGRAM [IMAGE]
 //
-// The program is that of samples/digits.py, saved with batch 1. IMAGE is a text of 64 numbers from 0
+// The program is that of docs/cpp.md: samples/digits.py, saved with batch 1. IMAGE is a text of 64 numbers from 0
 // to 16, the ink of 8x8 pixels, as scikit-learn has them; without it, a three is drawn.
 
 #include <algorithm>
@@ -25,7 +25,7 @@ int classify(const char* path, std::istream& stream) {
   }
   const example::Gpu gpu;
   webnn::Program program = webnn::Program::load(gpu.device, path, {gpu.adapter, {}});
-  program.run({{"image", webnn::host(image)}, {"y", webnn::host(probabilities)}});
+  program.run({{"image", webnn::host(image)}, {"probabilities", webnn::host(probabilities)}});
   for (int row = 0; row < 8; ++row, std::puts(""))
     for (int column = 0; column < 8; ++column)
       std::fputs(image[row * 8 + column] > 0.5f ? "##" : image[row * 8 + column] > 0.1f ? "::" : "  ",
