@@ -202,6 +202,15 @@ def test_every_operator_with_a_loop_is_among_them() -> None:
     assert looping - {name for name, _, _ in CASES} <= {"scatter_elements", "scatter_nd"}
 
 
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_running_sums_of_one_element(
+    each_device: MLContext, reference: MLContext, exclusive: bool
+) -> None:
+    operands = {"input": _integers("int32", 5, 1, 2)}
+    call = applied("cumulative_sum", operands, axis=1, exclusive=exclusive)
+    assert_like_reference(each_device, reference, call)
+
+
 def test_functions_with_loops_inside_of_loops(each_device: MLContext) -> None:
     """A power makes up to 32 rounds, so 8,192 of them too many for one loop."""
     x = _RNG.integers(-2, 3, 8192).astype(np.int32)

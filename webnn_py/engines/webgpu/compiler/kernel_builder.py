@@ -373,13 +373,14 @@ class Body:
         if count == 1 and end is None:
             yield constant(0)
             return
-        counter = symbol(self.fresh(hint), count)
+        name = self.fresh(hint)
+        counter = symbol(name, count)
         copies = min(-(-self._around * count // LONG), MOST_COPIES, count)
         around, self._around = self._around, self._around * -(-count // copies)
         last = f"{count}u" if end is None else end.enclosed
         said = "" if end is None else f" {at_most(-(-count // copies))}"
         if copies == 1:
-            with self.block(f"for (var {counter} = 0u; {counter} < {last}{said}; {counter}++)"):
+            with self.block(f"for (var {name} = 0u; {name} < {last}{said}; {name}++)"):
                 yield counter
         else:
             first = symbol(self.fresh("first"), count)
