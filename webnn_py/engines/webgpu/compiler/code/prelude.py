@@ -116,10 +116,27 @@ _OWN = {
   return select(f32(a - b), -f32(b - a), a < b);
 }""",
     "wn_quotient": """fn wn_quotient(a: f32, b: f32) -> f32 {
-  // A driver's division may be some units off, which would round halves to the wrong side.
-  let q = a / b;
-  let better = q + fma(-q, b, a) / b;
-  return select(q, better, abs(q) < 1e30 && abs(b) > 1e-30);
+  // Correctly rounded: a driver's division may be 2.5 units in the last place off.
+  let bits_a = bitcast<u32>(a);
+  let bits_b = bitcast<u32>(b);
+  let power_a = (bits_a >> 23u) & 0xffu;
+  let power_b = (bits_b >> 23u) & 0xffu;
+  let digits_a = (bits_a & 0x7fffffu) | 0x800000u;
+  let digits_b = (bits_b & 0x7fffffu) | 0x800000u;
+  let shift = select(23u, 24u, digits_a < digits_b);
+  let power = i32(power_a) - i32(power_b) + 150 - i32(shift);
+  let normal = power_a - 1u < 254u && power_b - 1u < 254u && power > 0 && power < 255;
+  if (!normal) { return wn_div(a, b); }
+  // Of digits_a * 2^shift / digits_b an approximation, and what it leaves, modulo 2^32.
+  let near = u32(f32(digits_a) / f32(digits_b) * f32(1u << shift));
+  let rest = bitcast<i32>((digits_a << shift) - near * digits_b);
+  let more = i32(round(f32(rest) / f32(digits_b)));
+  let divisor = i32(digits_b);
+  let left = 2 * (rest - more * divisor);
+  // There are no halves: a quotient of 24 bits by 24 bits never ends after 25.
+  let last = select(0, 1, left > divisor) - select(0, 1, left + divisor < 0);
+  let digits = near + bitcast<u32>(more + last) - 0x800000u;
+  return bitcast<f32>(((bits_a ^ bits_b) & 0x80000000u) | ((u32(power) << 23u) + digits));
 }""",
     "wn_quantized_i32": """fn wn_quantized_i32(rounded: f32, zero: i32) -> i32 {
   if (wn_is_nan(rounded)) { return 0; }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.legalize.attention import attention
 from webnn_py.engines.webgpu.compiler.legalize.cropping import crop
+from webnn_py.engines.webgpu.compiler.legalize.quotients import ExactQuotients
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.legalize.shorten import shorten
 from webnn_py.engines.webgpu.compiler.legalize.stabilize import stabilize
@@ -23,7 +24,8 @@ def legalize(graph: Graph, features: Features) -> Graph:
     sequences = functools.partial(_sequence, features=features)
     narrow = functools.partial(_narrow_concat, features=features)
     one = functools.partial(attention, features=features)
-    rules = (stabilize, sequences, one, crop, shorten, _GrowingConcats(features), narrow)
+    exact = ExactQuotients(graph)
+    rules = (stabilize, sequences, one, crop, shorten, _GrowingConcats(features), narrow, exact)
     legalizer = _Legalizer(graph, rules)
     return legalizer.run(lambda _, node: legalizer.instead(node))
 

@@ -16,6 +16,12 @@ from webnn_py.engines.webgpu.program.storage import Features, Storage, storage_o
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
+EXACT = "exact"
+"""The attribute of a node whose quotient is to be correctly rounded; see `legalize/quotients`."""
+
+EXACTLY = {"div": "wn_quotient({a}, {b})", "reciprocal": "wn_quotient(1.0, {input})"}
+"""Expressions of correctly rounded quotients."""
+
 
 def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
     """One element: the declaration's expression over the operands' elements."""
@@ -29,9 +35,11 @@ def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
         names[operand] = body.load(value, at)
     source = body.builder.storage(next(node.operands))
     for option, number in node.attrs.items():
-        if isinstance(number, (int, float)):
+        if isinstance(number, (int, float)) and option != EXACT:
             names[option] = source.literal(number)
-    return template(op.wgsl, _scope(node, body.builder)).format(**names)
+    scope = _scope(node, body.builder)
+    is_exact = EXACT in node.attrs and not scope.known and not scope.same
+    return template(EXACTLY[node.op] if is_exact else op.wgsl, scope).format(**names)
 
 
 def rounds(node: Node, features: Features) -> int:
