@@ -42,7 +42,7 @@ from webnn_py import (
 from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
 LONG = 20.0
-LARGE = [1 << 11, 1 << 12]
+LARGE = [1 << 14, 1 << 13]
 SUBMISSION = "vkQueueSubmit"
 FAULTS = {"lost": DEVICE_LOST, "out of memory": OUT_OF_MEMORY}
 

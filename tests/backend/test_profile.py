@@ -92,10 +92,12 @@ def test_kernels_take_time_on_a_queue_that_has_rendered(clocked: tuple[MLContext
     found = []
     for _ in range(10):  # other processes may keep the driver's threads from their cores
         profile = graph.profile({"x": normal(256, 256)})
+        if not profile.milliseconds:  # the host's clock may see nothing of so little
+            continue
         found.append(sum(row.milliseconds for row in profile) / profile.milliseconds)
         if found[-1] > 1 / 5:
             break
-    assert found[-1] > 1 / 5, found
+    assert found and found[-1] > 1 / 5, found
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))

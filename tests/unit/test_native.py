@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import weakref
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 pytest.importorskip("wgpu")
 
-from webnn_py.engines.webgpu.runtime.wgpu_native import native
+from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
 from webnn_py.engines.webgpu.runtime.wgpu_native.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
@@ -280,3 +281,14 @@ def test_what_is_there_when_python_ends_is_not_asked_for(monkeypatch: pytest.Mon
     device = Device()
     methods["_release"](device)
     assert device._internal is None
+
+
+def test_an_object_whose_device_is_gone() -> None:
+    class Device:
+        """What a proxy is made of."""
+
+    gone = Device()
+    thing = SimpleNamespace(_device=weakref.proxy(gone))
+    del gone
+    assert public.device_of(thing) is None
+    assert not public.is_foreign(thing, object())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import threading
@@ -90,13 +91,14 @@ def touch(buffer: Any) -> None:
 
 
 def device_of(thing: Any) -> Any:
-    """The GPUDevice that made a GPU object; None if it does not tell.
+    """Return the GPUDevice that made a GPU object, or None where it does not tell.
 
     wgpu-py has no public name for it: it is the one attribute that is a GPUDevice.
     """
     for value in getattr(thing, "__dict__", {}).values():
-        if isinstance(value, wgpu.GPUDevice):
-            return value
+        with contextlib.suppress(ReferenceError):  # a weak proxy whose device is gone
+            if isinstance(value, wgpu.GPUDevice):
+                return value
     return None
 
 
