@@ -370,8 +370,10 @@ class Body:
             hint: What the counter's name begins with.
             end: Where it ends, if that is a value of the kernel and not `count`.
         """
-        if count == 1 and end is None:
-            yield constant(0)
+        if count == 1:
+            head = "" if end is None else f"if ({end.enclosed} > 0u)"
+            with self.block(head) if head else contextlib.nullcontext():
+                yield constant(0)
             return
         name = self.fresh(hint)
         counter = symbol(name, count)
