@@ -160,7 +160,7 @@ MODEL = "webnn_py.onnx.load(b'', webnn_py.ml.create_context_sync(engine='referen
     ("name", "found", "used"),
     [
         ("onnxruntime", "1.20.1", "webnn_py.ml.create_context_sync(engine='onnxruntime')"),
-        ("onnxruntime", "1.9", "webnn_py.ml.create_context_sync(engine='auto')"),
+        ("onnxruntime", "1.26.0", "webnn_py.ml.create_context_sync(engine='auto')"),
         ("onnxruntime", "1.20.1", "webnn_py.ml.create_context_sync(engine='fastest')"),
         ("openvino", "2025.3.0-1", "webnn_py.ml.create_context_sync(engine='openvino')"),
         ("onnx", "1.16.2", "webnn_py.ml.create_context_sync(engine='onnxruntime')"),

@@ -10,7 +10,7 @@ from webnn_py.core.errors import NotSupportedError
 OLDEST = {
     "numpy": "1.26",
     "onnx": "1.17",  # 1.16 tells no 4-bit integers from their bytes
-    "onnxruntime": "1.21",  # 1.20 takes no weights at an address
+    "onnxruntime": "1.27",  # erf of NaN is 1 in 1.26, 1.20 takes no weights at an address
     "openvino": "2025.4",  # 2025.3 takes no weights at an address
     "wgpu": "0.29",
 }
