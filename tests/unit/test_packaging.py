@@ -22,7 +22,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 OWN = {"webnn_py", "samples", "benchmarks", "tests", "spec"}
 
 # Distributions that have another name than the module.
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
+DISTRIBUTIONS = {"PIL": "pillow", "ml_dtypes": "ml-dtypes", "sklearn": "scikit-learn"}
 # Modules that are looked for and done without.
 OPTIONAL = {
     "webnn_py": {"PIL", "rich", "onnx", "onnxruntime", "openvino"},
