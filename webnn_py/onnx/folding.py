@@ -296,7 +296,8 @@ def fold_sizes(
         None where the result is not the same expression for all sizes, or there is no rule.
     """
     known = [one.sizes if one.array is None else one.array for one in inputs if one is not None]
-    if node.domain not in ("", "ai.onnx") or sum(0 if a is None else a.size for a in known) > MAX_SIZES:
+    size = sum(0 if numbers is None else numbers.size for numbers in known)
+    if node.domain not in ("", "ai.onnx") or size > MAX_SIZES:
         return None
     try:
         if node.op_type in MOVES:
