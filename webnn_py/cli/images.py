@@ -140,7 +140,10 @@ class Preparation:
         ]
         channels, (height, width) = shape[channel], (shape[axis] for axis in axes)
         if channels not in (1, 3):
-            raise DataError(f"input {name}: an image has 1 or 3 channels, not {channels}")
+            other = "nchw" if channel == 3 else "nhwc"
+            fits = descriptor.shape[1 if channel == 3 else 3] in (1, 3)
+            remedy = f"; they would be with --layout {other}" if fits else ""
+            raise DataError(f"input {name}: an image has 1 or 3 channels, not {channels}{remedy}")
         picture = self._fitted(picture.convert("L" if channels == 1 else "RGB"), width, height)
         values = np.asarray(picture).reshape(height, width, channels)
         info = dtypes.DTYPES[descriptor.data_type]

@@ -6,13 +6,15 @@ import ast
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from webnn_py.core.dimensions import named
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
 from webnn_py.core.polynomials import MAX_DIMENSION
+from webnn_py.core.shapes import Shape
 from webnn_py.core.sizes import ANY_SIZE
+from webnn_py.memory.array_remedies import relaid
 from webnn_py.onnx.tensor import NarrowerError
 
 Bounds = tuple[int, int | None]
@@ -292,8 +294,19 @@ def _shape(name: str, said: Any, texts: list[int | str] | None) -> list[int | st
         and all(isinstance(dim, str) or dim == size for dim, size in zip(texts, shape, strict=True))
     )
     if not fits:
-        raise ValidationError(f"onnx: input_shapes[{name!r}]: got {shape}, the model has {texts}")
+        raise ValidationError(
+            f"onnx: input_shapes[{name!r}]: got {shape}, the model has {texts}"
+            f"{_reordered(shape, texts or [])}"
+        )
     return shape
+
+
+def _reordered(shape: list[int | str], texts: list[int | str]) -> str:
+    """How an array of this shape gets that of the model, as the end of a message."""
+    wanted = tuple(named("n", *ANY_SIZE) if isinstance(dim, str) else dim for dim in texts)
+    sizes = [size for size in shape if isinstance(size, int)]
+    moved = relaid(sizes, cast(Shape, wanted)) if len(sizes) == len(shape) else None
+    return f"; an array of this shape becomes one of the model's with {moved}" if moved else ""
 
 
 def _names_in(text: str) -> set[str]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
+import PIL.Image
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import webnn_py.onnx
 from tests.onnx.models import model
 from tests.unit.cli.commands import refused, told
+from webnn_py import MLContext, MLGraphBuilder
 from webnn_py.cli import progress
 from webnn_py.cli.main import main
 
@@ -63,6 +67,48 @@ def test_tensors_of_onnx_are_inputs(
     outputs = told(capsys, "run", doubling, "--input", f"x={tmp_path / 'x.pb'}")["outputs"]
     assert outputs["y"]["first"] == [2, 4, 6, "inf"]
     assert outputs["y"]["shape"] == [2, 2]  # the open dimension is that of the file
+
+
+@pytest.mark.parametrize("shape", [[1, 3, 4, 5], ["n", 3, 4, 5], ["n", 3, "h", "w"]])
+@pytest.mark.parametrize("name", ["", "x="])
+@pytest.mark.parametrize("ending", ["onnx", "mlgraph"])
+def test_an_array_in_another_layout_is_told_how_it_is_transposed(
+    cpu: MLContext,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shape: list[int | str],
+    name: str,
+    ending: str,
+) -> None:
+    builder = MLGraphBuilder(cpu)
+    graph = builder.build_sync({"y": builder.identity(builder.input("x", "float32", shape))})
+    path, file, out = (str(tmp_path / each) for each in (f"m.{ending}", "x.npy", "y.npy"))
+    if ending == "onnx":
+        onnx.save(webnn_py.onnx.to_onnx(graph), path)
+    else:
+        graph.save(path)
+    image = np.arange(60, dtype=np.float32).reshape(1, 4, 5, 3)
+    np.save(file, image)
+    message = refused(capsys, "run", path, "--input", f"{name}{file}")
+    found = re.search(r"\.transpose\([0-9, ]+\)$", message)
+    assert found, message
+    assert "reshape" not in message
+    np.save(file, eval(f"image{found[0]}", {"image": image}))
+    assert main(["run", path, "--input", f"{name}{file}", "--output", out]) == 0
+    np.testing.assert_array_equal(np.load(out), image.transpose(0, 3, 1, 2))
+
+
+def test_an_image_for_another_layout_is_told_which_one(
+    cpu: MLContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = MLGraphBuilder(cpu)
+    graph = builder.build_sync({"y": builder.relu(builder.input("x", "float32", [1, 3, 4, 5]))})
+    graph.save(tmp_path / "m.mlgraph")
+    PIL.Image.new("RGB", (5, 4)).save(tmp_path / "x.png")
+    call = ["run", str(tmp_path / "m.mlgraph"), "--input", str(tmp_path / "x.png")]
+    message = refused(capsys, *call, "--layout", "nhwc").strip()
+    assert message.endswith("has 1 or 3 channels, not 5; they would be with --layout nchw")
+    assert main([*call, "--layout", "nchw"]) == 0
 
 
 def test_open_dimensions_are_given_sizes(doubling: str, capsys: pytest.CaptureFixture[str]) -> None:
