@@ -328,6 +328,14 @@ CASES: dict[str, tuple[Any, str]] = {
         model([*doubled(60), node("Identity", ["d59"], ["y"])], {}, {"k": np.float32([1])}),
         "Concat .*shape",
     ),
+    "Concat that doubles to what a tensor may have": (
+        model(
+            [*doubled(28), node("Add", ["d27", "x"], ["z"]), node("ReduceMax", ["z"], ["y"])],
+            {"x": [1]},
+            {"k": np.float32([1])},
+        ),
+        "",
+    ),
     "Gather": (
         model(
             [

@@ -18,7 +18,7 @@ from webnn_py.ir import Graph, without_dead_nodes
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.passes import PIPELINE, Target, optimize
 from webnn_py.passes.decompose import decompose
-from webnn_py.passes.fold import fold_constants
+from webnn_py.passes.fold import MAX_GROWTH, fold_constants
 from webnn_py.passes.pipeline import Pass, verify_types
 from webnn_py.passes.simplify import simplify
 
@@ -120,6 +120,34 @@ def test_folding_does_not_make_weights_larger(cpu: MLContext, limit: int, left: 
     target = Target(lambda node: True, evaluate, fold_limit=limit)
     folded = fold_constants(recorded(cpu, body), target)
     assert [node.op for node in folded.nodes] == left
+
+
+def grown(cpu: MLContext, body: Record) -> int:
+    """The bytes of all constants behind the folding."""
+    folded = fold_constants(recorded(cpu, body), EVERY_KERNEL)
+    return sum(array.nbytes for array in folded.constants.values())
+
+
+def test_folding_does_not_double_a_constant_without_end(cpu: MLContext) -> None:
+    """Both operands are the same weight: what stands in its place is twice as large."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        made = b.constant(np.ones(1, np.float32))
+        for _ in range(25):
+            made = b.concat([made, made], 0)
+        return {"y": b.reduce_max(b.add(b.reduce_max(x), made))}
+
+    assert grown(cpu, body) <= 8 * EVERY_KERNEL.fold_limit
+
+
+def test_folding_makes_a_bounded_amount_in_all(cpu: MLContext) -> None:
+    count, each = 2 * MAX_GROWTH, EVERY_KERNEL.fold_limit // 4
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
+        parts = [b.expand(b.constant(float(i), "float32"), [each]) for i in range(count)]
+        return {"y": b.add(b.concat(parts, 0), b.reduce_max(x))}
+
+    assert grown(cpu, body) <= (MAX_GROWTH + 1) * EVERY_KERNEL.fold_limit
 
 
 def test_decompose(cpu: MLContext) -> None:

@@ -17,6 +17,8 @@ from webnn_py.passes.target import Evaluate, Target
 
 KIND = "evaluate"
 """The first word of what is computed here."""
+MAX_GROWTH = 64
+"""How many times `fold_limit` all constants of a graph may grow by folding."""
 SAMPLE = 1 << 12
 """Bytes of contents that are compared before all of them are."""
 
@@ -29,9 +31,13 @@ def _is_packed(value: Value) -> bool:
 def fold_constants(graph: Graph, target: Target) -> Graph:
     """Evaluate constant nodes, unless that would grow the weights (an expand of a small one).
 
+    A graph of a few numbers must not fill the memory: each node may add `fold_limit` bytes to those
+    of its operands, and all together `MAX_GROWTH` times as many.
+
     A graph output stays a node's: an identity of what was computed. What depends on open sizes is
     left until they are known.
     """
+    room = MAX_GROWTH * target.fold_limit
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
@@ -43,9 +49,12 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
             return None
         if graph.open_sizes and _is_open(node):
             return None
-        before = sum(array.nbytes for array in arrays if array is not None)
-        if sum(output.byte_length for output in node.outputs) > before + target.fold_limit:
+        nonlocal room
+        before = {id(array): array.nbytes for array in arrays if array is not None}
+        growth = sum(output.byte_length for output in node.outputs) - sum(before.values())
+        if growth > min(room, target.fold_limit):
             return None
+        room -= max(0, growth)
         there = [operand for operand in operands if operand is not None]
         constants = [
             _constant(rewriter, array, value, there)
