@@ -94,7 +94,7 @@ def _find_chains(graph: Graph) -> dict[Value, Chain]:
             axis = _channel_axis(node)
             channels = node.output.shape[axis]
             if not is_dimension(channels):
-                affine = Affine(np.ones(channels), np.zeros(channels))
+                affine = Affine(_repeated(1, channels), _repeated(0, channels))
                 chains[node.output] = Chain(node, axis, affine)
             continue
         before = next((value for value in node.operands if value in chains), None)
@@ -115,9 +115,14 @@ def _channel_axis(node: Node) -> int:
     return node.output.rank - 1 if layout is None else int(layout.index("c"))
 
 
+def _repeated(number: float, count: int) -> Array:
+    """A number for each of so many channels, which takes no memory for each."""
+    return np.broadcast_to(np.float64(number), (count,))
+
+
 def step_of(constants: Constants, node: Node, before: Value, chain: Chain) -> Affine | None:
     """What a node does to the chain's result, if it is the same for all of a channel."""
-    ones, zeros = np.ones(chain.channels), np.zeros(chain.channels)
+    ones, zeros = _repeated(1, chain.channels), _repeated(0, chain.channels)
     if node.op == "linear":
         return Affine(ones * node.attrs["alpha"], ones * node.attrs["beta"])
     if node.op == "batch_normalization":

@@ -29,6 +29,7 @@ from webnn_py.engines.onnxruntime.engine import (
     LONG_SPIN_MICROSECONDS,
     SPIN_MICROSECONDS,
     SPIN_OPTION,
+    LoadedModel,
 )
 from webnn_py.engines.onnxruntime.exact import swishes
 from webnn_py.engines.registry import FAST
@@ -244,3 +245,26 @@ def test_sums_of_integers_keep_all_bits(
     found = MLExecution(context).compute(graph, {"x": given})["y"]
     wanted = given.sum(tuple(axes), data_type, keepdims=keep)
     np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.parametrize("count", [1 << 8, 1 << 21])
+def test_constants_that_are_too_large_to_fold_are_made_by_each_run(
+    cpu: MLContext, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    left_out: list[Any] = []
+    make = onnxruntime.InferenceSession
+
+    def recorded(*given: Any, **how: Any) -> Any:
+        left_out.append(how["disabled_optimizers"])
+        return make(*given, **how)
+
+    builder = MLGraphBuilder(cpu)
+    x = builder.input("x", "float32", [1])
+    wide = builder.expand(builder.constant(2.0, "float32"), [count])
+    recipe = recipe_of(builder.build_sync({"y": builder.add(wide, x)}))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", recorded)
+    model = LoadedModel(recipe, 1)
+    (names,) = left_out
+    assert ("ConstantFolding" in names) is (4 * count > 1 << 20)
+    (found,) = model.run(model.names[1:], {model.names[0]: np.ones(1, np.float32)}, None)
+    np.testing.assert_array_equal(found, np.full(count, 3, np.float32))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.internals import recipe_of
 from tests.unit.passes.listings import (
     Record,
     after,
@@ -16,8 +18,10 @@ from tests.unit.passes.listings import (
     recorded,
     results,
 )
-from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py import MLContext, MLGraphBuilder, MLOperand
+from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph
+from webnn_py.passes import Target
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 
 IMAGE = (2, 4, 6, 5)
@@ -302,3 +306,15 @@ def test_weights_are_rounded_once() -> None:
     (weights,) = after(fuse_batch_norm, recorded(body, IMAGE)).constants.values()
     exact = W * np.prod(np.array(factors, np.float64))
     np.testing.assert_array_equal(weights, exact.astype(np.float32))
+
+
+def test_nothing_is_made_for_each_channel_of_a_product_alone(cpu: MLContext) -> None:
+    builder = MLGraphBuilder(cpu)
+    a, b = builder.input("a", "float32", [1, 1]), builder.input("b", "float32", [1, 1 << 24])
+    graph = recipe_of(builder.build_sync({"y": builder.matmul(a, b)}))
+    tracemalloc.start()
+    try:
+        assert fuse_batch_norm(graph, Target(lambda node: True, evaluate)) is graph
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

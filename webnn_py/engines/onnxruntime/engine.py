@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from webnn_py.core import cooperation, dtypes, forks, priority
-from webnn_py.core.dimensions import least
+from webnn_py.core.dimensions import is_open, least
 from webnn_py.core.ending import calls_libraries
 from webnn_py.core.errors import OperationError
 from webnn_py.core.messages import said
@@ -42,6 +42,10 @@ LEFT_OUT = [
     "SkipLayerNormFusion",  # a kernel that takes two to five times of what it stands for
 ]
 """Optimizers of ONNX Runtime that make a graph wrong or slower."""
+
+LARGE = 1 << 20
+"""Bytes of what nodes make of constants, from which on each run makes them: else a session holds
+whatever a few numbers are made into."""
 
 QUANTIZED_AS_WRITTEN = ("session.disable_quant_qdq", "1")
 """Else it computes between dequantization and quantization with integers: the results are others,
@@ -120,7 +124,7 @@ class LoadedModel:
                 lowered.model.SerializeToString(),
                 options,
                 providers=PROVIDERS,
-                disabled_optimizers=LEFT_OUT,
+                disabled_optimizers=_left_out(graph),
             )
             # Where a build is awaited, its threads compute beside an event loop.
             self.session, self._threads = begun_by(make) if cooperation.enabled() else (make(), [])
@@ -156,6 +160,17 @@ class LoadedModel:
     def held(self) -> Held:
         """The weights, and what the session may have for itself: no more than these."""
         return self._held
+
+
+def _left_out(graph: Graph) -> list[str]:
+    """The optimizers to leave out: also that of constants, where passes found these too large."""
+    known, made = set(graph.constants), 0
+    for node in graph.nodes:
+        if not known.issuperset(node.operands):
+            continue
+        known.update(node.outputs)
+        made += sum(v.byte_length for v in node.outputs if not is_open(v.shape))
+    return LEFT_OUT if made <= LARGE else [*LEFT_OUT, "ConstantFolding"]
 
 
 def _spin_microseconds(graph: Graph) -> int:
