@@ -8,8 +8,9 @@ told apart. `await` uploads, runs and reads back, `call` does so with tensors on
 waits; `GPU` is one dispatch of many in a recording, by timestamps. ONNX Runtime is measured where
 the package onnxruntime-webgpu is installed in the place of onnxruntime, wonnx where it is
 installed, PyTorch where it has a CUDA device: as a CUDA graph that is replayed, without tf32.
-Results are compared with what peers compute, by the largest. What models take to start:
-`gpu_builds`.
+Before that, each computes the model's logits, the values before its last softmax. A second table
+has their largest error, as a part of the largest value, from what a CPU context computes. What
+models take to start: `gpu_builds`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,15 @@ from benchmarks import report
 from benchmarks.cases import CASES, OPERATORS, built
 from benchmarks.gpu_peers import PEERS, Array, Arrays, CudaGraph, by_torch, missing_torch
 from benchmarks.graph_matmul import open_device, stamp, stamped_seconds
-from benchmarks.models import ENCODER, LIGHT, half, inputs_of
-from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, MLGraph, ml
+from benchmarks.models import ENCODER, LIGHT, half, inputs_of, logits
+from webnn_py import (
+    MLAwaitedExecution,
+    MLCommandEncoder,
+    MLContext,
+    MLExecution,
+    MLGraph,
+    ml,
+)
 from webnn_py.engines.profile import until_steady
 
 MOST_RECORDED = 20
@@ -44,8 +52,8 @@ ROUNDS = 5
 """Of recordings."""
 WAKE = 0.1
 """Seconds of runs that do not count, by which a GPU's clock is up: of awaits in each turn."""
-LARGE = 0.01
-"""Differences of results, as a part of the largest value, that are no matter of rounding."""
+LARGE = {"": 0.01, "16": 0.1}
+"""Errors, as a part of the largest value, that are no matter of rounding; in float16 behind it."""
 PRODUCT, SIDE = "matmul 4096", 4096
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = CASES | {
     PRODUCT: lambda: built(
@@ -64,9 +72,17 @@ COLUMNS = {
     "await f16": "await16",
     "GPU f16": "gpu16",
     "CUDA f16": "cuda16",
-    "apart": "difference",
 }
 """Titles, and keys of the rows' figures."""
+ERRORS = {
+    "ORT": "ort",
+    "wonnx": "wonnx",
+    "webnn_py": "await",
+    "CUDA": "cuda",
+    "webnn_py f16": "await16",
+    "CUDA f16": "cuda16",
+}
+"""Titles, and keys of the rows' errors."""
 
 
 class Recorded:
@@ -153,17 +169,29 @@ def apart(got: Array, expected: Array) -> float:
     return float(difference / np.abs(expected).max())
 
 
+def _first(cpu: MLContext, model: onnx.ModelProto, inputs: Arrays) -> Array:
+    """The first output of a model on a CPU context."""
+    graph = webnn_py.onnx.load(model, cpu)
+    return next(iter(MLExecution(cpu).compute(graph, inputs).values()))
+
+
 class Row:
     """The measuring of one model; `figures` has what is known so far."""
 
     def __init__(
         self, context: MLContext, name: str, runs: int, clock: report.Clock = time.perf_counter
     ) -> None:
-        self.figures: report.Figures = {"model": name, "failed": {}}
+        self.figures: report.Figures = {"model": name, "failed": {}, "errors": {}}
         self._context, self._runs, self._clock = context, runs, clock
         self._models = {"": MODELS[name]()}
         self._models["16"] = half(copy.deepcopy(self._models[""]))
+        self._compared = {kind: logits(model) for kind, model in self._models.items()}
         self._inputs = {kind: inputs_of(model) for kind, model in self._models.items()}
+        with ml.create_context_sync(device_type="cpu") as cpu:
+            self._expected = {
+                kind: _first(cpu, model, self._inputs[kind])
+                for kind, model in self._compared.items()
+            }
 
     def measure(self, peers: Collection[str], torch: bool) -> None:
         """Everything, with these of PEERS, and PyTorch."""
@@ -178,49 +206,54 @@ class Row:
         for kind, model in self._models.items():
             inputs = self._inputs[kind]
             graph = webnn_py.onnx.load(model, self._context)
-            got = awaited(graph, inputs)
+            compared = webnn_py.onnx.load(self._compared[kind], self._context)
+            self._compare(f"await{kind}", kind, awaited(compared, inputs))
+            compared.destroy()
             awaits[f"await{kind}"] = functools.partial(awaited, graph, inputs)
             recordings[f"gpu{kind}"] = Recorded(self._context, graph, inputs)
             if not kind:
                 awaits["call"] = called(self._context, graph, inputs)
-                sessions = {peer: self._session(peer, got) for peer in peers}
+                sessions = {peer: self._session(peer) for peer in peers}
                 awaits |= {peer: session for peer, session in sessions.items() if session}
-            if torch and (replayed := self._torch(kind, got)):
+            if torch and (replayed := self._torch(kind)):
                 recordings[f"cuda{kind}"] = replayed
         self.figures |= recorded_times(recordings)
         self.figures |= awaited_times(awaits, self._runs, self._clock)
         loop.close()
 
-    def _session(self, peer: str, got: Array) -> Callable[[], Array] | None:
+    def _session(self, peer: str) -> Callable[[], Array] | None:
         _, load = PEERS[peer]
         try:
-            session = load(self._models[""], self._inputs[""])
-            result = session()
-            difference = apart(got.reshape(result.shape), result)
+            self._compare(peer, "", load(self._compared[""], self._inputs[""])())
+            return load(self._models[""], self._inputs[""])
         except Exception as error:  # whatever it raises
             self._fails(peer, error)
             return None
-        if difference > LARGE:
-            self.figures["failed"][peer] = f"its result is another one, by {difference:.2g}"
-        else:
-            self.figures.setdefault("difference", difference)
-        return session
 
-    def _torch(self, kind: str, got: Array) -> CudaGraph | None:
+    def _torch(self, kind: str) -> CudaGraph | None:
+        inputs = self._inputs[kind]
         try:
-            replayed = CudaGraph(by_torch(self._models[kind]), self._inputs[kind])
-            self.figures.setdefault(f"difference{kind}", apart(got, replayed.result()))
+            compared = CudaGraph(by_torch(self._compared[kind]), inputs)
+            self._compare(f"cuda{kind}", kind, compared.result())
+            return CudaGraph(by_torch(self._models[kind]), inputs)
         except Exception as error:  # whatever it raises
             self._fails(f"cuda{kind}", error)
             return None
-        return replayed
+
+    def _compare(self, who: str, kind: str, got: Array) -> None:
+        """Note a contender's error, and whether it is too large."""
+        expected = self._expected[kind]
+        error = apart(got.reshape(expected.shape), expected.astype(np.float64))
+        self.figures["errors"][who] = error
+        if not error <= LARGE[kind]:
+            self.figures["failed"][who] = f"WRONG: its logits are off by {error:.2g}"
 
     def _fails(self, peer: str, error: Exception) -> None:
         self.figures["failed"][peer] = f"{type(error).__name__}: {error}"[:200]
 
 
 def tables(figures: report.Figures) -> report.Tables:
-    """Milliseconds by model, and TFLOP/s of the product."""
+    """Milliseconds and errors by model, and TFLOP/s of the product."""
     rows = figures["rows"]
     lines = [[row["model"], *(row.get(key) for key in COLUMNS.values())] for row in rows]
     title = f"milliseconds, {figures['machine']['adapter']}"
@@ -235,7 +268,20 @@ def tables(figures: report.Figures) -> report.Tables:
             }
             told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
             notes.append(f"{PRODUCT}, TFLOP/s: {told}")
-    return [(title, ["model", *COLUMNS], lines)], notes
+    off = [
+        [row["model"], *(_error(row, who) for who in ERRORS.values())]
+        for row in rows
+        if row.get("errors")
+    ]
+    errors = ("largest error of the logits, of the largest value", ["model", *ERRORS], off)
+    return [(title, ["model", *COLUMNS], lines), *([errors] if off else [])], notes
+
+
+def _error(row: report.Figures, who: str) -> str | None:
+    """A contender's error, for the table."""
+    error = row["errors"].get(who)
+    wrong = " WRONG" if row["failed"].get(who, "").startswith("WRONG") else ""
+    return None if error is None else f"{error:.1e}{wrong}"
 
 
 def plot(figures: report.Figures, path: Path) -> None:

@@ -74,6 +74,25 @@ def light(name: str) -> onnx.ModelProto:
     return found
 
 
+def logits(given: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model without the softmax that ends it, if there is one behind others.
+
+    A softmax of large values is 1 in one place and 0 in all others: it hides every difference.
+    """
+    (output, *_) = given.graph.output
+    makers = {name: node for node in given.graph.node for name in node.output}
+    last = makers[output.name]
+    if last.op_type != "Softmax" or last.input[0] not in makers:
+        return given
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    made.graph.node.remove(last)
+    for node in made.graph.node:
+        node.output[:] = [output.name if n == last.input[0] else n for n in node.output]
+        node.input[:] = [output.name if n == last.input[0] else n for n in node.input]
+    return made
+
+
 def half(given: onnx.ModelProto) -> onnx.ModelProto:
     """The model with float16 in the place of float32."""
     graph = given.graph

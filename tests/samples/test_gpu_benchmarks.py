@@ -17,7 +17,7 @@ pytest.importorskip("onnx")
 from benchmarks import gpu, gpu_builds, gpu_operators, gpu_peers, report
 from benchmarks.cases import OPERATORS
 from benchmarks.large_operators import CASES
-from benchmarks.models import ENCODER, LIGHT, inputs_of, model
+from benchmarks.models import ENCODER, LIGHT, inputs_of, logits, model
 from webnn_py import MLExecution, MLGraphBuilder, ml
 from webnn_py import onnx as webnn_onnx
 
@@ -131,8 +131,38 @@ def test_a_peer_that_computes_something_else_is_a_note(monkeypatch: pytest.Monke
     with ml.create_context_sync(gpu.open_device()) as context:
         row = gpu.Row(context, CASE, 1)
         row.measure(["ort"], torch=False)
-    assert row.figures["failed"]["ort"].startswith("its result is another one, by ")
+    assert row.figures["failed"]["ort"].startswith("WRONG: its logits are off by ")
     assert row.figures["ort"] > 0
+    figures = {"machine": {"adapter": "a GPU"}, "notes": [], "rows": [row.figures]}
+    (_, (title, columns, (line,))), _ = gpu.tables(figures)
+    assert title.startswith("largest error of the logits")
+    assert dict(zip(columns, line, strict=True))["ORT"].endswith(" WRONG")  # type: ignore[attr-defined]
+    assert dict(zip(columns, line, strict=True))["webnn_py"] == "0.0e+00"
+
+
+def test_results_that_are_not_numbers_are_wrong() -> None:
+    with ml.create_context_sync(gpu.open_device()) as context:
+        row = gpu.Row(context, CASE, 1)
+    row._compare("ort", "", np.full(4, np.nan, np.float32))
+    assert "ort" in row.figures["failed"]
+
+
+def test_logits_are_compared_in_the_place_of_a_softmax() -> None:
+    """Whose result is 1 in one place for the right logits, and for others."""
+    found = model("squeezenet")
+    inputs = inputs_of(found)
+    with ml.create_context_sync() as context:
+        results = [
+            next(iter(MLExecution(context).compute(webnn_onnx.load(m, context), inputs).values()))
+            for m in (found, logits(found))
+        ]
+    shares, values = (np.asarray(result, np.float64).ravel() for result in results)
+    whole = np.exp(values - values.max())
+    np.testing.assert_allclose(shares, whole / whole.sum(), atol=1e-4)
+    assert abs(values.sum() - 1) > 1
+    for name in (ENCODER, "softmax 64x1024"):
+        whole_model = gpu.MODELS[name]()
+        assert logits(whole_model) is whole_model
 
 
 def test_models_for_wonnx() -> None:
