@@ -12,6 +12,7 @@ from onnx import helper, parser
 from tests.onnx.models import model
 from webnn_py import MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
+from webnn_py.onnx.liveness import Liveness
 
 node = helper.make_node
 X = np.asarray([-1, 2], np.float32)
@@ -162,6 +163,39 @@ def test_scans(cpu: MLContext, opset: int) -> None:
     found = MLExecution(cpu).compute(graph, {"x": X.reshape(shape)})
     assert found["y"].reshape(-1).tolist() == [1]
     assert found["z"].reshape(-1).tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize("kind", ["Loop", "If"])
+def test_what_is_nested_is_looked_at_once(
+    cpu: MLContext, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not again at each level for all levels below it."""
+    looked = []
+    plain = Liveness.of
+
+    def of(self: Liveness, nodes: Any, wanted: Any) -> Any:
+        looked.append(nodes)
+        return plain(self, nodes, wanted)
+
+    monkeypatch.setattr(Liveness, "of", of)
+    inner = [node("Neg", ["x"], ["y0"])]
+    for level in range(1, 13):
+        before = f"y{level - 1}"
+        if kind == "If":
+            other = graph_of([node("Abs", ["x"], [before])], [], [before])
+            taken = graph_of(inner, [], [before])
+            inner = [node("If", ["c"], [f"y{level}"], then_branch=taken, else_branch=other)]
+        else:
+            inner = [
+                node("Identity", [f"go{level}"], [f"on{level}"]),
+                *inner,
+            ]
+            names = [f"i{level}", f"go{level}", f"v{level}"]
+            body = graph_of(inner, names, [f"on{level}", before])
+            inner = [node("Loop", ["n", "", "x"], [f"y{level}"], body=body)]
+    weights = {"c": np.asarray(True), "n": np.asarray(1)}
+    assert computed(cpu, model(inner, {"x": [2]}, ["y12"], weights)) == {"y12": [1, -2]}
+    assert len(looked) < 60
 
 
 def test_functions(cpu: MLContext) -> None:

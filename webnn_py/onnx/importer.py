@@ -113,7 +113,7 @@ class Importer:
         keeps = keeps_what_it_is_given(self.emitter.builder)
         scope = Initializers(self.model, self.emitter.affords, keeps)
         self._inputs(scope, inputs, shapes)
-        self.nodes(graph.node, scope, self.model.opsets, [value.name for value in graph.output])
+        self.nodes(graph.node, scope, self.model.opsets, self.liveness.of_graph(graph, None)[0])
         outputs = {}
         for value in graph.output:
             found = self.lookup(scope, value.name, "the graph's outputs")
@@ -190,19 +190,23 @@ class Importer:
         return found
 
     def nodes(
-        self, nodes: Sequence[Any], scope: Scope, opsets: Mapping[str, int], wanted: Iterable[str]
+        self,
+        nodes: Sequence[Any],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        needed: Sequence[LiveNode],
     ) -> None:
-        """Import the nodes that some names depend on, in order.
+        """Import nodes in order.
 
         Args:
             nodes: Those of a graph or function.
             scope: What names stand for; results are added to it.
             opsets: Versions of the operator sets.
-            wanted: The names of the results that are needed.
+            needed: The nodes of it that are needed.
         """
         own = scope.maps[0] if isinstance(scope, ChainMap) else scope
         _check_names(nodes, own)
-        for live in self.liveness.of(nodes, wanted)[0]:
+        for live in needed:
             node = live.node
             self._count += 1
             if self._count > MAX_NODES:
@@ -282,7 +286,8 @@ class Importer:
         inner.update(zip(function.input, inputs, strict=False))
         names = [n if o else "" for n, o in zip(function.output, live.outputs, strict=False)]
         own = {**opsets, **imports_of(function.opset_import)}
-        self.nodes(bodies.bound(function, node), inner, own, names)
+        nodes = bodies.bound(function, node)
+        self.nodes(nodes, inner, own, self.liveness.of(nodes, names)[0])
         where = f"the outputs of local function {operator_of(node)}"
         return [self.lookup(inner, name, where) if name else None for name in names]
 
@@ -367,7 +372,7 @@ class Importer:
         own = opsets_of(body.opset_import)
         before = len(self._failures)
         names = [n if o else "" for n, o in zip(body.output, live.outputs, strict=False)]
-        self.nodes(nodes, inner, own, names)
+        self.nodes(nodes, inner, own, self.liveness.of(nodes, names)[0])
         results = [inner.get(name) for name in body.output]
         if len(self._failures) > before and any(map(_is_failed, results)):
             return [FAILED if r is None else r for r in results]
@@ -424,7 +429,7 @@ class Importer:
         names = [value.name for value in graph.output]
         if needed is not None:
             names = [n if i < len(needed) and needed[i] else "" for i, n in enumerate(names)]
-        self.nodes(graph.node, inner, opsets, names)
+        self.nodes(graph.node, inner, opsets, self.liveness.of_graph(graph, needed)[0])
         return [self.lookup(inner, n, "the outputs of a branch") if n else None for n in names]
 
 

@@ -22,6 +22,10 @@ class LiveNode(NamedTuple):
     outputs: list[bool]
 
 
+Live = tuple[list[LiveNode], set[str]]
+"""Nodes that are needed, in order, and all names that they and what needs them read."""
+
+
 class Liveness:
     """Liveness of the nodes of a model.
 
@@ -32,8 +36,9 @@ class Liveness:
     def __init__(self, functions: Mapping[Key, Any]) -> None:
         self._functions = functions
         self._of_calls: dict[tuple[Key, tuple[bool, ...]], set[str]] = {}
+        self._of_graphs: dict[tuple[int, tuple[bool, ...] | None], tuple[Any, Live]] = {}
 
-    def of(self, nodes: Sequence[Any], wanted: Iterable[str]) -> tuple[list[LiveNode], set[str]]:
+    def of(self, nodes: Sequence[Any], wanted: Iterable[str]) -> Live:
         """Return the nodes that some names depend on, in order, and all names that these read.
 
         Args:
@@ -50,6 +55,19 @@ class Liveness:
                 read.update(filter(None, inputs))
                 read.update(self._captured(node, outputs))
         return live[::-1], read
+
+    def of_graph(self, graph: Any, needed: Sequence[bool] | None) -> Live:
+        """The same of a subgraph; remembered, as each level of nested ones asks for all below it.
+
+        Args:
+            graph: The subgraph.
+            needed: Which of its outputs are; None for all.
+        """
+        key = id(graph), None if needed is None else tuple(needed)
+        if key not in self._of_graphs:
+            live = self.of(graph.node, _chosen(graph.output, needed))
+            self._of_graphs[key] = graph, live  # which keeps the graph, and so its id
+        return self._of_graphs[key][1]
 
     def needed_outputs(self, node: Any, outputs: Sequence[bool]) -> list[bool] | None:
         """Tell which outputs of its subgraphs a node needs; None for all of them.
@@ -69,7 +87,7 @@ class Liveness:
         needed = [*first, *outputs, *[False] * len(body.output)][: len(body.output)]
         state = list(_state(node, body))
         while True:  # what is carried for what is needed is needed
-            read = self.of(body.node, _chosen(body.output, needed))[1]
+            read = self.of_graph(body, needed)[1]
             more = [made for _, name, made in state if not needed[made] and name in read]
             if not more:
                 return needed
@@ -100,7 +118,7 @@ class Liveness:
         needed = self.needed_outputs(node, outputs)
         for attribute in node.attribute:
             for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from self.of(graph.node, _chosen(graph.output, needed))[1]
+                yield from self.of_graph(graph, needed)[1]
 
 
 def _body_of(node: Any) -> Any:
