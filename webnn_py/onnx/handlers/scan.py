@@ -8,7 +8,7 @@ from typing import Any
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.fourier import Numbers, transform
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, narrowing
 
 
 @handles("CumSum")
@@ -97,7 +97,9 @@ def stft(
         length = window.shape[0]
     else:
         length = signal.shape[1]
-    if step < 1 or not 1 <= length <= signal.shape[1]:
+    with narrowing():
+        fits = 1 <= length <= signal.shape[1]
+    if step < 1 or not fits:
         raise BrokenModelError(
             f"its frame_step is {step} and its frame_length {length}, of {signal.shape[1]} samples"
         )
