@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
+from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands, Encoder
 
 ENCODERS = ("encoder", "plain_encoder")
 
@@ -155,3 +157,25 @@ def test_places_that_cannot_be_bound(gpu: MLContext, doubling: Any, fault: str) 
     bindings = (0, 2) if fault == "another binding" else (0, 3)
     with pytest.raises(wgpu.GPUError):
         doubling(Binding(x, offset, 24), Binding(y, 0, 24), bindings)
+
+
+@pytest.mark.skipif(not RECORDING.there, reason=f"no recording of our own: {RECORDING.missing}")
+def test_what_is_recorded_keeps_its_device() -> None:
+    """Errors are told to a callback of the GPUDevice object; wgpu-native calls it where it was."""
+    device = wgpu.gpu.request_adapter_sync().request_device_sync()
+    usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    a, b = (device.create_buffer(size=64, usage=usage) for _ in range(2))
+    lives, encoders = weakref.ref(device), [Encoder(device) for _ in range(3)]
+    encoders[0].copy_buffer_to_buffer(a, 0, b, 60, 64)
+    computing, commands = encoders[1].begin_compute_pass(), encoders[2].finish()
+    del device, a, b
+    gc.collect()
+    assert lives() is not None
+    with ThreadPoolExecutor(1) as threads, pytest.raises(wgpu.GPUError, match="offset 60"):
+        threads.submit(encoders[0].finish).result()
+    del encoders, computing
+    gc.collect()
+    assert lives() is not None
+    del commands
+    gc.collect()
+    assert lives() is None

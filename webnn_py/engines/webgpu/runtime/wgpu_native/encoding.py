@@ -1,7 +1,8 @@
 """Commands of our own, recorded straight into wgpu-native where that can be (`RECORDING`).
 
 What wgpu-py's methods add, objects and a look for errors each, costs more than the recording. The
-errors come again when an encoder is finished.
+errors come again when an encoder is finished. They are told to a callback that lives as long as the
+GPUDevice object: so encoders, passes and command buffers keep it, as wgpu-py's own do.
 """
 
 from __future__ import annotations
@@ -116,9 +117,10 @@ class Encoder:
         device: A GPUDevice.
     """
 
-    __slots__ = ("_internal",)
+    __slots__ = ("_device", "_internal")
 
     def __init__(self, device: Any) -> None:
+        self._device = device
         self._internal: Any = _safe.wgpuDeviceCreateCommandEncoder(device._internal, _NEW_ENCODER)
 
     def __del__(self) -> None:
@@ -139,7 +141,7 @@ class Encoder:
 
     def begin_compute_pass(self) -> ComputePass:
         """Begin to record dispatches."""
-        return ComputePass(_begin_pass(self._internal, _NEW_PASS))
+        return ComputePass(self._device, _begin_pass(self._internal, _NEW_PASS))
 
     def finish(self) -> CommandBuffer:
         """What was recorded, as a whole.
@@ -147,17 +149,24 @@ class Encoder:
         Raises:
             GPUError: It is not valid.
         """
-        made = CommandBuffer(_safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER))
+        handle = _safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER)
+        made = CommandBuffer(self._device, handle)
         native.free_when_dropped(made)
         return made
 
 
 class ComputePass:
-    """As much of a GPUComputePassEncoder as `DispatchCommands` takes."""
+    """As much of a GPUComputePassEncoder as `DispatchCommands` takes.
 
-    __slots__ = ("_internal",)
+    Args:
+        device: The GPUDevice of its encoder.
+        handle: Of wgpu-native.
+    """
 
-    def __init__(self, handle: Any) -> None:
+    __slots__ = ("_device", "_internal")
+
+    def __init__(self, device: Any, handle: Any) -> None:
+        self._device = device
         self._internal = handle
 
     def __del__(self) -> None:
@@ -170,11 +179,12 @@ class ComputePass:
 
 
 class CommandBuffer:
-    """What `Encoder.finish` gives, to be submitted once."""
+    """The result of `Encoder.finish`, to be submitted once; arguments as of `ComputePass`."""
 
-    __slots__ = ("_internal",)
+    __slots__ = ("_device", "_internal")
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, device: Any, handle: Any) -> None:
+        self._device = device
         self._internal = handle
 
     def __del__(self) -> None:
