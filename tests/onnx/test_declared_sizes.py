@@ -324,6 +324,34 @@ CASES: dict[str, tuple[Any, str]] = {
         ),
         "Concat .*shape",
     ),
+    "Loop of loops of nothing": (
+        model(
+            node(
+                "Loop",
+                ["n", "", "x"],
+                ["y"],
+                body=body(
+                    [
+                        node(
+                            "Loop",
+                            ["n", "", "v"],
+                            ["u"],
+                            body=body(
+                                [],
+                                [*ROUND, value("v")],
+                                [value("on", [], BOOL), value("v")],
+                            ),
+                        )
+                    ],
+                    [value("i", [], INT64), value("on", [], BOOL), value("v")],
+                    [value("on", [], BOOL), value("u")],
+                ),
+            ),
+            {"x": [1]},
+            {"n": np.int64(10000)},
+        ),
+        "over 200000 nodes",
+    ),
     "Concat that doubles": (
         model([*doubled(60), node("Identity", ["d59"], ["y"])], {}, {"k": np.float32([1])}),
         "Concat .*shape",

@@ -421,6 +421,7 @@ class Importer:
         Returns:
             Its outputs; None of one that is not needed.
         """
+        self._count += 1  # a round of a loop, whose body may have no nodes
         inner: Scope = ChainMap({}, scope)
         for name, array in self.model.contents_in(graph, self.emitter.affords):
             inner[name] = of_array(array, name)
