@@ -146,7 +146,8 @@ def test_what_cannot_be_mapped_is_found_in_functions_branches_and_loops(cpu: MLC
     nodes = [
         node("Outer", ["x"], ["o"], domain="own", name="outer"),
         node("If", ["yes"], ["f"], name="choice", then_branch=taken, else_branch=taken),
-        node("If", ["x"], ["e"], name="unknown", then_branch=taken, else_branch=taken),
+        node("Cast", ["x"], ["c"], to=onnx.TensorProto.BOOL),
+        node("If", ["c"], ["e"], name="unknown", then_branch=taken, else_branch=taken),
         node("Loop", ["n", "", "x"], ["l"], name="rounds", body=body),
         node("Odd", ["x"], ["p"], name="odd"),
     ]
@@ -231,14 +232,15 @@ def test_outputs_that_nothing_reads_need_no_counterpart(cpu: MLContext) -> None:
     wanted = (x - 0.5) / np.sqrt(0.5 + 1e-5) * 0.5 + 0.5
     np.testing.assert_allclose(computed(cpu, made, x)["y"], wanted, rtol=1e-5)
     for name in ("m2", "v3"):
-        made = model([norm, node("Neg", [name], ["z"])], {"x": [1, 2, 3]}, ["y", "z"], weights)
+        nodes = [norm, node("Neg", [name], ["z"])]
+        made = model(nodes, {"x": [1, 2, 3]}, ["y", "z"], weights, opset=9)
         place = outputs.index(name)
         with pytest.raises(
             NotSupportedError,
             match=rf"BatchNormalization \[norm\]: its output {place} has no counterpart",
         ):
             load(made, cpu)
-    made = model([norm], {"x": [1, 2, 3]}, ["y", "m2"], weights)
+    made = model([norm], {"x": [1, 2, 3]}, ["y", "m2"], weights, opset=9)
     with pytest.raises(NotSupportedError, match="its output 1 has no counterpart"):
         load(made, cpu)
 

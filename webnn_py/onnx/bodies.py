@@ -10,33 +10,6 @@ import onnx
 from webnn_py.onnx.tensor import Tensor, UnmappableError
 
 
-def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
-    """The definition of a node's operator, or None where onnx has none; the first takes 10 ms."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    try:
-        return onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
-def misfit(node: Any, opsets: Mapping[str, int]) -> str:
-    """What of a node is not as its operator is defined; empty where nothing can be told."""
-    schema = schema_of(node, opsets)
-    if schema is None:
-        return ""
-    low, high, count = schema.min_input, schema.max_input, len(node.input)
-    if not low <= count <= high:
-        return f"{count} inputs, expected {low if low == high else f'{low} to {high}'}"
-    kinds = onnx.AttributeProto.AttributeType
-    for one in node.attribute:
-        known = schema.attributes.get(one.name)
-        if known is not None and int(known.type.value) != one.type:
-            return f"attribute {one.name!r} is {kinds.Name(one.type)}, expected {known.type.name}"
-    missing = {name for name, known in schema.attributes.items() if known.required}
-    missing -= {one.name for one in node.attribute}
-    return f"it lacks its attribute {min(missing)!r}" if missing else ""
-
-
 def has_body(schema: Any) -> bool:
     """Whether an operator is defined by others."""
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
@@ -57,9 +30,12 @@ def body_of(node: Any, inputs: Sequence[Any], schema: Any, opsets: Mapping[str, 
     if schema.has_context_dependent_function:
         version = _newest(schema.context_dependent_function_opset_versions, most)
         types = [_type(one).SerializeToString() for one in inputs]
-        contents = schema.get_context_dependent_function_with_opset_version(
-            version, node.SerializeToString(), types
-        )
+        try:
+            contents = schema.get_context_dependent_function_with_opset_version(
+                version, node.SerializeToString(), types
+            )
+        except RuntimeError:  # its nodes and operands do not fit
+            contents = b""
     else:
         version = _newest(schema.function_opset_versions, most)
         contents = schema.get_function_with_opset_version(version)

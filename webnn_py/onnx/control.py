@@ -15,6 +15,10 @@ from webnn_py.onnx.tensor import (
     Tensor,
     UnknownValueError,
     UnmappableError,
+    axis_in,
+    check_rank,
+    element_name,
+    listed,
     of_array,
 )
 
@@ -22,10 +26,7 @@ MAX_ROUNDS = 10_000
 
 
 def _graph(node: Any, name: str) -> Any:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return attribute.g
-    raise UnmappableError(f"it lacks its attribute {name!r}")
+    return next(attribute.g for attribute in node.attribute if attribute.name == name)
 
 
 def branch(
@@ -43,7 +44,7 @@ def branch(
     """
     names = ["then_branch", "else_branch"]
     try:
-        names = [names[not inputs[0].known("its condition").reshape(-1)[0]]]
+        names = [names[not inputs[0].number("its condition")]]
     except UnknownValueError as unknown:
         try:
             one, other = (
@@ -89,8 +90,8 @@ def loop(
     """Loop: its body once a round, while the condition is known to hold."""
     body = _graph(node, "body")
     trips, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
-    most = MAX_ROUNDS + 1 if trips is None else trips.integers("its trip count")[0]
-    goes_on = condition is None or bool(condition.known("its condition").reshape(-1)[0])
+    most = MAX_ROUNDS + 1 if trips is None else trips.integer("its trip count")
+    goes_on = condition is None or bool(condition.number("its condition"))
     collected: list[list[Tensor]] = [[] for _ in body.output[1 + len(carried) :]]
     count = 0
     while goes_on and count < most:
@@ -99,7 +100,7 @@ def loop(
         again, *made = importer.subgraph(body, scope, opsets, given, needed)
         if not isinstance(again, Tensor):
             raise UnmappableError("its body cannot be mapped")
-        goes_on = bool(again.known("its condition").reshape(-1)[0])
+        goes_on = bool(again.number("its condition"))
         carried, scanned = made[: len(carried)], made[len(carried) :]
         for rows, one in zip(collected, scanned, strict=True):
             rows.append(one)
@@ -128,7 +129,9 @@ def scan(
 
 
 def _check_rounds(count: Any) -> None:
-    if not is_dimension(count) and count > MAX_ROUNDS:
+    if is_dimension(count):
+        raise UnmappableError(f"it goes round an open number of times, {count}")
+    if count > MAX_ROUNDS:
         raise UnmappableError(f"it goes round more than {MAX_ROUNDS} times")
 
 
@@ -150,12 +153,22 @@ def _scanned(
     _check_scanned(count, inputs)
     carried, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
     made = len(body.output) - len(carried)
-    input_axes = attributes.get("scan_input_axes") or [0] * count
-    backward = attributes.get("scan_input_directions") or [0] * count
-    output_axes = attributes.get("scan_output_axes") or [0] * made
-    output_backward = attributes.get("scan_output_directions") or [0] * made
-    axes = [axis % one.rank for axis, one in zip(input_axes, scanned, strict=True)]
-    rounds = scanned[0].shape[axes[0]]
+    if made < 0:
+        raise BrokenModelError(
+            f"its body has {len(body.output)} outputs, expected at least {len(carried)}"
+        )
+
+    def each(name: str, number: int) -> list[int]:
+        return listed(name, attributes.get(name) or [0] * number, number)
+
+    input_axes, backward = each("scan_input_axes", count), each("scan_input_directions", count)
+    output_axes = each("scan_output_axes", made)
+    output_backward = each("scan_output_directions", made)
+    axes = [one.axis(axis) for axis, one in zip(input_axes, scanned, strict=True)]
+    lengths = [one.shape[axis] for axis, one in zip(axes, scanned, strict=True)]
+    rounds = lengths[0]
+    if any(length != rounds for length in lengths):
+        raise BrokenModelError(f"its scan inputs have {lengths} elements, expected as many each")
     _check_rounds(rounds)
     collected: list[list[Tensor]] = [[] for _ in range(made)]
     for i in range(rounds):
@@ -192,12 +205,17 @@ def _scan_8(
         first.attribute[-1].name = "scan_input_directions"
     count = attributes["num_scan_inputs"].i
     _check_scanned(count, batched)
+    check_rank(2, 10, scanned=batched[-count])
+    check_rank(1, 10, **{f"input {i}": one for i, one in enumerate(batched)})
     longest = batched[-count].shape[1]
+    batches = batched[-count].shape[0]
+    if any(one is not None and one.shape[0] != batches for one in batched):
+        raise BrokenModelError(f"its inputs have other numbers of batches than {batches}")
     if lengths is not None and set(lengths.integers("sequence_lens")) != {longest}:
         raise UnmappableError("sequences of different lengths")
     made = []
-    _check_rounds(batched[-count].shape[0])
-    for b in range(batched[-count].shape[0]):
+    _check_rounds(batches)
+    for b in range(batches):
         given = [None if one is None else _taken(importer, one, 0, b) for one in batched]
         made.append(_scanned(importer, first, given, scope, opsets, needed))
     return [
@@ -222,10 +240,13 @@ def _stacked(importer: Any, rows: Sequence[Any], axis: int = 0) -> Tensor:
         raise UnmappableError("it collects nothing: WebNN has no tensors without elements")
     if not all(isinstance(row, Tensor) for row in rows):
         raise UnmappableError("its body cannot be mapped")
+    if not all(_are_alike(row, rows[0]) for row in rows):
+        shapes = ", ".join(dict.fromkeys(f"{element_name(r.elem)} {list(r.shape)}" for r in rows))
+        raise BrokenModelError(f"what it collects has several types: {shapes[:200]}")
+    at = axis_in(axis, rows[0].rank + 1)
     known = [row.array for row in rows if row.array is not None]
     if len(known) == len(rows) and importer.emitter.affords(sum(one.size for one in known)):
-        return of_array(np.stack(known, axis))
-    at = axis % (rows[0].rank + 1)
+        return of_array(np.stack(known, at))
     shape = [*rows[0].shape[:at], 1, *rows[0].shape[at:]]
     parts = [importer.emitter.reshape(row, shape) for row in rows]
     stacked: Tensor = importer.emitter.concat(parts, at) if len(parts) > 1 else parts[0]

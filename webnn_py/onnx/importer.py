@@ -14,7 +14,7 @@ from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import TooLargeError
-from webnn_py.onnx import bodies, control, folding
+from webnn_py.onnx import bodies, control, folding, schema
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES, called_by, is_standard
 from webnn_py.onnx.handlers import handler_of
@@ -262,8 +262,7 @@ class Importer:
         except RecursionError as error:
             raise DataError(f"onnx: {title}: it nests without an end") from error
         except Exception as error:  # a handler met what no valid model has
-            why = bodies.misfit(node, opsets) or error
-            raise DataError(f"onnx: {title}: it is not valid: {why}") from error
+            raise DataError(f"onnx: {title}: it is not valid: {_shown(inputs)}") from error
         finally:
             self.emitter.label = outer
         return lost
@@ -334,13 +333,15 @@ class Importer:
             return True
         domain = "" if is_standard(node) else node.domain
         handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
-        return bool(handler or bodies.has_body(bodies.schema_of(node, opsets)))
+        return bool(handler or bodies.has_body(schema.schema_of(node, opsets)))
 
     def _import(
         self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
     ) -> Sequence[Any]:
         node = live.node
-        domain = "" if is_standard(node) else node.domain
+        domain = schema.domain_of(node)
+        handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
+        schema.check(node, inputs, opsets, handler)
         if not domain and node.op_type == "Constant":
             return [self._constant(node)]
         if not domain and node.op_type in control.CONTROL:
@@ -349,17 +350,15 @@ class Importer:
         folded = self._folded(node, inputs, opsets)
         if folded is not None:
             return folded
-        handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
         if handler is not None:
-            attributes = attributes_of(node)
-            unknown = sorted(set(attributes) - handler.attributes)
-            if unknown:
+            attributes = self._attributes(node)
+            unknown = sorted(set(attributes) - handler.attributes.keys())
+            if unknown:  # of a later version than the handler
                 raise UnmappableError(f"attribute {unknown[0]!r} is not known")
-            handler.check(inputs)
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]
-        schema = bodies.schema_of(node, opsets)
-        body = bodies.body_of(node, inputs, schema, opsets)
+        definition = schema.schema_of(node, opsets)
+        body = bodies.body_of(node, inputs, definition, opsets)
         if body is None:
             if node.op_type in folding.MADE:
                 arrays = [one.known("its operands") for one in inputs]
@@ -368,7 +367,7 @@ class Importer:
         inner: Scope = dict(zip(body.input, inputs, strict=False))
         for name in body.input[len(inputs) :]:
             inner[name] = None
-        nodes = bodies.bound(body, node, schema)
+        nodes = bodies.bound(body, node, definition)
         own = opsets_of(body.opset_import)
         before = len(self._failures)
         names = [n if o else "" for n, o in zip(body.output, live.outputs, strict=False)]
@@ -378,8 +377,18 @@ class Importer:
             return [FAILED if r is None else r for r in results]
         return results
 
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        """As handlers take them: arrays for tensors."""
+        return {
+            name: self.model.contents(value) if isinstance(value, onnx.TensorProto) else value
+            for name, value in attributes_of(node).items()
+        }
+
     def _constant(self, node: Any) -> Tensor:
-        (name, value), *_ = attributes_of(node).items()
+        given = attributes_of(node)
+        if len(given) != 1:
+            raise BrokenModelError(f"it has {len(given)} attributes, expected one with its value")
+        ((name, value),) = given.items()
         if name == "value":
             return of_array(self.model.contents(value), node.output[0])
         if name == "sparse_value":
@@ -402,11 +411,11 @@ class Importer:
         if any(one.array is None and one.sizes is None for one in given):
             return None
         if any(one.sizes is not None for one in given):
-            return folding.fold_sizes(self.emitter, node, inputs, attributes_of(node), opsets)
+            return folding.fold_sizes(self.emitter, node, inputs, self._attributes(node), opsets)
         arrays = [None if one is None else one.array for one in inputs]
         if not folding.can_fold(node, arrays, self.emitter.affords):
             return None
-        return folding.fold(self.emitter, node, arrays, attributes_of(node), opsets)
+        return folding.fold(self.emitter, node, arrays, self._attributes(node), opsets)
 
     def subgraph(
         self,
@@ -425,6 +434,10 @@ class Importer:
         inner: Scope = ChainMap({}, scope)
         for name, array in self.model.contents_in(graph, self.emitter.affords):
             inner[name] = of_array(array, name)
+        if len(graph.input) != len(inputs):
+            raise BrokenModelError(
+                f"its graph {graph.name!r} has {len(graph.input)} inputs, expected {len(inputs)}"
+            )
         for value, given in zip(graph.input, inputs, strict=True):
             inner[value.name] = given
         names = [value.name for value in graph.output]
@@ -491,6 +504,15 @@ def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
             if name in made or name in own:
                 raise DataError(f"onnx: {_title(node)}: it makes {name!r}, which there is already")
             made.add(name)
+
+
+def _shown(inputs: Sequence[Any]) -> str:
+    """What a node was given, for messages."""
+    shown = [
+        f"{element_name(one.elem)} {list(one.shape)}" if isinstance(one, Tensor) else "none"
+        for one in inputs[:8]
+    ]
+    return f"its operands ({', '.join(shown)}) and attributes do not fit each other"
 
 
 def _is_failed(found: Any) -> bool:

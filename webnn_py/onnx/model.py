@@ -16,12 +16,12 @@ import numpy as np
 import onnx
 from onnx import external_data_helper, numpy_helper
 
-from webnn_py.core.errors import DataError, ValidationError, file_error
+from webnn_py.core.errors import DataError, MLError, ValidationError, file_error
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
 from webnn_py.onnx.functions import count_nodes, key_of
-from webnn_py.onnx.tensor import Array
+from webnn_py.onnx.tensor import Array, element_name
 from webnn_py.onnx.wire import Place
 from webnn_py.storage.archive import kind_of
 
@@ -31,6 +31,13 @@ WORTH_A_THREAD = 1 << 18
 """Bytes of a weight from which on they do."""
 ZEROS_PER_VALUE = 128
 """Elements that a sparse tensor may have for each of its values, beside those of a small one."""
+_BITS = {
+    int(number): 2 if "INT2" in name else 4
+    for name, number in onnx.TensorProto.DataType.items()
+    if name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")
+}
+"""Bits of elements of which several lie in a byte."""
+_COMPLEX = (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128)
 EXTERNAL = onnx.TensorProto.EXTERNAL
 
 Affords = Callable[[int], bool]
@@ -132,12 +139,16 @@ class Model:
         try:
             place = self._place_of(tensor)
             if place is not None:
+                _check_length(tensor, title, place[1])
                 dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
                 return np.frombuffer(self.part(place), dtype).reshape(tuple(tensor.dims))
+        except MLError:
+            raise
         except (OSError, ValueError) as error:
             raise DataError(f"{title}: its contents cannot be read: {error}") from error
         if tensor.data_location == EXTERNAL:
             tensor = self._external(tensor, title)
+        _check_length(tensor, title)
         try:
             return np.asarray(numpy_helper.to_array(tensor))
         except Exception as error:  # what the library raises is not said anywhere
@@ -286,6 +297,38 @@ class Model:
         return self.folder
 
 
+def _check_length(tensor: Any, title: str, size: int | None = None) -> None:
+    """A tensor has as many elements as its shape says.
+
+    Args:
+        tensor: The tensor, whose contents lie in it.
+        title: What to call it.
+        size: How many bytes it has, where they lie elsewhere.
+
+    Raises:
+        DataError: It has more or fewer; or it is of no element type.
+    """
+    kind = tensor.data_type
+    if kind not in onnx.TensorProto.DataType.values() or not kind:
+        raise DataError(f"{title}: its element type is {kind}, which ONNX has not")
+    if size is None and not tensor.HasField("raw_data"):
+        field = onnx.helper.tensor_dtype_to_field(kind)
+        got, unit = len(getattr(tensor, field)), f"elements in {field}"
+        numbers = math.prod(tensor.dims) * (2 if kind in _COMPLEX else 1)
+        expected = -(-numbers * _BITS.get(kind, 8) // 8)
+    elif kind == onnx.TensorProto.STRING:
+        raise DataError(f"{title}: it is of strings, which have no raw data")
+    else:
+        got, unit = len(tensor.raw_data) if size is None else size, "bytes"
+        bits = _BITS.get(kind) or 8 * onnx.helper.tensor_dtype_to_np_dtype(kind).itemsize
+        expected = -(-math.prod(tensor.dims) * bits // 8)
+    if got != expected:
+        raise DataError(
+            f"{title}: its contents do not fit its type and shape: got {got} {unit}, expected"
+            f" {expected} for {element_name(kind)} {list(tensor.dims)}"
+        )
+
+
 def _strides(shape: tuple[int, ...]) -> Array:
     """How many elements apart neighbours along each dimension are."""
     return np.asarray([math.prod(shape[i + 1 :]) for i in range(len(shape))], np.int64)
@@ -337,5 +380,21 @@ def opsets_of(imports: Any) -> dict[str, int]:
 
 
 def imports_of(imports: Any) -> dict[str, int]:
-    """The same, of the domains alone that are said."""
-    return {("" if one.domain == "ai.onnx" else one.domain): int(one.version) for one in imports}
+    """The same, of the domains alone that are said.
+
+    Raises:
+        DataError: One is none, or there are two of a domain.
+    """
+    found: dict[str, int] = {}
+    for one in imports:
+        domain = "" if one.domain == "ai.onnx" else one.domain
+        if not 1 <= one.version < 1 << 31:
+            raise DataError(
+                f"onnx: opset version {one.version} of domain {one.domain!r}, expected 1 or more"
+            )
+        if found.setdefault(domain, int(one.version)) != one.version:
+            raise DataError(
+                f"onnx: opset versions {found[domain]} and {one.version} of domain {one.domain!r},"
+                " expected one"
+            )
+    return found

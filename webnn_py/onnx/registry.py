@@ -7,36 +7,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from webnn_py.onnx.tensor import BrokenModelError
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Handler:
     """How to import an operator.
 
     Attributes:
         function: Takes the emitter, the node's inputs, and its attributes as keyword arguments.
         since: The first version of the operator's definition that it imports.
-        attributes: The attributes that it knows.
-        needed: The inputs that it needs, by their places.
+        inputs: The inputs that it takes in order: their names, and whether it needs them.
+        is_variadic: Whether the last of these stands for any number of inputs.
+        attributes: The attributes that it takes by name, with the annotations of their types.
+        required: Those that it needs.
     """
 
     function: Callable[..., Any]
     since: int
-    attributes: frozenset[str]
-    needed: Mapping[int, str]
-
-    def check(self, inputs: Sequence[Any]) -> None:
-        """None of the inputs that it needs is left out.
-
-        Raises:
-            BrokenModelError: One is.
-        """
-        for place, name in self.needed.items():
-            if place < len(inputs) and inputs[place] is None:
-                raise BrokenModelError(f"it lacks its input {name!r}")
+    inputs: Sequence[tuple[str, bool]]
+    is_variadic: bool
+    attributes: Mapping[str, str]
+    required: frozenset[str]
 
 
 NEEDED = ("Tensor", "Tensors")
@@ -52,14 +44,20 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
     """Register a function for operators, from a version of their definition on."""
 
     def register(function: F) -> F:
-        kinds = inspect.signature(function).parameters.values()
-        attributes = frozenset(p.name for p in kinds if p.kind is p.KEYWORD_ONLY)
-        _, *inputs = (p for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD)
-        known = [(place, p) for place, p in enumerate(inputs) if p.annotation in NEEDED]
-        needed = {place: p.name for place, p in known}
+        _, *parameters = inspect.signature(function).parameters.values()
+        given = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        handler = Handler(
+            function,
+            since,
+            [(p.name, p.annotation in NEEDED) for p in given],
+            any(p.kind is p.VAR_POSITIONAL for p in given),
+            {p.name: p.annotation for p in named},
+            frozenset(p.name for p in named if p.default is p.empty),
+        )
         for operator in operators:
             row = HANDLERS.setdefault((domain, operator), [])
-            row.append(Handler(function, since, attributes, needed))
+            row.append(handler)
             row.sort(key=lambda handler: handler.since)
         return function
 

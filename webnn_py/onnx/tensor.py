@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import onnx
 
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
+from webnn_py.core.messages import shown
 from webnn_py.core.narrowing import bounded, following, multiplied, paired, united
 from webnn_py.core.questions import questions
 from webnn_py.ops.operand import MLOperand
@@ -183,6 +185,17 @@ class Tensor:
         """
         return axis_in(axis, self.rank)
 
+    def axes(self, axes: Sequence[int]) -> list[int]:
+        """Axes of it, counted from the first one, each once.
+
+        Raises:
+            BrokenModelError: It has no such axis, or one is there twice.
+        """
+        used = [self.axis(axis) for axis in axes]
+        if len(set(used)) < len(used):
+            raise BrokenModelError(f"its axes {shown(list(axes))} have one twice")
+        return used
+
     @property
     def data_type(self) -> str:
         """WebNN's data type.
@@ -213,8 +226,54 @@ class Tensor:
         return self.array
 
     def integers(self, what: str) -> list[int]:
-        """The contents as a list of integers."""
-        return [int(value) for value in self.known(what).reshape(-1)]
+        """The contents as a list of integers.
+
+        Raises:
+            UnknownValueError: They are known only when the graph runs.
+            BrokenModelError: They are other than integers.
+        """
+        array = self.known(what)
+        if array.dtype.kind not in "biu" and (
+            array.dtype.kind != "f" or not np.equal(np.floor(array), array).all()
+        ):
+            raise BrokenModelError(f"{what} is {element_name(self.elem)}, expected integers")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise BrokenModelError(f"{what} is infinite, expected integers")
+        return [int(value) for value in array.reshape(-1)]
+
+    def number(self, what: str) -> Any:
+        """The contents as one number.
+
+        Raises:
+            UnknownValueError: It is known only when the graph runs.
+            BrokenModelError: They are fewer or more than one element.
+        """
+        array = self.known(what)
+        if array.size != 1:
+            raise BrokenModelError(f"{what} has shape {list(self.shape)}, expected one element")
+        return array.item()
+
+    def integer(self, what: str) -> int:
+        """The contents as one integer.
+
+        Raises:
+            UnknownValueError: It is known only when the graph runs.
+            BrokenModelError: They are something else.
+        """
+        self.number(what)
+        return self.integers(what)[0]
+
+    def dimension(self, what: str) -> Any:
+        """The contents as one size or place, which may be open.
+
+        Raises:
+            UnknownValueError: It is known only when the graph runs.
+            BrokenModelError: They are something else.
+        """
+        found = self.dimensions(what)
+        if len(found) != 1:
+            raise BrokenModelError(f"{what} has shape {list(self.shape)}, expected one element")
+        return found[0]
 
     def dimensions(self, what: str) -> list[int]:
         """The contents as a list of sizes or places, which may be open."""
@@ -297,6 +356,56 @@ def without_elements(elem: int, shape: Sequence[Any]) -> Tensor:
     if any(is_dimension(size) for size in shape):
         return Tensor(elem, tuple(shape))
     return of_array(np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(elem)))
+
+
+def choice(what: str, given: str, *choices: str) -> str:
+    """An attribute that has one of several values.
+
+    Raises:
+        BrokenModelError: It has another.
+    """
+    if given not in choices:
+        raise BrokenModelError(f"its {what} is {given!r}, expected {', '.join(map(repr, choices))}")
+    return given
+
+
+def listed(
+    what: str, given: Sequence[Any], count: int | None = None, least: float = -math.inf
+) -> list[Any]:
+    """A list, from an attribute or an operand, of so many numbers that are not too small.
+
+    Raises:
+        BrokenModelError: There are fewer, more, or smaller ones.
+    """
+    few = count is not None and len(given) != count
+    if few or any(not is_dimension(one) and one < least for one in given):
+        number = "numbers" if count is None else f"{count} number{'s' * (count != 1)}"
+        floor = "" if least == -math.inf else f" from {least} on"
+        raise BrokenModelError(f"its {what} is {shown(list(given))}, expected {number}{floor}")
+    return list(given)
+
+
+def at_least(what: str, given: Any, least: float) -> Any:
+    """A number that is not too small.
+
+    Raises:
+        BrokenModelError: It is.
+    """
+    if not is_dimension(given) and not given >= least:
+        raise BrokenModelError(f"its {what} is {given}, expected {least} or more")
+    return given
+
+
+def check_rank(low: int, high: int | None = None, /, **given: Tensor | None) -> None:
+    """Inputs, by their names, have a rank, where they are given.
+
+    Raises:
+        BrokenModelError: One has another.
+    """
+    for name, x in given.items():
+        if x is not None and not low <= x.rank <= (low if high is None else high):
+            expected = low if high in (None, low) else f"{low} to {high}"
+            raise BrokenModelError(f"{name} has rank {x.rank}, expected {expected}")
 
 
 def refuse(reason: str) -> NoReturn:

@@ -9,7 +9,7 @@ import numpy as np
 from webnn_py.core.dimensions import is_dimension, undecided
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.tensor import BrokenModelError, Tensor
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank
 
 
 def same(a: Any, b: Any) -> bool:
@@ -26,17 +26,6 @@ def divided(whole: Any, parts: int, what: str) -> Any:
     if parts < 1 or (not is_dimension(whole) and whole % parts):
         raise BrokenModelError(f"{what} is {whole}, expected a multiple of {parts}")
     return whole // parts
-
-
-def check_rank(rank: int, **given: Tensor | None) -> None:
-    """Inputs, by their names, have a rank, where they are given.
-
-    Raises:
-        BrokenModelError: One has another.
-    """
-    for name, x in given.items():
-        if x is not None and x.rank != rank:
-            raise BrokenModelError(f"{name} has rank {x.rank}, expected {rank}")
 
 
 def heads(g: Emitter, x: Tensor, count: int) -> Any:
@@ -93,6 +82,8 @@ def rotated(
         positions: [batch or 1, length].
         interleaved: Whether pairs lie side by side, else in two halves.
     """
+    check_rank(4, x=x)
+    check_rank(2, positions=positions, cos_cache=cosines, sin_cache=sines)
     batch, count, length, each = x.shape
     pairs = cosines.shape[-1]
     if cosines.rank != 2 or cosines.shape != sines.shape or 2 * pairs > each:

@@ -8,9 +8,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers.windows import Windows, overlapped, padding, placed
+from webnn_py.onnx.handlers.windows import (
+    AUTO_PADS,
+    Windows,
+    overlapped,
+    padding,
+    placed,
+    steps_of,
+)
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import (
+    BrokenModelError,
+    Tensor,
+    at_least,
+    check_rank,
+    choice,
+    listed,
+    refuse,
+)
 
 MAX_TAPS = 1024
 """Planes of a filter of three dimensions, each of which is a convolution of two."""
@@ -67,7 +82,13 @@ def _check_taps(count: Any) -> None:
         refuse(f"a filter of {count} planes, expected at most {MAX_TAPS}")
 
 
-def _check_kernel(kernel_shape: list[int] | None, w: Tensor) -> None:
+def _check_operands(
+    kernel_shape: list[int] | None, x: Tensor, w: Tensor, b: Tensor | None, group: int
+) -> None:
+    check_rank(3, 10, x=x)
+    check_rank(x.rank, w=w)
+    check_rank(1, b=b)
+    at_least("group", group, 1)
     if kernel_shape and kernel_shape != list(w.shape[2:]):
         raise BrokenModelError(f"its kernel_shape is {kernel_shape}, its filter {list(w.shape)}")
 
@@ -87,8 +108,8 @@ def conv(
     strides: list[int] | None = None,
 ) -> Any:
     """A convolution."""
-    _check_kernel(kernel_shape, w)
-    over = placed(x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations)
+    _check_operands(kernel_shape, x, w, b, group)
+    over = placed(x, w.shape[2:], auto_pad, pads, strides, dilations)
     return convolved(g, x, w, b, over, group)
 
 
@@ -109,15 +130,16 @@ def conv_transpose(
     strides: list[int] | None = None,
 ) -> Any:
     """A transposed convolution, computed whole and then cut to its padding."""
-    _check_kernel(kernel_shape, w)
+    _check_operands(kernel_shape, x, w, b, group)
     rank = x.rank - 2
-    steps, spread = strides or [1] * rank, dilations or [1] * rank
-    more = output_padding or [0] * rank
+    steps, spread = steps_of(rank, strides, dilations)
+    more = listed("output_padding", output_padding or [0] * rank, rank, 0)
+    choice("auto_pad", auto_pad, *AUTO_PADS)
     size, window = x.shape[2:], w.shape[2:]
     whole = [
         (size[i] - 1) * steps[i] + (window[i] - 1) * spread[i] + 1 + more[i] for i in range(rank)
     ]
-    target = output_shape[-rank:] if output_shape else None
+    target = listed("output_shape", output_shape[-rank:], rank, 1) if output_shape else None
     if target is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         target = [size[i] * steps[i] for i in range(rank)]
     if target is not None:

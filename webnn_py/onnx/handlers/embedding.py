@@ -12,9 +12,9 @@ import numpy as np
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.dtypes import pack_4bit
 from webnn_py.onnx.emitter import FOUR_BITS, Emitter
-from webnn_py.onnx.handlers.attention import check_rank, part
+from webnn_py.onnx.handlers.attention import part
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, check_rank, refuse
 
 
 def _normalized(
@@ -180,7 +180,8 @@ def gather_block_quantized(
     made = numbers(data, columns)
     behind = axis + indices.rank - 1 if axis > taken_at else axis
     size = made.shape[behind]
-    assert not is_dimension(size)
+    if is_dimension(size):
+        refuse("a table of open size along the axis that it is quantized along")
     if zero_points is not None:
         zeros = numbers(zero_points, scales.shape[-1])
         made = g.sub(made, _each(g, zeros, behind, block_size, size))

@@ -14,7 +14,6 @@ from webnn_py.onnx.handlers.attention import (
     attended,
     behind,
     causal,
-    check_rank,
     divided,
     heads,
     int32,
@@ -25,7 +24,7 @@ from webnn_py.onnx.handlers.attention import (
     same,
 )
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 @handles("RotaryEmbedding", domain=OWN)

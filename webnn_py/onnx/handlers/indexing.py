@@ -12,7 +12,15 @@ from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.handlers.reduction import highest, lowest
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, axis_in, refuse
+from webnn_py.onnx.tensor import (
+    BrokenModelError,
+    Tensor,
+    axis_in,
+    check_rank,
+    choice,
+    of_array,
+    refuse,
+)
 
 
 def _indices(g: Emitter, tensor: Tensor) -> Tensor:
@@ -44,16 +52,32 @@ def gather(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
 def gather_elements(g: Emitter, x: Tensor, indices: Tensor, *, axis: int = 0) -> Any:
     """For each index, the element at the same place but at that index along an axis."""
     at = x.axis(axis)
+    check_rank(x.rank, indices=indices)
     _check_known(indices, x.shape[at])
     if any(i != at and a != b for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))):
         sizes = [n if i == at else indices.shape[i] for i, n in enumerate(x.shape)]
+        _check_within(x, indices.shape, at)
         x = g.slice(x, [0] * x.rank, sizes)
     return g.gather_elements(x, _indices(g, indices), axis=at)
+
+
+def _check_within(x: Tensor, shape: Sequence[Any], axis: int) -> None:
+    """Indices of a shape are no more than what they point into, but for along an axis."""
+    for i, (n, count) in enumerate(zip(x.shape, shape, strict=True)):
+        if i != axis and not is_dimension(n) and not is_dimension(count) and count > n:
+            raise BrokenModelError(
+                f"its indices have shape {list(shape)}, expected at most {n} along axis {i}"
+            )
 
 
 @handles("GatherND")
 def gather_nd(g: Emitter, x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Any:
     """Slices at coordinates; batches get their own number as the first coordinates."""
+    check_rank(1, 10, x=x, indices=indices)
+    if not 0 <= batch_dims < min(x.rank, indices.rank):
+        raise BrokenModelError(
+            f"its batch_dims is {batch_dims}, of ranks {x.rank} and {indices.rank}"
+        )
     if batch_dims:
         shape = [*indices.shape[:-1], 1]
         numbers = [
@@ -147,6 +171,13 @@ def scatter_elements(
 ) -> Any:
     """Elements put, or combined with what is there, at indices along an axis."""
     at = x.axis(axis)
+    check_rank(x.rank, indices=indices, updates=updates)
+    if indices.shape != updates.shape:
+        raise BrokenModelError(
+            f"its updates have shape {list(updates.shape)}, its indices {list(indices.shape)}"
+        )
+    choice("reduction", reduction, "none", *_COMBINE)
+    _check_within(x, indices.shape, at)
     places = _indices(g, indices)
     if reduction == "none":
         return _put(g, x, places, updates, at)
@@ -172,10 +203,16 @@ def scatter_nd(
     g: Emitter, x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Any:
     """Slices put, or combined with what is there, at coordinates."""
+    choice("reduction", reduction, "none", *_COMBINE)
+    check_rank(1, 10, x=x, indices=indices)
     if reduction == "none":
         return g.scatter_nd(x, indices, updates)
     combine = _combining(g, x, reduction)
     depth = indices.shape[-1]
+    if is_dimension(depth) or not 1 <= depth <= x.rank:
+        raise BrokenModelError(
+            f"its indices have {depth} coordinates, of an input of rank {x.rank}"
+        )
     count = math.prod(indices.shape[:-1])
     places = g.reshape(indices, [count, depth])
     parts = g.reshape(updates, [count, *x.shape[depth:]])
@@ -197,7 +234,7 @@ def scatter_nd(
 @handles("OneHot")
 def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Any:
     """One value at each index along a new axis, another one elsewhere."""
-    count = depth.dimensions("depth")[0]
+    count = depth.dimension("depth")
     at = axis_in(axis, indices.rank + 1)
     shape = [*indices.shape[:at], 1, *indices.shape[at:]]
     kind = "float32" if indices.is_float else "int64"
@@ -206,6 +243,7 @@ def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis:
     nothing = g.constant(0, numbers)
     numbers = g.where(g.lesser(numbers, nothing), g.add(numbers, size), numbers)
     row = g.to(g.places(count, at, len(shape)), kind)
+    check_rank(1, values=values)
     off = g.reshape(g.slice(values, [0], [1]), [])
     on = g.reshape(g.slice(values, [1], [1]), [])
     return g.where(g.equal(numbers, row), on, off)
@@ -214,12 +252,15 @@ def one_hot(g: Emitter, indices: Tensor, depth: Tensor, values: Tensor, *, axis:
 @handles("Compress")
 def compress(g: Emitter, x: Tensor, condition: Tensor, *, axis: int | None = None) -> Any:
     """What a known condition selects."""
+    check_rank(1, condition=condition)
     places = np.flatnonzero(condition.known("condition"))
     if not len(places):
         refuse("WebNN has no tensors without elements")
     if axis is None:
         x, axis = g.reshape(x, [math.prod(x.shape)]), 0
-    return g.gather(x, g.array(places.astype(np.int64)), axis=x.axis(axis))
+    at = x.axis(axis)
+    _check_known(of_array(places), x.shape[at])
+    return g.gather(x, g.array(places.astype(np.int64)), axis=at)
 
 
 @handles("TensorScatter")
@@ -233,6 +274,9 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> Any:
     """A cache with new rows in it, from an index of each batch on."""
+    choice("mode", mode, "linear", "circular")
+    check_rank(past.rank, update=update)
+    check_rank(1, write_indices=write_indices)
     at = past.axis(axis)
     length, count = past.shape[at], update.shape[at]
     rows = g.places(count, at, past.rank)

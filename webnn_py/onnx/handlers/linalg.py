@@ -11,7 +11,7 @@ from typing import Any
 from webnn_py.core.dimensions import span
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 MAX_DETERMINANT = 6
 """Rows of a matrix: with each one more there are twice as many sets of columns."""
@@ -19,6 +19,7 @@ MAX_DETERMINANT = 6
 
 def product(g: Emitter, a: Any, b: Any) -> Any:
     """NumPy's matmul of floats: vectors count as matrices of a row or a column."""
+    check_rank(1, 10, a=a, b=b)
     row, column = a.rank == 1, b.rank == 1
     if row:
         a = g.reshape(a, [1, a.shape[0]])
@@ -35,6 +36,7 @@ def product(g: Emitter, a: Any, b: Any) -> Any:
 
 def integer_product(g: Emitter, a: Any, b: Any, data_type: str) -> Any:
     """A product of integers: each element times each, and a sum of integers."""
+    check_rank(1, 10, a=a, b=b)
     row, column = a.rank == 1, b.rank == 1
     a = g.reshape(a, [1, a.shape[0]]) if row else a
     b = g.reshape(b, [b.shape[0], 1]) if column else b
@@ -104,7 +106,10 @@ def gemm_1(
 @handles("Det")
 def det(g: Emitter, x: Tensor) -> Any:
     """Determinants of small matrices, row by row of what is left in each set of columns."""
+    check_rank(2, 10, x=x)
     count = x.shape[-1]
+    if x.shape[-2] is not count and x.shape[-2] != count:
+        raise BrokenModelError(f"its input has shape {list(x.shape)}, expected square matrices")
     if span(count)[1] > MAX_DETERMINANT:
         refuse(f"determinants of matrices of over {MAX_DETERMINANT} rows")
     lead, zeros = list(x.shape[:-2]), [0] * (x.rank - 2)
@@ -132,6 +137,10 @@ def einsum(g: Emitter, *inputs: Tensor, equation: str) -> Any:
     """Sums of products over named indices: aligned, multiplied, summed."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
+    if len(terms) != len(inputs):
+        raise BrokenModelError(
+            f"its equation {equation!r} has {len(terms)} terms, of {len(inputs)} inputs"
+        )
     letters = [_letters(term, one.rank) for term, one in zip(terms, inputs, strict=True)]
     dots = max(([c for c in names if c.isdigit()] for names in letters), key=len, default=[])
     if arrow:
@@ -165,9 +174,9 @@ def einsum(g: Emitter, *inputs: Tensor, equation: str) -> Any:
 
 def _letters(term: str, rank: int) -> list[str]:
     head, dots, tail = term.partition("...")
-    if not dots:
-        return list(term)
     count = rank - len(head) - len(tail)
+    if count < 0 or (count and not dots):
+        raise BrokenModelError(f"its term {term!r} has other indices than an input of rank {rank}")
     return [*head, *(str(i) for i in reversed(range(count))), *tail]
 
 

@@ -11,7 +11,8 @@ import onnx
 
 from webnn_py.core.dimensions import is_dimension, is_open, span, undecided
 from webnn_py.core.errors import ValidationError
-from webnn_py.core.shapes import broadcast
+from webnn_py.core.messages import shown
+from webnn_py.core.shapes import MAX_RANK, broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.handlers.windows import Windows, overlapped, padding
@@ -19,7 +20,11 @@ from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     BrokenModelError,
     Tensor,
+    at_least,
     axis_in,
+    check_rank,
+    choice,
+    listed,
     narrowing,
     of_array,
     refuse,
@@ -30,6 +35,8 @@ Old = list[int] | None
 
 
 def _reshaped(shape: Sequence[int], target: Sequence[int], allowzero: int) -> list[int]:
+    if len([size for size in target if not is_dimension(size) and size == -1]) > 1:
+        raise BrokenModelError(f"its shape is {shown(list(target))}, expected one -1 at most")
     new = [
         shape[i] if size == 0 and not allowzero and i < len(shape) else size
         for i, size in enumerate(target)
@@ -57,7 +64,7 @@ def reshape_1(
 @handles("Flatten")
 def flatten(g: Emitter, x: Tensor, *, axis: int = 1) -> Any:
     """To a matrix, split before an axis."""
-    at = axis if axis >= 0 else axis + x.rank
+    at = x.rank if axis == x.rank else x.axis(axis)
     return g.reshape(x, [math.prod(x.shape[:at]), math.prod(x.shape[at:])])
 
 
@@ -70,7 +77,7 @@ def transpose(g: Emitter, x: Tensor, *, perm: list[int] | None = None) -> Any:
 def _squeezed(g: Emitter, x: Tensor, axes: Sequence[int] | None) -> Any:
     if axes is None:
         axes = [i for i, n in enumerate(x.shape) if equal(n, 1)]
-    used = {x.axis(axis) for axis in axes}
+    used = {x.axis(axis) for axis in axes}  # one may be there twice
     for at in sorted(used):
         with narrowing():
             if x.shape[at] != 1:
@@ -93,6 +100,8 @@ def squeeze_1(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
 
 def _unsqueezed(g: Emitter, x: Tensor, axes: Sequence[int]) -> Any:
     rank = x.rank + len(axes)
+    if rank > MAX_RANK:
+        refuse(f"a result of rank {rank}, over {MAX_RANK}")
     used = {axis_in(axis, rank) for axis in axes}
     if len(used) < len(axes):
         raise BrokenModelError(f"its axes {list(axes)} have one twice")
@@ -115,6 +124,8 @@ def unsqueeze_1(g: Emitter, x: Tensor, *, axes: list[int]) -> Any:
 @handles("Concat")
 def concat(g: Emitter, *inputs: Tensor, axis: int = 1) -> Any:
     """One after the other along an axis; what has no elements is left out."""
+    inputs[0].axis(axis)
+    check_rank(inputs[0].rank, **{f"input {i}": one for i, one in enumerate(inputs)})
     full = [one for one in inputs if math.prod(one.shape)]
     if not full:
         return inputs[0]
@@ -173,18 +184,21 @@ def expand(g: Emitter, x: Tensor, shape: Tensor) -> Any:
 @handles("ConstantOfShape")
 def constant_of_shape(g: Emitter, shape: Tensor, *, value: Any = None) -> Any:
     """One number everywhere; small ones are made at import."""
-    number = np.zeros(1, np.float32) if value is None else onnx.numpy_helper.to_array(value)
+    number = np.zeros(1, np.float32) if value is None else value
+    if number.size != 1:
+        raise BrokenModelError(f"its value has shape {list(number.shape)}, expected one element")
     return g.expand(of_array(number.reshape(())), shape.dimensions("shape"))
 
 
 @handles("Range")
 def range_(g: Emitter, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Any:
     """Numbers with equal distances, as many as lie before a limit."""
-    known = [one.array.item() for one in (start, limit, delta) if one.array is not None]
+    ends = {"start": start, "limit": limit, "delta": delta}
+    known = [one.number(name) for name, one in ends.items() if one.array is not None]
     if not all(float(number).is_integer() for number in known):
         refuse("a range of numbers that are no integers")
-    (first,), (last,) = start.dimensions("start"), limit.dimensions("limit")
-    (step,) = delta.integers("delta")
+    first, last = start.dimension("start"), limit.dimension("limit")
+    step = delta.integer("delta")
     if not step:
         raise BrokenModelError("its delta is 0")
     over = last - first if step > 0 else first - last
@@ -202,17 +216,20 @@ def tile(g: Emitter, x: Tensor, repeats: Tensor) -> Any:
 def tile_1(g: Emitter, x: Tensor, tiles: Tensor, axis: Tensor) -> Any:
     """Before opset 6, along one axis."""
     counts = [1] * x.rank
-    counts[axis.integers("axis")[0]] = tiles.integers("tiles")[0]
+    counts[x.axis(axis.integer("axis"))] = tiles.integer("tiles")
     return g.tile(x, counts)
 
 
 def _padded(
     g: Emitter, x: Tensor, pads: Sequence[int], mode: str, value: Any, axes: Sequence[int]
 ) -> Any:
+    kinds = {"constant": "constant", "reflect": "reflection", "edge": "edge", "wrap": "wrap"}
+    choice("mode", mode, *kinds)
     count = len(axes)
+    axes, pads = x.axes(axes), listed("pads", pads, 2 * count)
     before, after = [0] * x.rank, [0] * x.rank
     for i, axis in enumerate(axes):
-        before[x.axis(axis)], after[x.axis(axis)] = pads[i], pads[i + count]
+        before[axis], after[axis] = pads[i], pads[i + count]
     more = [[-least(-p, 0) for p in ends] for ends in (before, after)]
     if more != [before, after]:
         pairs = zip((before, after), more, strict=True)
@@ -221,8 +238,7 @@ def _padded(
     before, after = more
     if mode == "wrap":
         return _wrapped(g, x, before, after)
-    kind = {"constant": "constant", "reflect": "reflection", "edge": "edge"}[mode]
-    return g.pad(x, before, after, mode=kind, value=value)
+    return g.pad(x, before, after, mode=kinds[mode], value=value)
 
 
 def _wrapped(g: Emitter, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
@@ -246,7 +262,7 @@ def pad(
 ) -> Any:
     """More elements at the ends, or fewer where the padding is negative."""
     used = range(x.rank) if axes is None else axes.integers("axes")
-    number = 0 if value is None else value.known("constant_value").reshape(-1)[0].item()
+    number = 0 if value is None else value.number("constant_value")
     number = int(number) if x.elem == BOOL else number
     return _padded(g, x, pads.dimensions("pads"), mode, number, list(used))
 
@@ -270,6 +286,9 @@ def pad_1(
 @handles("DepthToSpace")
 def depth_to_space(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
     """Channels to blocks of rows and columns."""
+    choice("mode", mode, "DCR", "CRD")
+    at_least("blocksize", blocksize, 1)
+    check_rank(4, x=x)
     n, c, h, w = x.shape
     b, rest = blocksize, c // (blocksize * blocksize)
     if mode == "DCR":
@@ -283,6 +302,9 @@ def depth_to_space(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 @handles("SpaceToDepth")
 def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Any:
     """Blocks of rows and columns to channels."""
+    choice("mode", mode, "DCR", "CRD")
+    at_least("blocksize", blocksize, 1)
+    check_rank(4, x=x)
     n, c, h, w = x.shape
     b = blocksize
     parts = g.reshape(x, [n, c, h // b, b, w // b, b])
@@ -295,7 +317,8 @@ def space_to_depth(g: Emitter, x: Tensor, *, blocksize: int, mode: str = "DCR") 
 @handles("Trilu", domain=OWN)
 def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Any:
     """The upper or lower triangle, else 0."""
-    diagonal = 0 if k is None else k.dimensions("k")[0]
+    check_rank(2, 10, x=x)
+    diagonal = 0 if k is None else k.dimension("k")
     high = sum(span(size)[1] for size in x.shape[-2:])
     if not is_open([diagonal]):  # numbers are held where a WebNN option can be
         diagonal = max(-high, min(diagonal, high))
@@ -305,6 +328,7 @@ def trilu(g: Emitter, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> 
 @handles("EyeLike")
 def eye_like(g: Emitter, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Any:
     """1 on a diagonal, of another tensor's shape."""
+    check_rank(2, x=x)
     elem = x.elem if dtype is None else dtype
     data_type = webnn_type(elem)
     rows, columns = (g.places(size, axis, 2) for axis, size in enumerate(x.shape))
@@ -317,6 +341,9 @@ def reverse_sequence(
     g: Emitter, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Any:
     """The first elements of each batch turned round, as many as its length says."""
+    check_rank(1, lengths=lengths)
+    if x.axis(batch_axis) == x.axis(time_axis):
+        raise BrokenModelError(f"its batch_axis and its time_axis are both {batch_axis}")
     shape = [1] * x.rank
     shape[batch_axis] = x.shape[batch_axis]
     length = g.reshape(lengths, shape)

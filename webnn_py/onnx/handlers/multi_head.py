@@ -15,7 +15,6 @@ from webnn_py.onnx.handlers.attention import (
     attended,
     behind,
     causal,
-    check_rank,
     divided,
     heads,
     int32,
@@ -27,7 +26,7 @@ from webnn_py.onnx.handlers.attention import (
 from webnn_py.onnx.handlers.fused import matmul_integer_to_float
 from webnn_py.onnx.handlers.linalg import product
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 def _padding(g: Emitter, mask: Tensor, batch: Any, length: Any, like: Tensor, filler: float) -> Any:
@@ -290,7 +289,8 @@ def relative_position_bias(
 
     The table is [buckets, heads] by its shape, and lies in memory as [heads, buckets].
     """
-    (rows,), (columns,) = query_length.dimensions("lengths"), key_length.dimensions("lengths")
+    check_rank(2, bias_table=bias_table)
+    rows, columns = query_length.dimension("query_length"), key_length.dimension("key_length")
     count, of = bias_table.shape
     if max_distance <= count // 2:
         raise BrokenModelError(f"max_distance is {max_distance}, of {count} buckets")

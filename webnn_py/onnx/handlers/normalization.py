@@ -140,7 +140,7 @@ def layer_normalization(
 def mean_variance_normalization(g: Emitter, x: Tensor, *, axes: list[int] | None = None) -> Any:
     """By the mean and variance over axes, in float32, as 1e-9 is nothing in float16."""
     wide = g.to(x, "float32")
-    used = [x.axis(axis) for axis in axes or (0, 2, 3)]
+    used = x.axes(axes or (0, 2, 3))
     apart = g.sub(wide, g.reduce_mean(wide, axes=used, keep_dimensions=True))
     spread = g.reduce_mean(g.mul(apart, apart), axes=used, keep_dimensions=True)
     return g.to(g.div(apart, g.add(g.sqrt(spread), 1e-9)), x.data_type)

@@ -11,7 +11,7 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.reduction import lowest
 from webnn_py.onnx.handlers.windows import Windows, placed
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, listed, refuse
 
 
 def _slid(g: Emitter, x: Any, method: str, over: Windows) -> Any:
@@ -107,7 +107,7 @@ def max_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The greatest element of each window, and where it stood."""
-    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     places = len(g.outputs) > 1 and g.outputs[1]
     if not places and _is_plain(x, over, ceil_mode):
@@ -213,7 +213,7 @@ def average_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The mean of each window, of the input alone or with its padding."""
-    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts_all = count_include_pad and over.is_padded
     if not counts_all and _is_plain(x, over, ceil_mode):
@@ -247,7 +247,7 @@ def lp_pool(
     strides: list[int] | None = None,
 ) -> Any:
     """The p-norm of each window."""
-    over = placed(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations)
+    over = placed(x, kernel_shape, auto_pad, pads, strides, dilations)
     ceil_mode = int(_rounds_up(x, over, ceil_mode))
     counts = over.counts(x.shape[2:], ceil_mode)
     powers = g.pow(g.abs(x), float(p))
@@ -257,6 +257,7 @@ def lp_pool(
 
 
 def _all(g: Emitter, x: Tensor, method: str) -> Any:
+    check_rank(3, 10, x=x)
     return getattr(g, method)(x, axes=list(range(2, x.rank)), keep_dimensions=True)
 
 
@@ -291,15 +292,17 @@ def max_unpool(
     strides: list[int] | None = None,
 ) -> Any:
     """Elements put where they stood before pooling, zeros elsewhere."""
-    rank = x.rank - 2
-    steps, around = strides or [1] * rank, pads or [0] * (2 * rank)
+    over = placed(x, kernel_shape, "NOTSET", pads, strides, None)
+    check_rank(x.rank, indices=indices)
     own = [
-        (x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - around[i] - around[i + rank]
-        for i in range(rank)
+        (n - 1) * stride + taps - sum(around)
+        for n, stride, taps, around in zip(
+            x.shape[2:], over.strides, over.taps, over.pads, strict=True
+        )
     ]
     shape = [*x.shape[:2], *own]
     if output_shape is not None:
-        wanted = output_shape.integers("output_shape")
+        wanted = listed("output_shape", output_shape.integers("output_shape"), x.rank, 1)
         if math.prod(wanted) != math.prod(shape):
             return _unpooled(g, x, indices, shape, wanted)
         shape = wanted

@@ -15,7 +15,16 @@ from webnn_py.onnx.handlers import windows
 from webnn_py.onnx.handlers.convolution import convolved
 from webnn_py.onnx.handlers.linalg import integer_product, product
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, of_array, refuse, webnn_type
+from webnn_py.onnx.tensor import (
+    Array,
+    BrokenModelError,
+    Tensor,
+    at_least,
+    check_rank,
+    of_array,
+    refuse,
+    webnn_type,
+)
 
 EXACT_PRODUCTS = (1 << 24) // (255 * 255)
 """So many products of 8-bit integers less their zero points have a sum exact in float32."""
@@ -23,15 +32,17 @@ EXACT_PRODUCTS = (1 << 24) // (255 * 255)
 
 def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
     """A scale or zero point as WebNN wants it: of the input's rank, each dimension dividing it."""
+    at_least("block_size", block_size, 0)
     if block_size and part.rank == x.rank:
-        at = axis % x.rank
+        at = x.axis(axis)
         if part.shape[at] * block_size != x.shape[at]:
             return _repeated(g, part, x, at, block_size)
         return part
     if part.rank == 0 or (part.rank == 1 and part.shape[0] == 1):
         return g.moved(part, [1] * x.rank)
     if part.rank == 1:
-        return g.moved(part, [n if i == axis % x.rank else 1 for i, n in enumerate(x.shape)])
+        at = x.axis(axis)
+        return g.moved(part, [n if i == at else 1 for i, n in enumerate(x.shape)])
     return part
 
 
@@ -112,6 +123,17 @@ def _from_four_bits(
     return g.dequantize_linear(g.packed(contents, kind, x.name), scales, g.packed(zeros, kind))
 
 
+def _in_rows(x: Tensor, what: str, rows: int, columns: int, sizes: str) -> Array:
+    """Known contents as rows of bytes, so many for the sizes that attributes say."""
+    contents = x.known(what)
+    if contents.size != rows * columns or contents.dtype != np.uint8:
+        raise BrokenModelError(
+            f"{what} are {x.data_type} {list(x.shape)}, expected {rows} x {columns}"
+            f" bytes for {sizes}"
+        )
+    return contents.reshape(rows, columns)
+
+
 @handles("MatMulNBits", domain=OWN)
 def matmul_n_bits(
     g: Emitter,
@@ -136,20 +158,18 @@ def matmul_n_bits(
         refuse("weights in another order (g_idx)")
     if bits not in (4, 8):
         refuse(f"weights of {bits} bits")
+    for name, size in {"K": K, "N": N, "block_size": block_size}.items():
+        at_least(name, size, 1)
     blocks = -(-K // block_size)
-    whole = b.known("its weights").reshape(N, -1)
-    if N * blocks * block_size * bits != whole.size * 8:
-        raise BrokenModelError(
-            f"its weights have {whole.size} bytes, expected {N * blocks * block_size * bits // 8}"
-            f" for K = {K}, N = {N} and block_size = {block_size}"
-        )
+    sizes = f"K = {K}, N = {N} and block_size = {block_size}"
+    whole = _in_rows(b, "its weights", N, blocks * block_size * bits // 8, sizes)
     shape = [N, blocks, block_size]
     if zero_points is not None and zero_points.is_float:
         refuse("zero points that are floats")
     if zero_points is None:
         zeros = np.full([N, blocks, 1], 1 << (bits - 1), np.uint8)
     else:
-        packed = zero_points.known("zero_points").reshape(N, -1)
+        packed = _in_rows(zero_points, "its zero_points", N, -(-blocks * bits // 8), sizes)
         zeros = _bytes(packed, bits)[:, :blocks].reshape(N, blocks, 1)
     numbers = _bytes(whole, bits).reshape(shape)
     factor = g.moved(scales, [N, blocks, 1])
@@ -200,12 +220,13 @@ def matmul_bnb4(
     if not transB or quant_type not in _OF_FOUR_BITS:
         refuse(f"transB = {transB} and quant_type = {quant_type}")
     table = np.asarray(_OF_FOUR_BITS[quant_type], np.float32)
-    packed, scales = b.known("its weights").reshape(-1), absmax.known("absmax").reshape(-1)
-    if not min(2 * packed.size, block_size * scales.size) >= K * N:
-        raise BrokenModelError(
-            f"its {packed.size} bytes of weights and {scales.size} scales are too few for"
-            f" K = {K}, N = {N} and block_size = {block_size}"
-        )
+    for name, size in {"K": K, "N": N, "block_size": block_size}.items():
+        at_least(name, size, 1)
+    sizes = f"K = {K}, N = {N} and block_size = {block_size}"
+    packed = _in_rows(b, "its weights", 1, -(-K * N // 2), sizes).reshape(-1)
+    scales = absmax.known("absmax").reshape(-1)
+    if len(scales) * block_size < K * N:
+        raise BrokenModelError(f"absmax has {len(scales)} elements, too few for {sizes}")
     codes = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[: K * N]
     wide = table[codes] * scales[np.arange(K * N) // block_size]
     weights = of_array(wide.astype(scales.dtype).reshape(N, K), b.name)
@@ -236,6 +257,7 @@ def _without_zero(g: Emitter, x: Any, zero_point: Any, data_type: str, axis: int
 def _int_matmul(
     g: Emitter, a: Any, b: Any, a_zero: Any, b_zero: Any, *, may_round: bool = False
 ) -> Any:
+    check_rank(1, 10, a=a, b=b)
     depth = a.shape[-1]
     rows = -2 if a.rank > 1 else None
     if (may_round and is_dimension(depth)) or span(depth)[1] <= EXACT_PRODUCTS:
@@ -292,7 +314,10 @@ def qlinear_matmul(
 def _int_conv(
     g: Emitter, x: Any, w: Any, x_zero: Any, w_zero: Any, options: dict[str, Any], group: int
 ) -> Any:
-    over = windows.placed(x.shape[2:], w.shape[2:], **options)
+    check_rank(3, 10, x=x)
+    check_rank(x.rank, w=w)
+    at_least("group", group, 1)
+    over = windows.placed(x, w.shape[2:], **options)
     left = _without_zero(g, x, x_zero, "float32", 1)
     right = _without_zero(g, w, w_zero, "float32", 0)
     return convolved(g, left, right, None, over, group)
@@ -315,6 +340,9 @@ def conv_integer(
 ) -> Any:
     """A convolution of 8-bit integers, in int32."""
     options = {"strides": strides, "dilations": dilations, "auto_pad": auto_pad, "pads": pads}
+    check_rank(3, 10, x=x)
+    check_rank(x.rank, w=w)
+    at_least("group", group, 1)
     taps = int(np.prod(w.shape[2:]))
     per_part = EXACT_PRODUCTS // taps
     if w.shape[1] <= per_part:

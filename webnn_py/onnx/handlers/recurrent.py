@@ -10,7 +10,7 @@ from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.lengths import HOLDING, Lengths, row, shorter
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, choice, refuse
 
 MAX_STEPS = 10_000
 """Steps that are written out one after the other."""
@@ -32,6 +32,27 @@ def _activations(given: list[str] | None, count: int, alpha: Any, beta: Any) -> 
 def _check(clip: float | None) -> None:
     if clip is not None:
         refuse("WebNN has no recurrent networks that clip")
+
+
+def _check_operands(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None,
+    sequence_lens: Tensor | None,
+    *states: Tensor | None,
+    direction: str,
+) -> None:
+    choice("direction", direction, *DIRECTIONS)
+    check_rank(3, x=x, w=w, r=r, **{f"initial state {i}": one for i, one in enumerate(states)})
+    check_rank(2, b=b)
+    check_rank(1, sequence_lens=sequence_lens)
+    ways = 2 if direction == "bidirectional" else 1
+    for name, one in {"w": w, "r": r, "b": b}.items():
+        if one is not None and one.shape[0] != ways:
+            raise BrokenModelError(
+                f"{name} has shape {list(one.shape)}, expected {ways} directions ({direction!r})"
+            )
 
 
 def _laid(g: Emitter, x: Any, layout: int) -> Any:
@@ -92,6 +113,9 @@ def lstm(
     output_sequence: int = 0,
 ) -> Any:
     """Long short-term memory."""
+    states = initial_h, initial_c
+    _check_operands(x, w, r, b, sequence_lens, *states, direction=direction)
+    check_rank(2, p=p)
     x = _laid(g, x, layout)
     _check(clip)
     if input_forget:
@@ -176,6 +200,7 @@ def gru(
     output_sequence: int = 0,
 ) -> Any:
     """Gated recurrent units."""
+    _check_operands(x, w, r, b, sequence_lens, initial_h, direction=direction)
     x = _laid(g, x, layout)
     _check(clip)
     size = r.shape[2]
@@ -219,6 +244,7 @@ def rnn(
     output_sequence: int = 0,
 ) -> Any:
     """A simple recurrent network."""
+    _check_operands(x, w, r, b, sequence_lens, initial_h, direction=direction)
     x = _laid(g, x, layout)
     _check(clip)
     names = _activations(activations, len(activations or []), activation_alpha, activation_beta)

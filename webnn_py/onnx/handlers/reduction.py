@@ -44,7 +44,7 @@ def _reduced(
                 return g.identity(x)
         else:
             axes = range(x.rank)
-    used = [x.axis(axis) for axis in axes]
+    used = x.axes(axes)
     if method in OF_INTEGERS and x.data_type in WIDE:
         return _of_integers(g, x, method, used, bool(keepdims))
     return getattr(g, method)(x, axes=used, keep_dimensions=bool(keepdims))

@@ -10,8 +10,9 @@ import numpy as np
 
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.sampling import corners
+from webnn_py.onnx.handlers.windows import edges, steps_of
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import Tensor, at_least, check_rank, choice, refuse
 
 
 @handles("DeformConv")
@@ -33,7 +34,12 @@ def deform_conv(
     """A convolution, each tap of which is moved by an offset: sampled, then a product."""
     if x.rank != 4:
         refuse(f"a deformable convolution of {x.rank - 2} dimensions")
-    pads, strides, dilations = pads or [0] * 4, strides or [1, 1], dilations or [1, 1]
+    check_rank(4, w=w, offset=offset, mask=mask)
+    check_rank(1, b=b)
+    at_least("group", group, 1)
+    at_least("offset_group", offset_group, 1)
+    strides, dilations = steps_of(2, strides, dilations)
+    before = [low for low, _ in edges(2, pads)]
     batch, channels, *_ = x.shape
     filters, _, *window = w.shape
     size, taps = offset.shape[2:], math.prod(window)
@@ -45,7 +51,7 @@ def deform_conv(
     for axis in (0, 1):
         rows, columns = window[axis], size[axis]
         g.afford(rows * columns, f"the places of {rows} taps in {columns} rows or columns")
-        first = np.arange(columns) * strides[axis] - pads[axis]
+        first = np.arange(columns) * strides[axis] - before[axis]
         start = np.arange(rows)[:, None] * dilations[axis] + first
         beside = [1, *(rows if i == axis else 1 for i in (0, 1))]
         beside += [columns if i == axis else 1 for i in (0, 1)]
@@ -83,6 +89,12 @@ def roi_align(
     """Each region in bins, of so many samples each: their mean, or their greatest share."""
     if sampling_ratio < 1:
         refuse("a number of samples that depends on the regions (sampling_ratio = 0)")
+    choice("mode", mode, "avg", "max")
+    check_rank(4, x=x)
+    check_rank(2, rois=rois)
+    check_rank(1, batch_indices=batch_indices)
+    at_least("output_height", output_height, 1)
+    at_least("output_width", output_width, 1)
     half = coordinate_transformation_mode == "half_pixel"
     count, bins = rois.shape[0], (output_height, output_width)
     samples = [n * sampling_ratio for n in bins]

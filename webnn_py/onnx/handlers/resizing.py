@@ -15,8 +15,10 @@ from webnn_py.onnx.arithmetic import quotient
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.sampling import taps
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import Array, BrokenModelError, Tensor, choice, listed, refuse
 
+POLICIES = ("stretch", "not_larger", "not_smaller")
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 MOST_WEIGHTS = 1 << 24
 """Numbers that are made at import for one axis."""
 
@@ -125,6 +127,7 @@ def _fitted(
     shape: Sequence[Any], sizes: Sequence[Any], axes: Sequence[int], policy: str
 ) -> tuple[list[Any], list[Any]]:
     """The new sizes, and by what factor they are those of the old ones."""
+    sizes = listed("sizes", sizes, len(axes), 1)
     factors = [quotient(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)]
     if policy == "stretch":
         return list(sizes), factors
@@ -253,6 +256,7 @@ def _wanted(
     if scales is None:
         refuse("it has neither scales nor sizes")
     factors = [float(value) for value in scales.known("scales").reshape(-1)]
+    factors = listed("scales", factors, len(axes))
     if not all(0 < factor < math.inf for factor in factors):
         raise BrokenModelError(f"its scales are {factors}, expected positive numbers")
     return [_scaled(x.shape[axis], f) for axis, f in zip(axes, factors, strict=True)], factors
@@ -277,7 +281,10 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Any:
     """To other sizes, which must be known at import."""
-    used = [x.axis(axis) for axis in axes] if axes else list(range(x.rank))
+    choice("mode", mode, "nearest", "linear", "cubic")
+    choice("keep_aspect_ratio_policy", keep_aspect_ratio_policy, *POLICIES)
+    choice("nearest_mode", nearest_mode, *NEAREST)
+    used = x.axes(axes) if axes else list(range(x.rank))
     new, factors = _wanted(x, scales, sizes, used, keep_aspect_ratio_policy)
     for axis, size, factor in zip(used, new, factors, strict=True):
         if not is_dimension(size) and size < 1:
@@ -315,6 +322,7 @@ def resize(
     cropped = coordinate_transformation_mode == "tf_crop_and_resize"
     if cropped and roi is not None:
         region = [float(value) for value in roi.known("roi").reshape(-1)]
+        region = listed("roi", region, 2 * len(used))
         starts, ends = region[: len(used)], region[len(used) :]
     made: Any = x
     outside = np.zeros([1] * x.rank, bool)

@@ -11,7 +11,7 @@ from typing import Any
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import Tensor, check_rank, choice, refuse
 
 MODES = {"bilinear": "linear", "bicubic": "cubic"}
 """Names before opset 20."""
@@ -115,6 +115,9 @@ def corners(
 def _sampled(
     g: Emitter, x: Tensor, grid: Tensor, mode: str, padding_mode: str, align_corners: int
 ) -> Any:
+    choice("padding_mode", padding_mode, "zeros", "border", "reflection")
+    check_rank(3, 6, x=x)
+    check_rank(x.rank, grid=grid)
     rank = x.rank - 2
     batch, channels, *size = x.shape
     count = math.prod(grid.shape[1:-1])

@@ -8,7 +8,7 @@ from typing import Any
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers.fourier import Numbers, transform
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, narrowing
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, at_least, check_rank, narrowing
 
 
 @handles("CumSum")
@@ -16,7 +16,7 @@ def cumulative_sum(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
     """Sums of all elements up to each one."""
-    at = x.axis(axis.integers("axis")[0])
+    at = x.axis(axis.integer("axis"))
     return g.cumulative_sum(x, at, exclusive=bool(exclusive), reversed=bool(reverse))
 
 
@@ -25,7 +25,7 @@ def cumulative_product(
     g: Emitter, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Any:
     """Products of all elements up to each one, in a round for each doubling of the reach."""
-    at = x.axis(axis.integers("axis")[0])
+    at = x.axis(axis.integer("axis"))
     made = g.reverse(x, axes=[at]) if reverse else x
     if exclusive:
         made = _shifted(g, made, at, 1)
@@ -59,8 +59,8 @@ def dft(
     onesided: int = 0,
 ) -> Any:
     """The discrete Fourier transform."""
-    at = -2 if axis is None else axis.integers("axis")[0]
-    length = None if dft_length is None else dft_length.integers("dft_length")[0]
+    at = -2 if axis is None else axis.integer("axis")
+    length = None if dft_length is None else dft_length.integer("dft_length")
     return _transformed(g, x, length, at, inverse, onesided)
 
 
@@ -75,7 +75,7 @@ def dft_17(
     onesided: int = 0,
 ) -> Any:
     """Before opset 20."""
-    length = None if dft_length is None else dft_length.integers("dft_length")[0]
+    length = None if dft_length is None else dft_length.integer("dft_length")
     return _transformed(g, x, length, axis, inverse, onesided)
 
 
@@ -90,9 +90,11 @@ def stft(
     onesided: int = 1,
 ) -> Any:
     """Fourier transforms of frames of a signal, each times a window."""
-    (step,) = frame_step.integers("frame_step")
+    step = at_least("frame_step", frame_step.integer("frame_step"), 1)
+    check_rank(2, 3, signal=signal)
+    check_rank(1, window=window)
     if frame_length is not None:
-        (length,) = frame_length.integers("frame_length")
+        length = at_least("frame_length", frame_length.integer("frame_length"), 1)
     elif window is not None:
         length = window.shape[0]
     else:

@@ -33,7 +33,7 @@ def split_to_sequence(
     """Parts of given sizes, or of one size, the last of which may be smaller."""
     at = x.axis(axis)
     if split is None or not split.shape:
-        step = 1 if split is None else split.integers("split")[0]
+        step = 1 if split is None else split.integer("split")
         if step < 1:
             raise BrokenModelError(f"its parts have {step} elements")
         (size,) = g.size(x.shape[at]).integers("the number of its parts")
@@ -58,7 +58,7 @@ def sequence_length(g: Emitter, sequence: Tensors) -> Any:
 
 
 def _place(sequence: Tensors, position: Tensor, count: int) -> int:
-    (place,) = position.integers("position")
+    place = position.integer("position")
     if not -len(sequence.members) <= place < count:
         raise BrokenModelError(f"its position is {place}, of {len(sequence.members)} tensors")
     return place

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from webnn_py.core.dimensions import is_dimension, span
+from webnn_py.core.messages import shown
 from webnn_py.onnx.arithmetic import least
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import Tensor, narrowing, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, listed, narrowing, refuse
 
 FAR = 1_000_000_000
 """From here on, an end of what is open means all of it: tf2onnx writes this number."""
@@ -46,6 +47,11 @@ def _sliced(
     axes: Sequence[int],
     steps: Sequence[int],
 ) -> Any:
+    count = len(starts)
+    axes, ends = listed("axes", axes, count), listed("ends", ends, count)
+    steps = listed("steps", steps, count)
+    if 0 in steps:
+        raise BrokenModelError(f"its steps are {shown(steps)}, expected none of 0")
     begin, sizes, strides = [0] * x.rank, list(x.shape), [1] * x.rank
     turned = []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):

@@ -27,7 +27,7 @@ def top_k(
     g: Emitter, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Any:
     """The k greatest or least elements along an axis, in order, and their places."""
-    return _top(g, x, k.dimensions("k")[0], axis, largest)
+    return _top(g, x, k.dimension("k"), axis, largest)
 
 
 @handles("TopK")

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from webnn_py.core.dimensions import is_open
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.tensor import refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, choice, listed
 
 Pads = list[tuple[int, int]]
+AUTO_PADS = ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class Windows:
             size, self.reach, self.pads, self.strides, strict=True
         ):
             room = n + before + after - reach
+            if not is_open([room]) and room < 0:
+                raise BrokenModelError(
+                    f"its window reaches over {reach} elements, of {n} with {before} and {after} of"
+                    " padding"
+                )
             count = (-(-room // stride) if ceil_mode else room // stride) + 1
             if ceil_mode and (count - 1) * stride >= n + before:
                 count -= 1
@@ -75,17 +82,48 @@ class Windows:
 
 
 def placed(
-    size: Sequence[int],
+    x: Tensor,
     taps: Sequence[int],
     auto_pad: str,
     pads: Sequence[int] | None,
     strides: Sequence[int] | None,
     dilations: Sequence[int] | None,
 ) -> Windows:
-    """The windows that the attributes of an operator say, over an input of a size."""
-    steps, spread = (list(given or [1] * len(size)) for given in (strides, dilations))
+    """The windows that the attributes of an operator say, over an input.
+
+    Raises:
+        BrokenModelError: They do not fit each other.
+    """
+    check_rank(3, 10, x=x)
+    size = x.shape[2:]
+    steps, spread = steps_of(len(size), strides, dilations)
+    taps = listed("kernel_shape", taps, len(size), 1)
     around = padding(auto_pad, pads, size, taps, steps, spread)
-    return Windows(list(taps), around, steps, spread)
+    return Windows(taps, around, steps, spread)
+
+
+def steps_of(
+    rank: int, strides: Sequence[int] | None, dilations: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
+    """Strides and dilations, or ones where there are none.
+
+    Raises:
+        BrokenModelError: They are not one for each dimension, or below 1.
+    """
+    return (
+        listed("strides", strides or [1] * rank, rank, 1),
+        listed("dilations", dilations or [1] * rank, rank, 1),
+    )
+
+
+def edges(rank: int, pads: Sequence[int] | None) -> Pads:
+    """Pads before and after each dimension, or zeros where there are none.
+
+    Raises:
+        BrokenModelError: They are not two for each dimension.
+    """
+    given = listed("pads", pads or [0] * (2 * rank), 2 * rank)
+    return [(given[i], given[i + rank]) for i in range(rank)]
 
 
 def padding(
@@ -98,13 +136,11 @@ def padding(
 ) -> Pads:
     """The padding before and after each dimension."""
     rank = len(size)
+    choice("auto_pad", auto_pad, *AUTO_PADS)
     if auto_pad in ("", "NOTSET"):
-        given = list(pads) if pads else [0] * (2 * rank)
-        return [(given[i], given[i + rank]) for i in range(rank)]
+        return edges(rank, pads)
     if auto_pad == "VALID":
         return [(0, 0)] * rank
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        refuse(f"auto_pad {auto_pad!r} is not known")
     found = []
     for i in range(rank):
         count = -(-size[i] // strides[i])

@@ -1,0 +1,215 @@
+"""Nodes that are not as their operator is defined: what is said of them, and of mutated models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import AttributeProto, TensorProto, helper
+
+from tests.onnx import fuzz_models
+from tests.onnx.model_mutations import mutant, sources
+from tests.onnx.models import model
+from webnn_py import DataError, MLContext, NotSupportedError
+from webnn_py.onnx import load
+
+MUTANTS = 1000
+OWN = "com.microsoft"
+node = helper.make_node
+X = np.zeros((1, 2, 4, 4), np.float32)
+WEIGHTS = {
+    "w": np.zeros((3, 2, 3, 3), np.float32),
+    "v": np.zeros(3, np.float32),
+    "m": np.zeros((2, 2), np.float32),
+    "i": np.zeros((1, 2, 4, 4), np.int64),
+    "p": np.zeros(7, np.int64),
+    "one": np.asarray([1], np.int64),
+    "two": np.asarray([1, 2], np.int64),
+    "none": np.asarray([], np.int64),
+    "half": np.asarray([0.5], np.float32),
+    "text": np.asarray(["a"], object),
+    "lstm": np.zeros((1, 8, 4), np.float32),
+}
+
+
+def untyped(kind: str, **changes: Any) -> Any:
+    """A Relu with an attribute that its helper would not make."""
+    made = node(kind, ["x"], ["y"])
+    made.attribute.append(AttributeProto(name="a", **changes))
+    return made
+
+
+STRUCTURE: list[tuple[Any, str]] = [
+    (node("Relu", [], ["y"]), "0 inputs, expected 1 (X)"),
+    (node("Add", ["x"], ["y"]), "1 inputs, expected 2 (A, B)"),
+    (node("Add", ["x", ""], ["y"]), "it lacks its input 'B'"),
+    (node("Concat", ["x", ""], ["y"], axis=0), "it lacks its input 'inputs'"),
+    (node("Relu", ["x"], ["y", "z"]), "2 outputs, expected 1"),
+    (node("TopK", ["x", "one"], ["y"]), "1 outputs, expected 2"),
+    (node("Softmax", ["x"], ["y"], axis=1.5), "attribute 'axis' is FLOAT, expected INT"),
+    (node("Softmax", ["x"], ["y"], axes=1), "attribute 'axes' is not one of its attributes (axis)"),
+    (node("DepthToSpace", ["x"], ["y"]), "it lacks its attribute 'blocksize'"),
+    (untyped("Relu"), "attribute 'a' has no type"),
+    (untyped("Relu", type=1, ref_attr_name="b"), "attribute 'a' refers to 'b' of a function"),
+    (untyped("Relu", type=AttributeProto.GRAPH), "attribute 'a' has no value"),
+    (
+        node("Add", ["x", "i"], ["y"]),
+        "input 'B' is tensor(int64), and input 'A', which it is to be",
+    ),
+    (
+        node("Where", ["x", "x", "x"], ["y"]),
+        "input 'condition' is tensor(float), expected tensor(b",
+    ),
+    (node("Add", ["text", "text"], ["y"]), "input 'A' is tensor(string), expected one of"),
+    (node("SequenceAt", ["x", "one"], ["y"]), "input 'input_sequence' is tensor(float), expected"),
+    (node("BiasGelu", ["x"], ["y"], domain=OWN), "1 inputs, expected 2 (x, bias)"),
+    (node("BiasGelu", ["x", ""], ["y"], domain=OWN), "it lacks its input 'bias'"),
+    (
+        node("QuickGelu", ["x"], ["y"], domain=OWN, alpha="a"),
+        "'alpha' is STRING, expected FLOAT or",
+    ),
+    (
+        node("FusedMatMulActivation", ["m", "m"], ["y"], domain=OWN),
+        "lacks its attribute",
+    ),
+    (node("Constant", [], ["y"]), "it has 0 attributes, expected one"),
+]
+VALUES: list[tuple[Any, str]] = [
+    (node("Conv", ["x", "w"], ["y"], strides=[1]), "strides is [1], expected 2 numbers from 1 on"),
+    (node("Conv", ["x", "w"], ["y"], strides=[1, 0]), "strides is [1, 0], expected 2"),
+    (node("Conv", ["x", "w"], ["y"], pads=[1, 1]), "pads is [1, 1], expected 4 numbers"),
+    (node("Conv", ["x", "w"], ["y"], auto_pad="SAME"), "auto_pad is 'SAME', expected 'NOTSET'"),
+    (node("Conv", ["x", "m"], ["y"]), "w has rank 2, expected 4"),
+    (node("Conv", ["m", "m"], ["y"]), "x has rank 2, expected 3 to 10"),
+    (node("Conv", ["x", "w"], ["y"], group=0), "group is 0, expected 1 or more"),
+    (node("ConvTranspose", ["x", "w"], ["y"], dilations=[1]), "dilations is [1], expected 2"),
+    (node("MaxPool", ["x"], ["y"], kernel_shape=[2]), "kernel_shape is [2], expected 2 numbers"),
+    (node("LpPool", ["x"], ["y"], kernel_shape=[9, 9]), "its window reaches over 9 elements, of 4"),
+    (node("GlobalMaxPool", ["v"], ["y"]), "x has rank 1, expected 3 to 10"),
+    (node("MatMulInteger", ["u8", "w8"], ["y"]), "a has rank 0, expected 1 to 10"),
+    (node("Det", ["v"], ["y"]), "x has rank 1, expected 2 to 10"),
+    (node("Einsum", ["x", "m"], ["y"], equation="ab->a"), "has 1 terms, of 2 inputs"),
+    (node("Einsum", ["m"], ["y"], equation="abc->a"), "'abc' has other indices than an input"),
+    (node("GatherElements", ["x", "one"], ["y"]), "indices has rank 1, expected 4"),
+    (node("GatherND", ["x", "one"], ["y"], batch_dims=3), "batch_dims is 3, of ranks 4 and 1"),
+    (node("ScatterND", ["x", "i", "x"], ["y"], reduction="sum"), "reduction is 'sum', expected"),
+    (node("ScatterElements", ["x", "i", "m"], ["y"]), "updates has rank 2, expected 4"),
+    (node("Compress", ["x", "no"], ["y"]), "condition has rank 0, expected 1"),
+    (node("DepthToSpace", ["x"], ["y"], blocksize=0), "blocksize is 0, expected 1 or more"),
+    (node("SpaceToDepth", ["v"], ["y"], blocksize=2), "x has rank 1, expected 4"),
+    (node("Pad", ["x", "two"], ["y"]), "pads is [1, 2], expected 8 numbers"),
+    (node("Pad", ["x", "p"], ["y"], mode="mirror"), "mode is 'mirror', expected 'constant'"),
+    (node("Slice", ["x", "two", "one"], ["y"]), "ends is [1], expected 2 numbers"),
+    (node("Slice", ["x", "p0", "one", "one", "p0"], ["y"]), "steps are [0], expected none of 0"),
+    (node("Range", ["none", "one", "one"], ["y"]), "start has shape [0], expected one element"),
+    (node("CumSum", ["x", "two"], ["y"]), "axis has shape [2], expected one element"),
+    (node("Reshape", ["x", "mm"], ["y"]), "shape is [-1, -1], expected one -1 at most"),
+    (node("EyeLike", ["v"], ["y"]), "x has rank 1, expected 2"),
+    (node("Trilu", ["v"], ["y"]), "x has rank 1, expected 2 to 10"),
+    (node("ReverseSequence", ["m", "i"], ["y"]), "lengths has rank 4, expected 1"),
+    (node("Resize", ["x", "", "half"], ["y"]), "scales is [0.5], expected 4 numbers"),
+    (node("Resize", ["x", "", "", "one"], ["y"]), "sizes is [1], expected 4 numbers from 1 on"),
+    (node("GridSample", ["x", "m"], ["y"]), "grid has rank 2, expected 4"),
+    (node("LSTM", ["lstm", "lstm", "lstm"], ["y"], direction="up"), "direction is 'up', expected"),
+    (node("GRU", ["lstm", "lstm", "m"], ["y"]), "r has rank 2, expected 3"),
+    (node("SequenceAt", ["s", "two"], ["y"]), "position has shape [2], expected one element"),
+    (node("MatMulNBits", ["m", "m", "v"], ["y"], domain=OWN, K=0, N=1, block_size=16), "K is 0"),
+    (node("RelativePositionBias", ["v", "one", "one"], ["y"], domain=OWN, max_distance=9),
+     "bias_table has rank 1, expected 2"),
+]  # fmt: skip
+
+
+def whole(one: Any) -> Any:
+    weights = WEIGHTS | {
+        "u8": np.asarray(1, np.uint8),
+        "w8": np.ones((1, 1), np.uint8),
+        "no": np.asarray(True),
+        "p0": np.asarray([0], np.int64),
+        "mm": np.asarray([-1, -1], np.int64),
+    }
+    made = model([node("SequenceConstruct", ["x"], ["s"]), one], {"x": X.shape}, ["y"], weights)
+    made.opset_import.append(helper.make_opsetid(OWN, 1))
+    return made
+
+
+@pytest.mark.parametrize(("one", "why"), STRUCTURE + VALUES, ids=lambda one: str(one)[:40])
+def test_what_is_wrong_with_a_node_is_said(cpu: MLContext, one: Any, why: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(whole(one), cpu)
+    assert str(caught.value).startswith(f"onnx: node 'y' ({one.op_type}): ")
+    assert why in str(caught.value)
+    assert fuzz_models.fault_of(caught.value) is None
+
+
+def test_versions_of_operators_that_there_are_not(cpu: MLContext) -> None:
+    made = whole(node("Relu", ["x"], ["y"]))
+    made.opset_import[0].version = 0
+    with pytest.raises(DataError, match="opset version 0 of domain '', expected 1 or more"):
+        load(made, cpu)
+    made.opset_import[0].version = 21
+    made.opset_import.append(helper.make_opsetid("ai.onnx", 7))
+    with pytest.raises(DataError, match="opset versions 21 and 7 of domain 'ai"):
+        load(made, cpu)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data_type": 99}, "its element type is 99"),
+        ({"data_type": 0}, "its element type is 0"),
+        ({"raw_data": b"123"}, "got 3 bytes, expected 16 for float [2, 2]"),
+        ({"dims": [2, 2, 2**40]}, "got 16 bytes, expected"),
+        ({"data_type": TensorProto.STRING}, "it is of strings"),
+    ],
+)
+def test_contents_that_do_not_fit_their_shape(cpu: MLContext, changes: Any, why: str) -> None:
+    made = whole(node("Add", ["x", "m"], ["y"]))
+    weight = next(one for one in made.graph.initializer if one.name == "m")
+    for name, value in changes.items():
+        weight.ClearField(name)
+        part = TensorProto(**{name: value})
+        weight.MergeFrom(part)
+    with pytest.raises(DataError) as caught:
+        load(made, cpu)
+    assert "tensor 'm': " in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_bodies_that_take_other_inputs_than_they_are_given(cpu: MLContext) -> None:
+    value = onnx.ValueInfoProto
+    body = helper.make_graph(
+        [node("Neg", ["a"], ["b"])], "body", [value(name="a")], [value(name="b")]
+    )
+    for one, why in (
+        (node("Scan", ["x", "x"], ["y"], body=body, num_scan_inputs=3), "is 3, expected 1 to 2"),
+        (node("Scan", ["x", "x"], ["y"], body=body, num_scan_inputs=2), "has 1 inputs, expected 2"),
+        (
+            node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, scan_input_axes=[1, 1]),
+            "scan_input_axes is [1, 1], expected 1 number",
+        ),
+        (node("Loop", ["one", "", "x"], ["y"], body=body), "'body' has 1 inputs, expected 3"),
+    ):
+        with pytest.raises(DataError) as caught:
+            load(whole(one), cpu)
+        assert why in str(caught.value)
+
+
+def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) -> None:
+    weights = {"w": np.ones((2, 1, 1, 1), np.float32)}
+    made = model(
+        [node("ConvTranspose", ["x", "w"], ["y"], group=32)], {"x": [1, 2, 4, 4]}, ["y"], weights
+    )
+    with pytest.raises(NotSupportedError, match="2 input channels do not divide into 32 groups"):
+        load(made, cpu)
+
+
+def test_mutated_models() -> None:
+    """Each is right, or refused by an MLError that says what is wrong with it."""
+    found = sources()
+    outcome = fuzz_models.run(MUTANTS, 1, 1, found)
+    assert not outcome.findings, fuzz_models.report(outcome)
+    assert sum(outcome.counts.values()) == MUTANTS
+    assert {"run", "refused: DataError", "refused: NotSupportedError"} <= outcome.counts.keys()
+    assert mutant(found, 7) == mutant(found, 7)

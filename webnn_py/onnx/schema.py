@@ -1,0 +1,234 @@
+"""How operators are defined, by onnx or else by their handlers, and whether nodes are as that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from webnn_py.onnx.registry import Handler
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, Tensors, element_name
+
+ATTRIBUTES = onnx.AttributeProto.AttributeType
+MANY = (1 << 31) - 1
+"""Inputs or outputs of an operator that takes or makes any number."""
+_FIELDS = {ATTRIBUTES.TENSOR: "t", ATTRIBUTES.GRAPH: "g", ATTRIBUTES.SPARSE_TENSOR: "sparse_tensor"}
+"""Where attributes have messages, which may be missing."""
+_OF_ANNOTATIONS = {
+    "int": {ATTRIBUTES.INT},
+    "float": {ATTRIBUTES.FLOAT, ATTRIBUTES.INT},
+    "str": {ATTRIBUTES.STRING},
+    "list[int]": {ATTRIBUTES.INTS},
+    "Old": {ATTRIBUTES.INTS},
+    "list[float]": {ATTRIBUTES.FLOATS},
+    "list[str]": {ATTRIBUTES.STRINGS},
+}
+"""Types of attributes by what their handlers' parameters are annotated with."""
+_FLAGS = frozenset({"tensor(bool)", "tensor(uint8)"})
+"""Element types that are one here: WebNN's comparisons make uint8."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What an operator takes.
+
+    Attributes:
+        name: Its name.
+        is_needed: Whether it may not be left out.
+        types: Its types as onnx writes them, those of later versions included; empty for any.
+        kind: What inputs of the same type have in common; "" for nothing.
+    """
+
+    name: str
+    is_needed: bool
+    types: frozenset[str] = frozenset()
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What nodes of an operator look like.
+
+    Attributes:
+        inputs: Its inputs; the last one stands for all further ones where there may be more.
+        fewest: How many inputs there are at least.
+        most: And at most.
+        outputs: How many outputs there are at least, and at most.
+        attributes: The types of its attributes, where they are known.
+        required: Names of attributes that may not be left out.
+    """
+
+    inputs: Sequence[_Input]
+    fewest: int
+    most: int
+    outputs: tuple[int, int]
+    attributes: Mapping[str, set[int]]
+    required: frozenset[str]
+
+
+def domain_of(node: Any) -> str:
+    """A node's domain; the default one is ''."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
+def schema_of(node: Any, opsets: Mapping[str, int]) -> Any:
+    """The definition of a node's operator, or None where onnx has none; the first takes 10 ms."""
+    domain = domain_of(node)
+    return _schema(node.op_type, opsets.get(domain, 1), domain)
+
+
+@functools.lru_cache(4096)
+def _schema(kind: str, version: int, domain: str) -> Any:
+    try:
+        return onnx.defs.get_schema(kind, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+@functools.lru_cache(4096)
+def _by_onnx(kind: str, version: int, domain: str) -> Definition | None:
+    schema = _schema(kind, version, domain)
+    if schema is None:
+        return None
+    newest = _schema(kind, onnx.defs.onnx_opset_version(), domain) or schema
+    wider = {(i, one.name): one.types for i, one in enumerate(newest.inputs)}
+    options = onnx.defs.OpSchema.FormalParameterOption
+    inputs = [
+        _Input(
+            one.name,
+            one.option == options.Single or (one.option == options.Variadic and one.is_homogeneous),
+            frozenset(one.types) | wider.get((i, one.name), frozenset()),
+            one.type_str if one.is_homogeneous else "",
+        )
+        for i, one in enumerate(schema.inputs)
+    ]
+    attributes = {name: {int(one.type.value)} for name, one in schema.attributes.items()}
+    required = frozenset(name for name, one in schema.attributes.items() if one.required)
+    low, high = schema.min_input, schema.max_input
+    outputs = schema.min_output, schema.max_output
+    return Definition(inputs, low, high, outputs, attributes, required)
+
+
+@functools.lru_cache(512)
+def _by_handler(handler: Handler) -> Definition:
+    inputs = [_Input(name, is_needed) for name, is_needed in handler.inputs]
+    fewest = sum(one.is_needed for one in inputs[: len(inputs) - handler.is_variadic])
+    types = {
+        name: _OF_ANNOTATIONS[kind]
+        for name, text in handler.attributes.items()
+        if (kind := text.removesuffix(" | None")) in _OF_ANNOTATIONS
+    }
+    most = len(inputs) if not handler.is_variadic else MANY
+    return Definition(inputs, fewest, most, (1, MANY), types, handler.required)
+
+
+def check(
+    node: Any, inputs: Sequence[Any], opsets: Mapping[str, int], handler: Handler | None
+) -> None:
+    """A node is as its operator is defined: inputs, outputs, attributes, and their types.
+
+    Args:
+        node: What to check.
+        inputs: What its inputs stand for; None for those left out.
+        opsets: Versions of the operator sets by domain.
+        handler: What will import it, if anything. Its parameters define operators that onnx does
+            not define, and are fewer than an operator has where it imports an older version.
+
+    Raises:
+        BrokenModelError: It is not.
+    """
+    domain = domain_of(node)
+    defined = _by_onnx(node.op_type, opsets.get(domain, 1), domain)
+    of_handler = None if handler is None else _by_handler(handler)
+    for each in (defined, of_handler):
+        if each is not None:
+            _check_inputs(inputs, each)
+            low, high = each.outputs
+            if not low <= len(node.output) <= high:
+                raise _misfit(f"{len(node.output)} outputs, expected {_between(low, high)}")
+    either = defined or of_handler
+    _check_attributes(node, either.attributes if either else {})
+    if defined is not None:
+        for one in node.attribute:
+            if one.name not in defined.attributes:
+                known = ", ".join(sorted(defined.attributes)) or "none"
+                raise _misfit(f"attribute {one.name!r} is not one of its attributes ({known})")
+    for each in (defined, of_handler):
+        missing = each.required - {one.name for one in node.attribute} if each else None
+        if missing:
+            raise BrokenModelError(f"it lacks its attribute {min(missing)!r}")
+
+
+def _between(low: int, high: int) -> str:
+    if low == high:
+        return str(low)
+    return f"{low} to {high}" if high < MANY else f"{low} or more"
+
+
+def _misfit(why: str) -> BrokenModelError:
+    return BrokenModelError(f"it is not valid: {why}")
+
+
+def _check_inputs(inputs: Sequence[Any], by: Definition) -> None:
+    count, low, high = len(inputs), by.fewest, by.most
+    if not low <= count <= high:
+        names = ", ".join(one.name for one in by.inputs[:8])
+        raise _misfit(f"{count} inputs, expected {_between(low, high)} ({names or 'none'})")
+    kinds: dict[str, tuple[str, str]] = {}
+    for place, one in enumerate(inputs):
+        wanted = by.inputs[min(place, len(by.inputs) - 1)]
+        if one is None:
+            if wanted.is_needed:
+                raise BrokenModelError(f"it lacks its input {wanted.name!r}")
+        elif wanted.types:
+            _check_type(one, wanted, kinds)
+
+
+def _check_type(given: Any, wanted: _Input, kinds: dict[str, tuple[str, str]]) -> None:
+    if isinstance(given, Tensors):
+        if not any(kind.startswith(("seq(", "optional(seq")) for kind in wanted.types):
+            raise _misfit(f"input {wanted.name!r} is a sequence, expected {_told(wanted.types)}")
+        return
+    if not isinstance(given, Tensor):
+        return
+    kind = f"tensor({element_name(given.elem)})"
+    alike = _FLAGS if kind in _FLAGS else {kind}
+    if not any(one in wanted.types or f"optional({one})" in wanted.types for one in alike):
+        raise _misfit(f"input {wanted.name!r} is {kind}, expected {_told(wanted.types)}")
+    other, before = (
+        kinds.setdefault(wanted.kind, (kind, wanted.name)) if wanted.kind else (kind, "")
+    )
+    if other not in alike:
+        raise _misfit(
+            f"input {wanted.name!r} is {kind}, and input {before!r}, which it is to be like,"
+            f" {other}"
+        )
+
+
+def _told(types: frozenset[str]) -> str:
+    return ", ".join(sorted(types)) if len(types) <= 6 else f"one of {len(types)} types"
+
+
+def _check_attributes(node: Any, known: Mapping[str, set[int]]) -> None:
+    seen = set()
+    for one in node.attribute:
+        title = f"attribute {one.name!r}"
+        if one.name in seen:
+            raise _misfit(f"{title} is there twice")
+        seen.add(one.name)
+        if one.ref_attr_name:
+            raise _misfit(
+                f"{title} refers to {one.ref_attr_name!r} of a function that it is not in"
+            )
+        if one.type not in ATTRIBUTES.values() or not one.type:
+            raise _misfit(f"{title} has no type")
+        expected = known.get(one.name, {one.type})
+        if one.type not in expected:
+            names = " or ".join(ATTRIBUTES.Name(kind) for kind in sorted(expected))
+            raise _misfit(f"{title} is {ATTRIBUTES.Name(one.type)}, expected {names}")
+        field = _FIELDS.get(one.type)
+        if field is not None and not one.HasField(field):
+            raise _misfit(f"{title} has no value")
