@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import report
 from benchmarks.cases import CASES
 from benchmarks.cpu_builds import builds
-from benchmarks.cpu_peers import ORT, Run, case, peers
+from benchmarks.cpu_peers import ORT, Run, case, compared_case, peers
 from webnn_py.engines.registry import default_engine
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ MOST_BUILDS = 5
 
 def measure(name: str, rounds: int, threads: int | None, reference: bool) -> report.Figures:
     """One row: milliseconds, ratios and build times by peer; None where a peer fails."""
-    given = case(name)
+    given, compared = case(name), compared_case(name)
     runs: dict[str, Run] = {}
     row: report.Figures = {"case": name, "ms": {}, "ratio": {}, "build": {}, "failed": {}}
     wanted: Array | None = None
@@ -41,14 +41,14 @@ def measure(name: str, rounds: int, threads: int | None, reference: bool) -> rep
     row["build"] = builds(given, built, threads, min(rounds, MOST_BUILDS))
     for peer, load in peers(reference)[0].items():
         try:
+            got = load(compared, threads)()
             run = load(given, threads)
-            got = run()
             wanted = got if wanted is None else wanted
             apart = float(np.abs(got - wanted).max() / np.abs(wanted).max())
         except Exception as error:  # whatever a peer raises
             row["failed"][peer] = f"{type(error).__name__}: {error}"[:200]
             continue
-        if apart < 1e-2:
+        if apart <= 1e-2:
             runs[peer] = run
         else:
             row["failed"][peer] = f"its result is {apart:.2g} apart"

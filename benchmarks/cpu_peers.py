@@ -12,7 +12,7 @@ import onnx
 
 import webnn_py.onnx
 from benchmarks.cases import CASES
-from benchmarks.models import inputs_of
+from benchmarks.models import inputs_of, logits
 from webnn_py import MLExecution, ml
 from webnn_py.engines.registry import FALLBACK, FAST, default_engine
 
@@ -38,7 +38,15 @@ Load = Callable[[Given, int | None], Run]
 
 def case(name: str) -> Given:
     """A case by its name."""
-    model = CASES[name]()
+    return _given(CASES[name]())
+
+
+def compared_case(name: str) -> Given:
+    """The case by whose results peers are compared: models without their last softmax."""
+    return _given(logits(CASES[name]()))
+
+
+def _given(model: onnx.ModelProto) -> Given:
     return Given(model.SerializeToString(), inputs_of(model))
 
 
