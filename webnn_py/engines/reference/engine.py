@@ -17,6 +17,7 @@ from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed
 from webnn_py.engines.reference.functions import FUNCTIONS
+from webnn_py.engines.reference.parts import elementwise
 from webnn_py.ir import Array, Graph, Node, titled
 from webnn_py.memory.plan import last_uses
 from webnn_py.ops import numeric
@@ -29,14 +30,22 @@ NodeFunction = Callable[[Node, Sequence[Any]], Any]
 def function_of(op: Operator) -> NodeFunction:
     """What computes a node of `op` from its operands' arrays, in declaration order."""
     if op.numpy is not None:
-        numpy = op.numpy
-        return lambda node, arrays: numpy(*arrays, **node.attrs)
+        return functools.partial(_elementwise, op.numpy)
     if op.reduce_numpy is not None:
         return functools.partial(_reduce, op.reduce_numpy)
     function = FUNCTIONS[op.name]
     if op.variadic:
         return lambda node, arrays: function(list(arrays), **node.attrs)
     return lambda node, arrays: function(**dict(zip(op.limits, arrays, strict=True)), **node.attrs)
+
+
+def _elementwise(function: Callable[..., Array], node: Node, arrays: Sequence[Array]) -> Array:
+    (output,) = node.outputs
+
+    def compute(*parts: Array) -> Array:
+        return _exact(output.data_type, np.asarray(function(*parts, **node.attrs)))
+
+    return elementwise(compute, arrays, dtypes.DTYPES[output.data_type].numpy)
 
 
 def _reduce(function: Callable[..., Array], node: Node, arrays: Sequence[Array]) -> Array:
@@ -73,6 +82,13 @@ def _computed(function: NodeFunction, node: Node, arrays: Sequence[Array | None]
 
 
 def _as(data_type: str, array: Array) -> Array:
+    wanted = dtypes.DTYPES[data_type].numpy
+    if array.dtype == wanted:
+        return array
+    return elementwise(functools.partial(_exact, data_type), [array], wanted)
+
+
+def _exact(data_type: str, array: Array) -> Array:
     wanted = dtypes.DTYPES[data_type].numpy
     return array if array.dtype == wanted else numeric.cast(array, data_type)
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.engines.reference.parts import by_rows
+
 Array = np.ndarray[Any, Any]
 
 
@@ -26,7 +28,12 @@ def gather(input: Array, indices: Array, axis: int) -> Array:
 
 def gather_elements(input: Array, indices: Array, axis: int) -> Array:
     """Elements at indices along an axis."""
-    return np.take_along_axis(input, _inside(indices, input.shape[axis]), axis=axis)
+
+    def rows(places: Array, part: Array) -> Array:
+        taken: Array = np.take_along_axis(part, _inside(places, input.shape[axis]), axis=axis)
+        return taken
+
+    return by_rows(rows, [indices, input], [axis])
 
 
 def gather_nd(input: Array, indices: Array) -> Array:
@@ -36,9 +43,13 @@ def gather_nd(input: Array, indices: Array) -> Array:
 
 def scatter_elements(input: Array, indices: Array, updates: Array, axis: int) -> Array:
     """Elements put at indices along an axis."""
-    output = input.copy()
-    np.put_along_axis(output, _inside(indices, input.shape[axis]), updates, axis=axis)
-    return output
+
+    def rows(places: Array, part: Array, put: Array) -> Array:
+        output = part.copy()
+        np.put_along_axis(output, _inside(places, input.shape[axis]), put, axis=axis)
+        return output
+
+    return by_rows(rows, [indices, input, updates], [axis])
 
 
 def scatter_nd(input: Array, indices: Array, updates: Array) -> Array:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+
+from webnn_py.engines.reference.parts import TILE, parts
 
 Array = np.ndarray[Any, Any]
 
 
 def matmul(a: Array, b: Array) -> Array:
     """Matrix product of the last two dimensions."""
-    product: Array = np.matmul(a.astype(np.float64), b.astype(np.float64))
-    return product
+
+    def multiply(a: Array, b: Array) -> Array:
+        product: Array = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        return product
+
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    if not batch or math.prod(shape) <= TILE:
+        return multiply(a, b)
+    a, b = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
+    result = np.empty(shape, a.dtype)
+    for place in parts(shape, [len(batch), len(batch) + 1]):
+        result[place] = multiply(a[place[:-2]], b[place[:-2]])
+    return result
 
 
 def gemm(

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.engines.reference.parts import by_rows
+
 Array = np.ndarray[Any, Any]
 
 
@@ -64,7 +66,11 @@ def layer_normalization(
 
 def softmax(input: Array, axis: int) -> Array:
     """Exponentials divided by their sum."""
-    wide = input.astype(np.float64)
-    exponents = np.exp(wide - np.max(wide, axis=axis, keepdims=True))
-    normal: Array = exponents / np.sum(exponents, axis=axis, keepdims=True)
-    return normal
+
+    def rows(part: Array) -> Array:
+        wide = part.astype(np.float64)
+        exponents = np.exp(wide - np.max(wide, axis=axis, keepdims=True))
+        normal: Array = exponents / np.sum(exponents, axis=axis, keepdims=True)
+        return normal
+
+    return by_rows(rows, [input], [axis], input.dtype)

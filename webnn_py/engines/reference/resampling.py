@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.engines.reference.parts import by_rows
 from webnn_py.ops.resampling import resampled
 
 Array = np.ndarray[Any, Any]
@@ -50,7 +51,11 @@ def resample2d(
         for axis in axes:
             output = _nearest(output, shape[axis], axis)
         return output
-    output = input.astype(np.float64)
-    for axis in sorted(axes, reverse=True):
-        output = _linear(output, shape[axis], axis)
-    return output if input.dtype.kind == "f" else np.rint(output)
+
+    def images(part: Array) -> Array:
+        output = part.astype(np.float64)
+        for axis in sorted(axes, reverse=True):
+            output = _linear(output, shape[axis], axis)
+        return output if input.dtype.kind == "f" else np.rint(output)
+
+    return by_rows(images, [input], axes, input.dtype if input.dtype.kind == "f" else None)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from webnn_py.engines.reference.parts import TILE, by_rows, parts
+
 Array = np.ndarray[Any, Any]
 
 
@@ -23,19 +25,45 @@ def arg_min(input: Array, axis: int, keep_dimensions: bool, output_data_type: st
 
 def arg_top_k(input: Array, axis: int, k: int, largest: bool) -> Array:
     """Positions of the greatest elements, or of the least; the greatest are the last of all."""
-    order = np.argsort(np.flip(input, axis) if largest else input, axis, kind="stable")
-    if largest:
-        order = input.shape[axis] - 1 - np.flip(order, axis)
-    return np.take(order, range(k), axis)
+
+    def rows(part: Array) -> Array:
+        order = np.argsort(np.flip(part, axis) if largest else part, axis, kind="stable")
+        if largest:
+            order = input.shape[axis] - 1 - np.flip(order, axis)
+        return np.take(order, range(k), axis)
+
+    return by_rows(rows, [input], [axis])
 
 
 def cumulative_sum(input: Array, axis: int, exclusive: bool, reversed: bool) -> Array:
     """Running sums."""
-    values = input.astype(np.float64) if input.dtype.kind == "f" else input
-    values = np.flip(values, axis) if reversed else values
-    if exclusive:
-        kept = np.take(values, range(values.shape[axis] - 1), axis=axis)
-        zeros = np.zeros_like(np.take(values, [0], axis=axis))
-        values = np.concatenate([zeros, kept], axis=axis)
-    sums = np.cumsum(values, axis=axis, dtype=values.dtype)
-    return np.flip(sums, axis) if reversed else sums
+
+    def rows(part: Array) -> Array:
+        values = part.astype(np.float64) if part.dtype.kind == "f" else part
+        values = np.flip(values, axis) if reversed else values
+        if exclusive:
+            kept = np.take(values, range(values.shape[axis] - 1), axis=axis)
+            zeros = np.zeros_like(np.take(values, [0], axis=axis))
+            values = np.concatenate([zeros, kept], axis=axis)
+        sums = _running(values, axis)
+        return np.flip(sums, axis) if reversed else sums
+
+    return by_rows(rows, [input], [axis], input.dtype)
+
+
+def _running(values: Array, axis: int) -> Array:
+    """Sums up to each element, of a long row in parts that each begin with the sum before."""
+    if values.size <= TILE:
+        return np.cumsum(values, axis=axis, dtype=values.dtype)
+    sums = np.empty_like(values)
+    others = [dimension for dimension in range(values.ndim) if dimension != axis]
+    before: Array | None = None
+    for place in parts(values.shape, others):
+        part = values[place].copy()
+        first = np.take(part, [0], axis=axis)
+        if before is not None:
+            np.put_along_axis(part, np.zeros_like(first, np.int64), first + before, axis)
+        part = np.cumsum(part, axis=axis, dtype=values.dtype)
+        sums[place] = part
+        before = np.take(part, [-1], axis=axis)
+    return sums

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
+from webnn_py.engines.reference.parts import TILE_BYTES
 from webnn_py.ops import numeric
 from webnn_py.ops.convolution import transposed_sizes, window_sizes
 from webnn_py.ops.windows import Windows, sliding
@@ -16,9 +17,6 @@ from webnn_py.ops.windows import Windows, sliding
 Array = np.ndarray[Any, Any]
 MANY_TAPS = 64
 """Elements of a window above which a reduction of each is faster than one step for each tap."""
-
-TILE_BYTES = 4 << 20
-"""About what temporaries take: to free larger ones holds the interpreter for milliseconds."""
 
 
 def _by_samples(function: Callable[..., Array]) -> Callable[..., Array]:
