@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import weakref
@@ -442,8 +441,11 @@ def _lose(session: weakref.ref[Session], message: str) -> None:
 
 def _start(worker: Workers, run: Run) -> None:
     """Run on the worker; a context that is lost meanwhile has failed its work already."""
-    with contextlib.suppress(ContextLostError):
+    try:
         worker.submit(run, _ignore)
+    except ContextLostError:
+        if worker.ended_with_python:
+            raise
 
 
 def _ignore(error: BaseException) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import InvalidStateError, OperationError
 from webnn_py.core.priority import wake_at_once
 
@@ -118,6 +119,7 @@ class Completion(Generic[T]):
         error, result = self._outcome
         if error is None:
             return result
+        stop_daemon()
         try:
             raise error
         finally:
@@ -327,6 +329,7 @@ class Waiter:
         result, self.result = self.result, None
         try:
             if isinstance(result, BaseException):
+                stop_daemon()
                 raise result
             return result
         finally:

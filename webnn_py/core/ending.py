@@ -1,15 +1,17 @@
-"""Threads of users that are in a library of C++ when Python ends.
+"""Threads of users that compute when Python ends.
 
 Python ends a daemon thread where it next asks for the interpreter, which aborts the process if that
-is within such a library. So what is in one then is waited for, and nothing else begins there. A
-daemon thread that asks for it ends silently: if Python ended while it wrote of an error, that would
-abort the process, too.
+is within a library of C++. So what is in one then is waited for, and nothing else begins there. A
+daemon thread that asks for it, or whose work fails for that reason, ends silently: if Python ended
+while it wrote of an error, that would abort the process, too.
 """
 
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  # registers what is to be called behind
 import functools
+import os
 import sys
 import threading
 import time
@@ -17,11 +19,16 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from webnn_py.core.workers import ENDING
+from webnn_py.core import cooperation
 
 C = TypeVar("C", bound=type)
 
+ENDING = "Python ends"
+"""Why work fails then."""
+
 _CALLS: list[tuple[type, str]] = []
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_begun = threading.Event()
 
 
 def calls_libraries(*methods: str) -> Callable[[C], C]:
@@ -34,8 +41,23 @@ def calls_libraries(*methods: str) -> Callable[[C], C]:
     return name
 
 
-@atexit.register
-def _finish() -> None:
+def stop_daemon() -> None:
+    """Stop this thread for good if Python ends, where Python would stop it a little later.
+
+    Called before it is told of an error: what became of its work is of no interest any more.
+    """
+    if _begun.is_set() and _is_stopped_by_python():
+        threading.Event().wait()
+
+
+def _is_stopped_by_python() -> bool:
+    """Whether this is a daemon thread of the user's; the package's own are waited for."""
+    return threading.current_thread().daemon and not cooperation.enabled()
+
+
+def finish_calls() -> None:
+    """Wait for calls of libraries when Python ends, and have no other begin on daemon threads."""
+    _begun.set()
     if len(sys._current_frames()) == 1:
         return
     codes: set[CodeType] = set()
@@ -50,12 +72,31 @@ def _finish() -> None:
         ended = 0 if any(running) else ended + 1
 
 
+def _begin() -> None:
+    """The main thread has ended; from now on no executor takes work, which some builds need."""
+    threading.excepthook = functools.partial(_tell, threading.excepthook)
+
+
+# What is registered last is called first: before executors end, where Python has such a list.
+getattr(threading, "_register_atexit", atexit.register)(_begin)
+
+
+def _tell(hook: Callable[[Any], object], raised: Any) -> None:
+    """Tell of an error that ends a thread, unless it is the package's on one that Python stops."""
+    traceback, ours = raised.exc_traceback, False
+    while traceback is not None:
+        ours = ours or traceback.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+        traceback = traceback.tb_next
+    if not (ours and _is_stopped_by_python()):
+        hook(raised)
+
+
 def _refused_to_daemons(method: Callable[..., Any]) -> Callable[..., Any]:
     """What others do, such as functions that Python calls when it ends, goes on."""
 
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread().daemon:
+        if _is_stopped_by_python():
             raise SystemExit(ENDING)
         return method(*args, **kwargs)
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from webnn_py.core import cooperation, priority
 from webnn_py.core.completion import Completion
+from webnn_py.core.ending import ENDING, finish_calls, stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
 
 T = TypeVar("T")
@@ -22,7 +23,6 @@ Work = Callable[[], None]
 Fail = Callable[[BaseException], None]
 Items = SimpleQueue[tuple[Work, Fail, Work | None] | None]
 CANCELLED = "the context was destroyed before this work ran"
-ENDING = "Python ends"
 _NUMBERS = itertools.count()
 
 
@@ -88,7 +88,11 @@ class Workers:
     def run(self, work: Callable[[], T]) -> Completion[T]:
         """As `submit`, for work that has a result."""
         done: Completion[T] = Completion()
-        self.submit(lambda: done.set_result(work()), done.set_exception)
+        try:
+            self.submit(lambda: done.set_result(work()), done.set_exception)
+        except ContextLostError:
+            stop_daemon()
+            raise
         return done
 
     @property
@@ -100,6 +104,11 @@ class Workers:
     def closed(self) -> bool:
         """Whether they were told to end."""
         return self._closed
+
+    @property
+    def ended_with_python(self) -> bool:
+        """Whether they were told to end as Python does."""
+        return self._closed and self._why == ENDING
 
     @property
     def here(self) -> bool:
@@ -178,6 +187,7 @@ _ALL: weakref.WeakSet[Workers] = weakref.WeakSet()
 
 def _finish_all() -> None:
     """When Python ends: those that were made last first, as they may need the others."""
+    finish_calls()
     for workers in sorted(_ALL, key=lambda workers: workers.number, reverse=True):
         if workers.here:
             workers.finish(ENDING)

@@ -6,6 +6,7 @@ held, and with it what shares memory with it. The timeline that is reached resum
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -15,6 +16,7 @@ from collections import deque
 from typing import NamedTuple
 
 from webnn_py.core.completion import CANCELLED, check_interrupts_nothing, interrupts_own_call
+from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
@@ -138,6 +140,7 @@ class Schedule:
                 self._begin(thread)
         except BaseException as error:
             self._interrupt(thread, error)
+            stop_daemon()
             raise
 
     @property
@@ -304,7 +307,8 @@ class Schedule:
 
     def _wake(self, held: Held) -> None:
         """A timeline was reached or failed, or the work is not wanted any more."""
-        self._executor.worker(functools.partial(self._resume, held))
+        with contextlib.suppress(ContextLostError):
+            self._executor.worker(functools.partial(self._resume, held))
 
     def _resume(self, held: Held) -> None:
         with self._lock:
@@ -396,7 +400,8 @@ class Schedule:
                     if (self._ready or self._line) and self._threads < self._executor.width:
                         self._threads += 1
                         another = functools.partial(self._go_on, _Thread(counted=True))
-                        self._executor.worker(another)
+                        with contextlib.suppress(ContextLostError):
+                            self._executor.worker(another)
                     return turn
             self._threads -= 1
             thread.counted = False

@@ -354,6 +354,7 @@ def _failure(error: Exception) -> OperationError:
     return OperationError(f"engine 'onnxruntime': {said(error)}")
 
 
+@calls_libraries("supports", "compile", "compile_open")
 class OnnxRuntimeEngine(HostEngine):
     """Runs what ONNX Runtime's CPU kernels compute as WebNN says.
 
