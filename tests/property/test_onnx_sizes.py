@@ -64,8 +64,14 @@ class Chain:
         return found
 
     def model(self, outputs: list[str]) -> onnx.ModelProto:
+        """A model of the nodes that outputs depend on: the others bound no sizes."""
+        needed, nodes = set(outputs), []
+        for node in reversed(self.nodes):
+            if needed & {*node.output}:
+                needed |= {*node.input}
+                nodes.append(node)
         graph = onnx.helper.make_graph(
-            self.nodes,
+            nodes[::-1],
             "g",
             [onnx.helper.make_tensor_value_info(n, 1, shape) for n, shape in self.inputs.items()],
             [onnx.helper.make_tensor_value_info(name, 1, None) for name in outputs],
