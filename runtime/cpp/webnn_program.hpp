@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -657,6 +658,209 @@ inline std::uint64_t width_of(std::size_t data_type) {
   return widths[data_type];
 }
 
+// Limits of WGSL: drivers recurse through what is nested, and expand what is used for each use.
+constexpr std::size_t max_wgsl_depth = 512, bracket_depth = 4;
+constexpr std::size_t max_wgsl_tokens = std::size_t{1} << 17, max_wgsl_members = 2048;
+constexpr std::size_t max_expanded_tokens = std::size_t{1} << 18;
+
+// Refuses shaders that a driver cannot take, or not soon.
+class WgslLimits {
+ public:
+  explicit WgslLimits(const Field& field) : field_(field), code_(field.text()) {
+    read_tokens();
+    check_nesting();
+    read_uses();
+    check_expansion();
+  }
+
+ private:
+  using Token = std::string_view;
+
+  struct Uses {
+    std::size_t size = 0;  // tokens
+    std::map<Token, std::size_t> counts;
+  };
+
+  static bool is_any(std::string_view signs, Token token) {
+    return token.size() == 1 && signs.find(token[0]) != std::string_view::npos;
+  }
+
+  // Bytes of the line end, or of any other blank, at a place.
+  std::size_t line_end(std::size_t at) const {
+    if (code_[at] >= '\n' && code_[at] <= '\r') return 1;
+    const std::string_view rest = std::string_view(code_).substr(at, 3);
+    if (rest.substr(0, 2) == "\xC2\x85") return 2;
+    return rest == "\xE2\x80\xA8" || rest == "\xE2\x80\xA9" ? 3 : 0;
+  }
+  std::size_t blank(std::size_t at) const {
+    if (code_[at] == ' ' || code_[at] == '\t') return 1;
+    const std::string_view rest = std::string_view(code_).substr(at, 3);
+    return rest == "\xE2\x80\x8E" || rest == "\xE2\x80\x8F" ? 3 : line_end(at);
+  }
+
+  // Characters that are not ASCII are taken for letters.
+  bool in_name(std::size_t at) const {
+    const auto byte = static_cast<unsigned char>(code_[at]);
+    return is_digit(at) || byte == '_' || (byte >= 'a' && byte <= 'z') ||
+           (byte >= 'A' && byte <= 'Z') || (byte >= 0x80 && !blank(at));
+  }
+  bool is_digit(std::size_t at) const {
+    return at < code_.size() && code_[at] >= '0' && code_[at] <= '9';
+  }
+
+  std::size_t behind_comment(std::size_t at) const {
+    for (std::size_t depth = 1; depth; at += 2) {
+      const std::size_t open = code_.find("/*", at), close = code_.find("*/", at);
+      if (close == std::string::npos) field_.fail("the WGSL ends within a comment");
+      depth += open < close ? 1 : std::size_t(-1);
+      at = open < close ? open : close;
+    }
+    return at;
+  }
+
+  void read_tokens() {
+    for (std::size_t at = 0; at < code_.size();) {
+      const std::size_t begin = at;
+      if (const std::size_t length = blank(at)) {
+        at += length;
+        continue;
+      }
+      const std::string_view sign = std::string_view(code_).substr(at, 2);
+      if (sign == "//") {
+        while (at < code_.size() && !line_end(at)) ++at;
+        continue;
+      }
+      if (sign == "/*") {
+        at = behind_comment(at + 2);
+        continue;
+      }
+      const bool number = is_digit(at) || (code_[at] == '.' && is_digit(at + 1));
+      ++at;
+      if (number || in_name(begin))
+        while (at < code_.size() && (in_name(at) || (number && code_[at] == '.'))) ++at;
+      tokens_.push_back(std::string_view(code_).substr(begin, at - begin));
+    }
+    if (tokens_.size() > max_wgsl_tokens) field_.fail("the WGSL has too many tokens");
+  }
+
+  // Adds up, at each token, the open brackets and what stands before it in each of them.
+  void check_nesting() const {
+    struct Level {
+      std::size_t links = 0, elses = 0, members = 0;
+    };
+    std::vector<Level> levels(1);
+    std::size_t depth = 0;
+    bool closed = false;
+    for (const Token token : tokens_) {
+      if (closed && token != "else") {
+        depth -= levels.back().elses;
+        levels.back().elses = 0;
+      }
+      closed = token == "}";
+      if (is_any("([{", token)) {
+        if (token == "{") {  // what a condition was is no part of the block
+          depth -= levels.back().links;
+          levels.back().links = 0;
+        }
+        levels.emplace_back();
+        depth += bracket_depth;
+      } else if (is_any(")]}", token)) {
+        if (levels.size() > 1) {
+          depth -= bracket_depth + levels.back().links + levels.back().elses;
+          levels.pop_back();
+        }
+      } else if (is_any(",;", token)) {
+        depth -= levels.back().links;
+        levels.back().links = 0;
+        levels.back().members += token == ",";
+        if (levels.back().members >= max_wgsl_members && levels.size() > 1)
+          field_.fail("the WGSL has a list of too many members");
+      } else if (token == "else") {
+        ++levels.back().elses, ++depth;
+      } else if (is_any("-+*/%&|^!~<>.=@", token)) {
+        ++levels.back().links, ++depth;
+      }
+      if (depth > max_wgsl_depth) field_.fail("the WGSL is nested too deeply");
+    }
+  }
+
+  // How often each declaration uses which names.
+  void read_uses() {
+    Uses begun;
+    Token name, before;
+    bool declares = false;
+    std::size_t depth = 0;
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      const Token token = tokens_[i];
+      ++begun.size;
+      if (is_any("([{", token)) {
+        ++depth;
+      } else if (is_any(")]}", token)) {
+        depth -= depth > 0;
+      } else if (!declares && !depth && is_kind(token)) {
+        declares = true;
+      } else if (declares && name.empty() && !is_any("<>,", token) && before != "<" &&
+                 before != ",") {
+        name = token;  // `var<storage, read_write>` comes before it
+      } else if (before != "." && (i + 1 == tokens_.size() || tokens_[i + 1] != ":")) {
+        ++begun.counts[token];
+      }
+      before = token;
+      if (depth || !is_any(";}", token)) continue;
+      if (!name.empty()) {
+        Uses& uses = uses_[name];
+        uses.size += begun.size;
+        for (const auto& [other, count] : begun.counts) uses.counts[other] += count;
+      }
+      begun = Uses{}, name = Token{}, declares = false;
+    }
+  }
+  static bool is_kind(Token token) {
+    return token == "alias" || token == "const" || token == "fn" || token == "override" ||
+           token == "struct" || token == "var";
+  }
+
+  // Adds up what each declaration is with those that it uses in their places, depth first.
+  void check_expansion() const {
+    using Others = std::map<Token, std::size_t>::const_iterator;
+    std::map<Token, std::size_t> sizes;
+    for (const auto& first : uses_) {
+      std::vector<std::pair<Token, Others>> path;
+      std::set<Token> open;
+      const auto enter = [&](Token name) {
+        open.insert(name);
+        path.emplace_back(name, uses_.at(name).counts.begin());
+      };
+      if (!sizes.count(first.first)) enter(first.first);
+      while (!path.empty()) {
+        auto& [name, other] = path.back();
+        const Uses& uses = uses_.at(name);
+        while (other != uses.counts.end() &&
+               (!uses_.count(other->first) || sizes.count(other->first) || other->first == name))
+          ++other;
+        if (other != uses.counts.end()) {
+          if (open.count(other->first)) field_.fail("the WGSL declares a name by way of itself");
+          enter(other->first);
+          continue;
+        }
+        std::size_t size = uses.size;
+        for (const auto& [used, count] : uses.counts)
+          if (const auto found = sizes.find(used); found != sizes.end())
+            size += count * found->second;
+        if (size > max_expanded_tokens) field_.fail("the WGSL expands to too many tokens");
+        sizes[name] = size;
+        open.erase(name);
+        path.pop_back();
+      }
+    }
+  }
+
+  const Field& field_;
+  const std::string code_;
+  std::vector<Token> tokens_;
+  std::map<Token, Uses> uses_;
+};
+
 }  // namespace detail
 
 // A program as its file holds it, every rule of the format checked; needs no device.
@@ -664,6 +868,9 @@ class ProgramFile {
  public:
   // Reads a file. Throws DataError where it breaks a rule, NotSupportedError for later versions.
   static ProgramFile open(const std::string& path) {
+    std::error_code ignored;
+    if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+      throw Error(path + ": it is no file");  // to open a pipe would wait for a writer
     std::ifstream stream(path, std::ios::binary | std::ios::ate);
     if (!stream) throw Error(path + ": it cannot be opened");
     const std::streamoff size = stream.tellg();
@@ -717,7 +924,10 @@ class ProgramFile {
       arguments_.push_back(argument(item));
       if (!names.insert(arguments_.back().name).second) item.fail("two have the same name");
     }
-    for (const Field& item : given.at("shaders").items()) shaders_.push_back(item.text());
+    for (const Field& item : given.at("shaders").items()) {
+      detail::WgslLimits{item};
+      shaders_.push_back(item.text());
+    }
     for (const Field& item : given.at("kernels").items()) kernels_.push_back(kernel(item));
     for (const Field& item : given.at("variants").items()) variants_.push_back(variant(item));
     if (variants_.empty()) given.at("variants").fail("there is none");

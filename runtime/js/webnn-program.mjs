@@ -489,6 +489,144 @@ function readArgument(field) {
   });
 }
 
+// Limits of WGSL: drivers recurse through what is nested, and expand what is used for each use.
+const MAX_WGSL_DEPTH = 512;
+const BRACKET_DEPTH = 4;
+const MAX_WGSL_TOKENS = 2 ** 17;
+const MAX_EXPANDED_TOKENS = 2 ** 18;
+const MAX_WGSL_MEMBERS = 2048;
+const WGSL_TOKEN = /[\p{XID_Start}_]\p{XID_Continue}*|\d[\w.]*|\.\d\w*|\S/gu;
+const WGSL_COMMENT = /\/\/[^\n\v\f\r\x85\u2028\u2029]*|\/\*/g;
+const WGSL_COMMENT_END = /\/\*|\*\//g;
+const WGSL_KINDS = new Set(["alias", "const", "fn", "override", "struct", "var"]);
+
+/** A shader that a driver can take, as far as its size is concerned. */
+function readShader(field) {
+  const tokens = withoutComments(field).match(WGSL_TOKEN) ?? [];
+  if (tokens.length > MAX_WGSL_TOKENS)
+    field.fail(`the WGSL has ${tokens.length} tokens, expected ${MAX_WGSL_TOKENS} at most`);
+  checkNesting(tokens, field);
+  checkExpansion(usesOf(tokens), field);
+  return field.value;
+}
+
+function withoutComments(field) {
+  const code = field.name();
+  let [made, at] = ["", 0];
+  while (true) {
+    WGSL_COMMENT.lastIndex = at;
+    const found = WGSL_COMMENT.exec(code);
+    if (!found) return made + code.slice(at);
+    made += code.slice(at, found.index) + " ";
+    at = WGSL_COMMENT.lastIndex;
+    for (let depth = found[0] === "/*" ? 1 : 0; depth; ) {
+      WGSL_COMMENT_END.lastIndex = at;
+      const end = WGSL_COMMENT_END.exec(code);
+      if (!end) field.fail("the WGSL ends within a comment");
+      depth += end[0] === "/*" ? 1 : -1;
+      at = WGSL_COMMENT_END.lastIndex;
+    }
+  }
+}
+
+/** Adds up, at each token, the open brackets and what stands before it in each of them. */
+function checkNesting(tokens, field) {
+  const levels = [{ links: 0, elses: 0, members: 0 }];
+  let level = levels[0];
+  let depth = 0;
+  let closed = false;
+  for (const token of tokens) {
+    if (closed && token !== "else") {
+      depth -= level.elses;
+      level.elses = 0;
+    }
+    closed = token === "}";
+    if ("([{".includes(token)) {
+      if (token === "{") {
+        depth -= level.links; // what a condition was is no part of the block
+        level.links = 0;
+      }
+      levels.push((level = { links: 0, elses: 0, members: 0 }));
+      depth += BRACKET_DEPTH;
+    } else if (")]}".includes(token)) {
+      if (levels.length > 1) {
+        depth -= BRACKET_DEPTH + level.links + level.elses;
+        levels.pop();
+        level = levels.at(-1);
+      }
+    } else if (",;".includes(token)) {
+      depth -= level.links;
+      level.links = 0;
+      level.members += token === "," ? 1 : 0;
+      if (level.members >= MAX_WGSL_MEMBERS && levels.length > 1)
+        field.fail(`the WGSL has a list of over ${MAX_WGSL_MEMBERS} members`);
+    } else if (token === "else") {
+      level.elses++;
+      depth++;
+    } else if ("-+*/%&|^!~<>.=@".includes(token)) {
+      level.links++;
+      depth++;
+    }
+    if (depth > MAX_WGSL_DEPTH) field.fail("the WGSL is nested too deeply");
+  }
+}
+
+/** What each declaration of a module uses, by name: how often; and its number of tokens. */
+function usesOf(tokens) {
+  const found = new Map();
+  let begun = { size: 0, used: new Map() };
+  let [name, kind, before, depth] = ["", "", "", 0];
+  tokens.forEach((token, place) => {
+    begun.size++;
+    if ("([{".includes(token)) depth++;
+    else if (")]}".includes(token)) depth = Math.max(depth - 1, 0);
+    else if (!kind && !depth && WGSL_KINDS.has(token)) kind = token;
+    else if (kind && !name && !"<>,".includes(token) && before !== "<" && before !== ",")
+      name = token; // `var<storage, read_write>` comes before it
+    else if (before !== "." && tokens[place + 1] !== ":")
+      begun.used.set(token, (begun.used.get(token) ?? 0) + 1);
+    before = token;
+    if (depth || !";}".includes(token)) return;
+    if (name) {
+      const { size, used } = found.get(name) ?? { size: 0, used: new Map() };
+      for (const [other, count] of used) begun.used.set(other, (begun.used.get(other) ?? 0) + count);
+      found.set(name, { size: begun.size + size, used: begun.used });
+    }
+    begun = { size: 0, used: new Map() };
+    name = kind = "";
+  });
+  return found;
+}
+
+/** Adds up what each declaration is with those that it uses in their places, depth first. */
+function checkExpansion(uses, field) {
+  const sizes = new Map();
+  for (const first of uses.keys()) {
+    const path = sizes.has(first) ? [] : [[first, uses.get(first).used.keys()]];
+    const open = new Set([first]);
+    while (path.length) {
+      const [name, others] = path.at(-1);
+      let next = others.next();
+      while (!next.done && (!uses.has(next.value) || sizes.has(next.value) || next.value === name))
+        next = others.next();
+      if (!next.done) {
+        const other = next.value;
+        if (open.has(other)) field.fail(`the WGSL declares ${shown(other)} by way of itself`);
+        open.add(other);
+        path.push([other, uses.get(other).used.keys()]);
+        continue;
+      }
+      path.pop();
+      open.delete(name);
+      let { size } = uses.get(name);
+      for (const [other, count] of uses.get(name).used) size += count * (sizes.get(other) ?? 0);
+      if (size > MAX_EXPANDED_TOKENS)
+        field.fail(`the WGSL expands to over ${MAX_EXPANDED_TOKENS} tokens, by what ${shown(name)} uses`);
+      sizes.set(name, size);
+    }
+  }
+}
+
 /** Reads program.json. */
 class PlanReader {
   #tensors;
@@ -520,7 +658,7 @@ class PlanReader {
     this.arguments = given.arguments.items().map(readArgument);
     if (new Set(this.arguments.map(({ name }) => name)).size < this.arguments.length)
       given.arguments.fail("two have the same name");
-    this.shaders = given.shaders.items().map((item) => item.name());
+    this.shaders = given.shaders.items().map(readShader);
     this.kernels = given.kernels.items().map((item) => this.#kernel(item));
     this.variants = given.variants.items().map((item) => this.#variant(item));
     if (!this.variants.length) given.variants.fail("there is none");

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from webnn_py._version import __version__
 from webnn_py.core.dtypes import DTYPES, PACKED_4BIT
-from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.messages import is_text, shown
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
@@ -25,6 +25,7 @@ from webnn_py.engines.webgpu.program.plan import (
     Variant,
 )
 from webnn_py.engines.webgpu.program.storage import PART_ALIGNMENT
+from webnn_py.engines.webgpu.program.wgsl_interface import tokens_of
 from webnn_py.ir import Array
 from webnn_py.storage.document import Field
 
@@ -132,7 +133,7 @@ def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
     arguments = tuple(map(_argument, given["arguments"].items()))
     if len({argument.name for argument in arguments}) < len(arguments):
         raise given["arguments"].error("two have the same name")
-    shaders = tuple(map(_code, given["shaders"].items()))
+    shaders = tuple(map(_shader, given["shaders"].items()))
     kernels = tuple(_kernel(kernel, len(shaders)) for kernel in given["kernels"].items())
     reader = _VariantReader(arguments, kernels, tensors)
     variants = tuple(map(reader.variant, given["variants"].items()))
@@ -151,6 +152,15 @@ def _code(field: Field) -> str:
     """What a device is told, in UTF-8."""
     if not is_text(_text(field)):
         raise field.error("it holds half a surrogate pair, which is no character")
+    return field.text()
+
+
+def _shader(field: Field) -> str:
+    """WGSL that a driver can take, as far as its size is concerned."""
+    try:
+        tokens_of(_code(field))
+    except ValidationError as error:
+        raise field.error(str(error)) from None
     return field.text()
 
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import is_text, shown
+from webnn_py.engines.webgpu.program.wgsl_limits import check_limits
 
-_TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n\v\f\r\x85\u2028\u2029]*)|(?P<comment>/\*)"
-    r"|(?P<name>[^\W\d]\w*)|(?P<number>\d[\w.]*|\.\d\w*)|(?P<sign>.)",
-    re.DOTALL,
-)
+_TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|\.\d\w*|\S")
+_COMMENT = re.compile(r"//[^\n\v\f\r\x85\u2028\u2029]*|/\*")
 _COMMENT_END = re.compile(r"/\*|\*/")
 _INTEGER = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)[iu]?")
 _OPEN, _CLOSE = "([{", ")]}"
@@ -321,25 +319,31 @@ def read_module(code: str) -> Module:
     """What a module declares.
 
     Raises:
-        ValidationError: It is cut off within a comment or brackets, or is no text.
+        ValidationError: It is cut off within a comment or brackets, is no text, or is over the
+            limits of WGSL.
+    """
+    return Module(*_Reader(tokens_of(code)).module())
+
+
+def tokens_of(code: str) -> list[str]:
+    """Names, numbers and single signs, without comments.
+
+    Raises:
+        ValidationError: It is cut off within a comment, is no text, or is over the limits of WGSL.
     """
     if not is_text(code):
         raise ValidationError("the WGSL holds half a surrogate pair, which is no character")
-    reader = _Reader(list(_tokens(code)))
-    return Module(*reader.module())
+    tokens: list[str] = _TOKEN.findall(_without_comments(code))
+    check_limits(tokens)
+    return tokens
 
 
-def _tokens(code: str) -> Iterator[str]:
-    """Names, numbers and single signs, without comments."""
-    position = 0
-    while position < len(code):
-        found = _TOKEN.match(code, position)
-        assert found
-        position = found.end()
-        if found.lastgroup == "comment":
-            position = _comment_end(code, position)
-        elif found.lastgroup != "space":
-            yield found[0]
+def _without_comments(code: str) -> str:
+    parts, position = [], 0
+    while found := _COMMENT.search(code, position):
+        parts.append(code[position : found.start()])
+        position = _comment_end(code, found.end()) if found[0] == "/*" else found.end()
+    return " ".join([*parts, code[position:]])
 
 
 def _comment_end(code: str, position: int) -> int:
