@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,17 @@ def test_large_weights_stay_in_the_file_until_they_are_read(cpu: MLContext, tmp_
     (tmp_path / "m.onnx").write_bytes(contents[:20000])
     with pytest.raises(DataError, match="'w': its contents cannot be read"):
         read.contents(read.graph.initializer[0])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_is_no_external_data(cpu: MLContext, tmp_path: Path, link: bool) -> None:
+    made = model([node("Add", ["x", "w"], ["y"])], {"x": [300]}, ["y"], {"w": np.ones(300, "f4")})
+    path, data = tmp_path / "m.onnx", tmp_path / "w.bin"
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    data.unlink()
+    os.mkfifo(tmp_path / "pipe" if link else data)
+    if link:
+        data.symlink_to(tmp_path / "pipe")
+    with pytest.raises(DataError, match="expected a file, got a pipe"):
+        load(path, cpu)

@@ -16,6 +16,7 @@ from webnn_py.cli.printing import as_text
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.files import open_regular
 from webnn_py.ir import Array
 
 LAYOUTS = ("auto", "nchw", "nhwc")
@@ -46,9 +47,11 @@ def read_image(path: Path) -> Image:
     import PIL.ImageOps
 
     try:
-        with PIL.Image.open(path) as opened:
+        with open_regular(path) as file, PIL.Image.open(file) as opened:
             opened.load()
             picture = PIL.ImageOps.exif_transpose(opened)
+    except DataError:
+        raise
     except PIL.UnidentifiedImageError as error:
         raise DataError(
             f"{path} holds no image that Pillow reads; arrays are .npy, tensors .pb"

@@ -14,6 +14,7 @@ from webnn_py.cli.images import Image, Preparation, read_image
 from webnn_py.core import dtypes
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.files import open_regular
 from webnn_py.core.messages import said
 from webnn_py.ir import Array
 
@@ -66,8 +67,9 @@ def read(pairs: Sequence[tuple[str, str]]) -> Given:
 def _read(path: Path) -> Array | Image:
     if path.suffix == ".npy":
         try:
-            found = np.load(path, allow_pickle=False)
-        except (OSError, MemoryError):
+            with open_regular(path) as file:
+                found = np.load(file, allow_pickle=False)
+        except (OSError, MemoryError, DataError):
             raise
         except Exception as error:  # of whatever a damaged header is taken for
             raise DataError(f"{path} holds no array: {said(error)}") from error

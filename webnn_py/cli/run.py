@@ -31,6 +31,7 @@ from webnn_py.cli.printing import (
 )
 from webnn_py.cli.progress import Progress
 from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.files import open_regular
 from webnn_py.ir import Array
 
 TOP = 5
@@ -198,8 +199,10 @@ def _number(value: Any) -> float | int | str:
 
 
 def _labels(path: Path) -> list[str]:
+    with open_regular(path) as file:
+        contents = file.read()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = contents.decode()
         found = json.loads(text) if path.suffix == ".json" else text.splitlines()
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} holds no labels: {error}") from error

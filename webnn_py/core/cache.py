@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from webnn_py._version import __version__
+from webnn_py.core.files import open_regular
 
 OFF = "0"
+MAX_ENTRY_BYTES = 1 << 28
+"""Larger files are nothing that was remembered."""
 
 
 def cache_folder() -> Path | None:
@@ -46,8 +50,11 @@ def recall(kind: str, key: str) -> str | None:
     if path is None:
         return None
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_ENTRY_BYTES:
+                return None
+            text = file.read().decode()
+    except (OSError, ValueError):  # a DataError, too
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the file was used
@@ -121,8 +128,9 @@ def _forget_oldest(folder: Path, most_bytes: int) -> None:
     found = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process has removed it
-            status = path.stat()
-            found.append((status.st_mtime_ns, status.st_size, path))
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                found.append((status.st_mtime_ns, status.st_size, path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= most_bytes:

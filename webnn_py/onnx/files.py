@@ -8,6 +8,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from webnn_py.core.errors import DataError
+from webnn_py.core.files import open_regular
 from webnn_py.onnx.tensor import Array
 
 
@@ -20,9 +21,10 @@ def read_tensor(path: Path) -> Array:
     """
     tensor = TensorProto()
     try:
-        tensor.ParseFromString(path.read_bytes())
+        with open_regular(path) as file:
+            tensor.ParseFromString(file.read())
         return np.asarray(numpy_helper.to_array(tensor))
-    except OSError:
+    except (OSError, DataError):
         raise
     except Exception as error:  # of protocol buffers' and NumPy's
         raise DataError(f"{path} holds no ONNX tensor: {error}") from error

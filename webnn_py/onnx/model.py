@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
@@ -17,6 +18,7 @@ import onnx
 from onnx import external_data_helper, numpy_helper
 
 from webnn_py.core.errors import DataError, MLError, ValidationError, file_error
+from webnn_py.core.files import check_regular, open_regular
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.onnx import wire
@@ -236,7 +238,7 @@ class Model:
             memory[:] = np.frombuffer(self._source, np.uint8, len(memory), first)
             return
         assert isinstance(self._source, (str, os.PathLike))
-        with open(self._source, "rb", buffering=0) as file:
+        with open_regular(self._source) as file:
             file.seek(first)
             if file.readinto(memory.data) != len(memory):
                 raise ValueError("the file ends before")
@@ -246,7 +248,7 @@ class Model:
             view = memoryview(self._source).cast("B")[first : first + count]
             return view if self.parts is None else bytes(view)
         assert isinstance(self._source, (str, os.PathLike))
-        with open(self._source, "rb") as file:
+        with open_regular(self._source) as file:
             if first + count > os.fstat(file.fileno()).st_size:
                 raise ValueError("the file ends before")
             file.seek(first)
@@ -290,6 +292,8 @@ class Model:
             homes = [Path(self.folder).resolve()]
             if isinstance(self._source, (str, os.PathLike)):
                 homes.append(Path(self._source).resolve().parent)
+            with contextlib.suppress(OSError):  # the library says what it is
+                check_regular(data, os.stat(data).st_mode)
             for home in homes:
                 if data.is_relative_to(home):
                     entry.value = data.relative_to(home).as_posix()
@@ -335,7 +339,7 @@ def _strides(shape: tuple[int, ...]) -> Array:
 
 
 def _read(path: Path) -> tuple[Any, str, frozenset[Place]]:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         try:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError:  # there is nothing in it

@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from webnn_py.core.errors import DataError, ValidationError, file_error
+from webnn_py.core.files import open_regular
 from webnn_py.core.messages import printable, shown
 
 Parts = Sequence[bytes | memoryview]
@@ -121,9 +121,7 @@ class Archive:
 
     @classmethod
     def _open(cls, name: str, source: str) -> Archive:
-        if not stat.S_ISREG(os.stat(name).st_mode):
-            raise DataError(f"{source}: expected a file, got a directory or a device")
-        with open(name, "rb") as file:
+        with open_regular(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size < _END.size:
                 raise damaged(source, f"got {size} bytes, fewer than any saved file has")

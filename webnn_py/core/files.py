@@ -1,0 +1,43 @@
+"""Opening files to read: regular ones alone, so that no pipe is waited for and no device read."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+
+from webnn_py.core.errors import DataError
+from webnn_py.core.messages import printable
+
+_FLAGS = os.O_RDONLY | sum(getattr(os, n, 0) for n in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK"))
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a file to read its bytes.
+
+    Raises:
+        OSError: It cannot be opened.
+        DataError: It is no regular file, nor a link to one.
+    """
+    check_regular(path, os.stat(path).st_mode)  # to open a device may change it
+    number = os.open(path, _FLAGS)
+    try:
+        check_regular(path, os.fstat(number).st_mode)  # it may have been replaced meanwhile
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str], mode: int) -> None:
+    """Raise a DataError unless this is the mode of a regular file."""
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise DataError(f"{printable(os.fspath(path))}: expected a file, got {kind}")
