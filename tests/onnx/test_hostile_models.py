@@ -343,3 +343,47 @@ NAMED = [value("x", ["*".join("n" * 11)]), value("z", ["n"])]
 def test_sizes_too_large_to_calculate_with_are_refused(cpu: MLContext, made: Any) -> None:
     with pytest.raises(NotSupportedError, match=r"too large an expression.*input_shapes="):
         load(made, cpu)
+
+
+def nested_loops(depth: int, rounds: int) -> Any:
+    """Loops in each other, of so many rounds each."""
+
+    def loop(level: int, name: str) -> Any:
+        if level == 0:
+            return node("Relu", [name], [f"w{level}"])
+        return node("Loop", ["rounds", "on", name], [f"w{level}"], body=body(level - 1))
+
+    def body(level: int) -> Any:
+        counted = value(f"i{level}", [], TensorProto.INT64)
+        on = value(f"on{level}", [], TensorProto.BOOL)
+        handed = value(f"still{level}", [], TensorProto.BOOL)
+        nodes = [loop(level, f"v{level}"), node("Identity", [f"on{level}"], [f"still{level}"])]
+        ends = [handed, value(f"w{level}")]
+        return helper.make_graph(nodes, f"b{level}", [counted, on, value(f"v{level}")], ends)
+
+    outer = node("Loop", ["rounds", "on", "x"], ["y"], body=body(depth - 1))
+    return model([outer], {"rounds": np.int64(rounds), "on": np.bool_(True)})
+
+
+def test_no_node_is_emitted_of_loops_that_are_too_many(cpu: MLContext) -> None:
+    importer = Importer(MLGraphBuilder(cpu), Model(nested_loops(9, 10)))
+    with pytest.raises(NotSupportedError, match="over 200000 nodes after unrolling"):
+        importer.run()
+    assert importer._count < 10
+
+
+def test_scans_in_each_other_are_counted(cpu: MLContext) -> None:
+    body = helper.make_graph([nested_loops(4, 10).graph.node[0]], "b", [value("x")], [value("y")])
+    scan = node("Scan", ["rows"], ["z"], body=body, num_scan_inputs=1)
+    constants = {"rounds": np.int64(10), "on": np.bool_(True)}
+    made = model([scan], constants, [value("rows", [500, 2])], [value("z")])
+    importer = Importer(MLGraphBuilder(cpu), Model(made))
+    with pytest.raises(NotSupportedError, match="over 200000 nodes after unrolling"):
+        importer.run()
+    assert importer._count < 10
+
+
+def test_few_loops_in_each_other_are_unrolled(cpu: MLContext) -> None:
+    importer = Importer(MLGraphBuilder(cpu), Model(nested_loops(3, 3)))
+    assert importer.run()["y"].shape == (2, 3)
+    assert importer._count == 1 + 3 * (2 + 3 * (2 + 3 * 2))

@@ -92,6 +92,8 @@ def loop(
     trips, condition, *carried = [*inputs, None, None][: max(len(inputs), 2)]
     most = MAX_ROUNDS + 1 if trips is None else trips.integer("its trip count")
     goes_on = condition is None or bool(condition.number("its condition"))
+    if goes_on and _always_goes_on(body):
+        importer.check_count(min(most, MAX_ROUNDS) * _unrolled(body, scope))
     collected: list[list[Tensor]] = [[] for _ in body.output[1 + len(carried) :]]
     count = 0
     while goes_on and count < most:
@@ -113,6 +115,35 @@ def loop(
             for rows, w in zip(collected, wanted, strict=True)
         ),
     ]
+
+
+def _always_goes_on(body: Any) -> bool:
+    """Whether the body of a Loop hands on the condition that it is given."""
+    given = {body.input[1].name} if len(body.input) > 1 else set()
+    for node in body.node:
+        if node.op_type == "Identity" and given & {*node.input}:
+            given |= {*node.output}
+    return bool(body.output) and body.output[0].name in given
+
+
+def _unrolled(graph: Any, scope: Any) -> int:
+    """How many nodes a graph has at least once its loops are unrolled, as far as can be told."""
+    count = 0
+    for node in graph.node:
+        count += 1
+        if node.op_type == "Loop" and len(node.input) > 1:
+            body = _graph(node, "body")
+            known = _always_goes_on(body) and _number(node.input[1], scope, 1)
+            rounds = _number(node.input[0], scope, 1) if known else 1
+            count += max(0, min(rounds, MAX_ROUNDS)) * _unrolled(body, scope)
+    return count
+
+
+def _number(name: str, scope: Any, otherwise: int) -> int:
+    """The number that a name stands for around a loop."""
+    found = scope[name] if name in scope else None  # noqa: SIM401, as get() reads no weights
+    array = found.array if isinstance(found, Tensor) else None
+    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else otherwise
 
 
 def scan(
@@ -171,6 +202,8 @@ def _scanned(
         raise BrokenModelError(f"its scan inputs have {lengths} elements, expected as many each")
     _check_rounds(rounds)
     collected: list[list[Tensor]] = [[] for _ in range(made)]
+    if type(rounds) is int:
+        importer.check_count(rounds * _unrolled(body, scope))
     for i in range(rounds):
         places = [rounds - 1 - i if b else i for b in backward]
         slices = [

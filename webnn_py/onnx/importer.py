@@ -209,12 +209,23 @@ class Importer:
         for live in needed:
             node = live.node
             self._count += 1
-            if self._count > MAX_NODES:
-                raise NotSupportedError(f"onnx: over {MAX_NODES} nodes after unrolling its loops")
+            self.check_count(0)
             title = _title(node)
             inputs = [self.lookup(scope, n, title) if n else None for n in live.inputs]
             results = self._results(live, inputs, scope, opsets, title)
             own.update((n, r) for n, r in zip(node.output, results, strict=False) if n)
+
+    def check_count(self, more: int) -> None:
+        """Check that the nodes so far, and more that a loop is going to have, are not too many.
+
+        Raises:
+            NotSupportedError: They are.
+        """
+        if self._count + more > MAX_NODES:
+            raise NotSupportedError(
+                f"onnx: over {MAX_NODES} nodes after unrolling its loops; make them operators on"
+                " whole tensors, or give them fewer rounds"
+            )
 
     def _results(
         self,
