@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.graphs import build
 from tests.internals import recipe_of, session_of
 from tests.loops import Run
 from tests.saved import assert_same, built, document_of, rewrite, validator
@@ -29,6 +30,7 @@ from webnn_py import (
 from webnn_py.api import loading
 from webnn_py.ir import Array
 from webnn_py.ops.declare import REGISTRY
+from webnn_py.storage import graph_file
 
 
 @pytest.mark.parametrize("kind", [str, Path])
@@ -194,4 +196,16 @@ def test_a_later_version_is_not_supported(cpu: MLContext, path: Path) -> None:
     built(cpu).save(path)
     rewrite(path, lambda d: d.update(version=2, more="than there was"))
     with pytest.raises(NotSupportedError, match=r"version 2 .* is later than 1.*install a newer"):
+        cpu.load_graph_sync(path)
+
+
+def test_a_graph_of_too_many_nodes_is_neither_saved_nor_loaded(
+    cpu: MLContext, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = build(cpu, lambda b: {"y": b.sin(b.cos(b.input("x", "float32", [2])))})
+    graph.save(path)
+    monkeypatch.setattr(graph_file, "MAX_NODES", 1)
+    with pytest.raises(NotSupportedError, match="has 2 nodes, and files 1 at most"):
+        graph.save(path)
+    with pytest.raises(DataError, match=r"nodes: a list of 2 members, expected 1 at most"):
         cpu.load_graph_sync(path)

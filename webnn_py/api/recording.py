@@ -27,6 +27,7 @@ class SessionNodes(NodeList):
         super().__init__()
         self.session = session
         self.sizes = sizes
+        self._input_names: set[str] = set()
         self._spent = ""  # what became of the graph, once it was asked for
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
@@ -35,10 +36,12 @@ class SessionNodes(NodeList):
         Raises:
             ValidationError: There is one of this name, or its shape is not valid.
         """
-        if any(value.name == name for value in self._inputs):
+        if name in self._input_names:
             raise ValidationError("there is an input of this name already; choose another")
         shape = self.sizes.bind(descriptor.shape)
-        return super().add_input(name, Descriptor(descriptor.data_type, shape))
+        made = super().add_input(name, Descriptor(descriptor.data_type, shape))
+        self._input_names.add(name)
+        return made
 
     def check_dimensions(self, options: Iterable[object]) -> None:
         """Raise if open dimensions in options are not of this builder's inputs."""

@@ -67,6 +67,7 @@ class OpenSizes:
         self._bounds = {_name(n, "dimensions"): _range(n, size) for n, size in given.items()}
         self._scope = next(_SCOPES)
         self._used: set[str] = set()
+        self._anonymous = 0
         self.symbols: dict[str, Symbol] = {}
 
     def bind(self, shape: Shape) -> Shape:
@@ -88,6 +89,7 @@ class OpenSizes:
         number = name.removeprefix(_ANONYMOUS)
         if number != name and number.isdecimal() and (low, high) == ANY_SIZE:
             made = named(name, *ANY_SIZE, self._scope)
+            self._anonymous += 1
         else:
             made = named(_name(name, "dimensions"), *_range(name, (low, high)))
         self.symbols |= symbols_of([made])
@@ -128,9 +130,9 @@ class OpenSizes:
             return size
         symbol, factor = found
         if symbol.name == _ANONYMOUS:
-            number = sum(s.scope == self._scope for s in self.symbols.values())
-            name = f"{_ANONYMOUS}{number}"
+            name = f"{_ANONYMOUS}{self._anonymous}"
             made = named(name, *ANY_SIZE, self._scope)
+            self._anonymous += 1
         else:
             low, high = self._bounds.get(symbol.name, ANY_SIZE)
             self._used.add(symbol.name)

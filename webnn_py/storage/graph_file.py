@@ -34,6 +34,8 @@ FORMAT, VERSION = "webnn-graph", 1
 WEIGHTS = "weights.safetensors"
 FLOATS = {repr(value): value for value in (math.nan, math.inf, -math.inf)}
 """The floats that JSON has no numbers for."""
+MAX_NODES = 2**18
+"""Of a graph: to read, record and compile more would take minutes."""
 MOST_NESTED = 4
 """Lists in lists, in an option."""
 
@@ -47,6 +49,11 @@ def graph_entries(graph: Graph) -> dict[str, Parts]:
     Raises:
         NotSupportedError: An option, dimension or all of it is too long for a file.
     """
+    if len(graph.nodes) > MAX_NODES:
+        raise NotSupportedError(
+            f"the graph has {len(graph.nodes)} nodes, and files {MAX_NODES} at most; save it in"
+            " parts"
+        )
     weights = _Weights(graph.constants)
     numbers = {value: i for i, value in enumerate((*graph.inputs, *graph.constants))}
     for node in graph.nodes:
@@ -170,6 +177,7 @@ class _Reader:
         self._builder = builder
         self._sizes = sizes
         self._values: list[MLOperand] = []
+        self._descriptors: dict[str, Descriptor] = {}
         self._arrays: dict[tuple[str, Descriptor], Array] = {}
 
     def read(self) -> dict[str, MLOperand]:
@@ -183,7 +191,7 @@ class _Reader:
             with _rules(field):
                 self._values.append(self._constant(field))
         first = len(self._values)
-        for field in checkpoints(self._parts["nodes"].items()):
+        for field in checkpoints(self._parts["nodes"].items(MAX_NODES)):
             with _rules(field):
                 self._values += self._node(field)
         return self._outputs(first)
@@ -232,7 +240,7 @@ class _Reader:
 
     def _node(self, field: Field) -> list[MLOperand]:
         parts = field.members("operator", "inputs", "options", "label", "outputs")
-        op = REGISTRY[parts["operator"].choice(tuple(REGISTRY))]
+        op = REGISTRY[parts["operator"].choice(REGISTRY)]
         inputs = [self._operand(one) for one in parts["inputs"].items()]
         if not op.variadic and len(inputs) != len(op.limits):
             raise parts["inputs"].unlike(f"the {len(op.limits)} operands of {op.name}, or null")
@@ -272,8 +280,12 @@ class _Reader:
         return outputs
 
     def _descriptor(self, parts: Mapping[str, Field]) -> Descriptor:
-        data_type: MLOperandDataType = dtypes.check(parts["data_type"].choice(tuple(dtypes.DTYPES)))
-        return Descriptor(data_type, self._shape(parts["shape"]))
+        """Data type and shape; most tensors of a file share those of others."""
+        key = str((parts["data_type"].value, parts["shape"].value))
+        if key not in self._descriptors:
+            data_type: MLOperandDataType = dtypes.check(parts["data_type"].choice(dtypes.DTYPES))
+            self._descriptors[key] = Descriptor(data_type, self._shape(parts["shape"]))
+        return self._descriptors[key]
 
     def _shape(self, field: Field) -> Shape:
         shape = tuple(self._option(size, 0) for size in field.items(MAX_RANK))
