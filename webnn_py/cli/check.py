@@ -10,6 +10,7 @@ from webnn_py.cli.facts import facts_of
 from webnn_py.cli.models import DEVICES, add_model, load, open_context
 from webnn_py.cli.printing import print_json, print_table
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.messages import printable
 
 UNSUPPORTED = 1
 """The exit status where a node is not supported on a device."""
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         print_table(options.model.name, ("device", "", "nodes"), rows)
         for each in verdicts:
             if each.reasons:
-                print("\n  ".join([f"{each.device}:", *each.reasons]))
+                print("\n  ".join([f"{each.device}:", *map(printable, each.reasons)]))
     return UNSUPPORTED if any(each.supported is False for each in verdicts) else 0
 
 

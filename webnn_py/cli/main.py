@@ -16,6 +16,7 @@ from typing import Any
 
 from webnn_py._version import __version__
 from webnn_py.core.errors import MLError
+from webnn_py.core.messages import printable_lines
 
 COMMANDS = {
     "info": "engines, adapters, and what they can do",
@@ -178,5 +179,5 @@ def _one_line(text: str) -> str:
 
 
 def _failed(message: str, status: int = FAILED) -> int:
-    print(f"webnn-py: {message}", file=sys.stderr)
+    print(f"webnn-py: {printable_lines(message)}", file=sys.stderr)
     return status

@@ -13,6 +13,7 @@ from importlib import resources
 from webnn_py.cli.drawing import HEIGHT, draw
 from webnn_py.cli.facts import Facts, NodeFacts
 from webnn_py.cli.printing import in_bytes, shown
+from webnn_py.core.messages import printable
 
 LETTER = 6.6
 """Pixels that a letter in a box takes."""
@@ -69,7 +70,7 @@ def page_of(title: str, facts: Facts) -> str:
     places = enumerate(zip(boxes, drawing.boxes, strict=True))
     picture += [_drawn(number, box, x, y) for number, (box, (x, y)) in places]
     filled = {
-        "title": html.escape(title),
+        "title": html.escape(printable(title)),
         "picture": "\n".join(picture),
         "data": json.dumps(data).replace("<", "\\u003c"),
     }
@@ -122,7 +123,7 @@ def _short(text: str) -> str:
 def _drawn(number: int, box: Box, x: float, y: float) -> str:
     first = (HEIGHT - LINE * len(box.lines)) // 2 + LINE - 3
     texts = "".join(
-        f'<text y="{first + LINE * row}">{html.escape(text)}</text>'
+        f'<text y="{first + LINE * row}">{html.escape(printable(text))}</text>'
         for row, text in enumerate(box.lines)
     )
     return (

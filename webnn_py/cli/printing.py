@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from webnn_py.core.messages import printable
+
 WIDTH = 160
 """Columns of tables that go into a file or another program."""
 
@@ -24,6 +26,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         columns: Their headings; all empty for a table without.
         rows: The cells.
     """
+    title, columns = printable(title), [printable(column) for column in columns]
     cells = [[shown(cell) for cell in row] for row in rows]
     right = [
         bool(rows) and all(_is_number(row[number]) for row in rows)
@@ -82,7 +85,7 @@ def shown(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return printable(str(value))
 
 
 def _is_number(value: object) -> bool:

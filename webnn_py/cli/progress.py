@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from webnn_py.core.messages import printable
+
 PATIENCE = 2.0
 """Seconds after which one wants to know."""
 
@@ -25,7 +27,7 @@ class Progress:
 
     def __init__(self, title: str, total: int | None = None) -> None:
         self.done = 0
-        self._title = title
+        self._title = printable(title)
         self._total = total
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+from webnn_py.core.messages import printable_lines
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -14,8 +16,14 @@ T = TypeVar("T")
 class MLError(Exception):
     """Base of every error that webnn_py raises on purpose.
 
+    Names from files and callers stand in its message: what is not printable is escaped, but for
+    the ends of lines, so that no terminal or log obeys it.
+
     Source: no part of WebNN.
     """
+
+    def __str__(self) -> str:
+        return printable_lines(super().__str__())
 
 
 class ValidationError(MLError, ValueError):
@@ -44,7 +52,7 @@ class FileError(DataError, OSError):
     """
 
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        return printable_lines(str(self.args[0])) if self.args else ""
 
     def __reduce__(self) -> tuple[type[FileError], tuple[Any, ...]]:
         return FileError, self.args

@@ -73,6 +73,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
+def printable_lines(text: str) -> str:
+    """The text with its line ends; what else is not printable is escaped."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
 def _escaped(character: str) -> str:
     return character if character.isprintable() else repr(character)[1:-1]
 

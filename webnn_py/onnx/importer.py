@@ -12,7 +12,7 @@ import onnx
 
 from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is_given
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
-from webnn_py.core.messages import type_name
+from webnn_py.core.messages import printable, type_name
 from webnn_py.core.polynomials import TooLargeError
 from webnn_py.onnx import bodies, control, folding, schema
 from webnn_py.onnx.emitter import BOOL, Emitter
@@ -335,7 +335,7 @@ class Importer:
             return
         lines: dict[tuple[str, str], list[str]] = {}
         for operator, name, reason in self._failures:
-            lines.setdefault((operator, reason), []).append(name)
+            lines.setdefault((printable(operator), printable(reason)), []).append(printable(name))
         text = [f"{o} [{', '.join(names)}]: {reason}" for (o, reason), names in lines.items()]
         raise NotSupportedError("onnx: the model cannot be mapped:\n  " + "\n  ".join(text))
 
@@ -500,7 +500,7 @@ def _given(name: str, value: Any, elem: int) -> Tensor:
 
 def _title(node: Any) -> str:
     name = node.name or next(filter(None, node.output), "")
-    return f"node {name!r} ({node.op_type})"
+    return f"node {name!r} ({printable(node.op_type)})"
 
 
 def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
