@@ -167,7 +167,7 @@ ERRORS = {
     ("run", "NETWORK", "--input", "x=nowhere.npy"): "nowhere.npy",
     ("run", "NETWORK", "--input", "x=NETWORK"): "holds no image",
     ("run", "NETWORK", "--input", "random", "--input", "x=random"): "x stands twice",
-    ("run", "NETWORK", "--input", "x=FOLDER"): "FOLDER: Is a directory",
+    ("run", "NETWORK", "--input", "x=FOLDER"): "FOLDER: expected a file, got a directory",
     ("run", "NETWORK", "--std", "0"): "--std",
     ("run", "NETWORK", "--output", "z=out.npy"): "there is no 'z', but y",
     ("run", "NETWORK", "--labels", "nowhere.txt"): "nowhere.txt",
