@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 from webnn_py.core import cooperation
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 ENDING = "Python ends"
 """Why work fails then."""
 
-_CALLS: list[tuple[type, str]] = []
+_CALLS: list[tuple[Any, str]] = []
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _begun = threading.Event()
 
@@ -39,6 +40,12 @@ def calls_libraries(*methods: str) -> Callable[[C], C]:
         return made
 
     return name
+
+
+def calls_library(function: F) -> F:
+    """As `calls_libraries`, of a function of a module that is looked up there at each call."""
+    _CALLS.append((sys.modules[function.__module__], function.__name__))
+    return function
 
 
 def stop_daemon() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from webnn_py.core.ending import calls_library
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.engines.webgpu.runtime.wgpu_native import public
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
@@ -160,6 +161,7 @@ _interrupts: dict[int, BaseException] = {}
 """What is yet to be raised on threads."""
 
 
+@calls_library
 def _process_events() -> None:
     """Be told what has ended, on all devices.
 
