@@ -92,6 +92,21 @@ def test_elementwise_operators(
     assert_within(x, computed(context, graph, x), exact, units, absolute + 2 * TINY)
 
 
+@pytest.mark.parametrize("exponent", [-2.5, -1, -0.5, 1 / 3, 0.5, 2, 3, 7.25])
+@pytest.mark.parametrize("data_type", [np.float32, np.float16])
+def test_powers(engine: tuple[str, MLContext], exponent: float, data_type: Any) -> None:
+    name, context = engine
+    x = (10.0 ** np.random.default_rng(0).uniform(-3, 3, 4000)).astype(data_type)
+    builder = MLGraphBuilder(context)
+    given = builder.input("x", np.dtype(data_type).name, x.shape)  # type: ignore[arg-type]
+    power = np.asarray(exponent, data_type)
+    graph = builder.build_sync({"y": builder.pow(given, builder.constant(power))})
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.longdouble), power.astype(np.longdouble))
+    units = 0.51 if name == "reference" else 4
+    assert_within(x, computed(context, graph, x), exact, units, 2 * TINY)
+
+
 def test_exponentials_at_the_ends_on_openvino(engine: tuple[str, MLContext]) -> None:
     name, context = engine
     builder = MLGraphBuilder(context)

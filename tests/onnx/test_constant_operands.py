@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.onnx import official
+from tests.onnx import official, test_fused
+from tests.onnx.own_operators import alone
 from webnn_py import DataError, MLContext, MLExecution, MLGraphBuilder, NotSupportedError, ml
 from webnn_py.onnx.importing import Importer, Inputs, Model, outputs
 from webnn_py.onnx.registry import HANDLERS
@@ -174,6 +175,15 @@ def test_constants_give_the_bits_of_inputs(operator: str, reference: MLContext) 
                 compared += 1
     if not compared:
         pytest.skip("; ".join(refused) or "ONNX has no case of one node with tensors alone")
+
+
+@pytest.mark.parametrize("name", test_fused.CASES)
+def test_operators_of_onnx_runtime(name: str, reference: MLContext) -> None:
+    kind, given, _, attributes = test_fused.CASES[name]
+    operands = [test_fused.floats(*test_fused.X), *given]
+    case = alone(kind, [None if isinstance(o, str) else o for o in operands], 1, attributes)
+    fixed = needed(reference, *case)
+    assert list(differences(reference, *case, fixed)) == []
 
 
 def test_most_operators_are_compared() -> None:

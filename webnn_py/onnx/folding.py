@@ -1,4 +1,8 @@
-"""What can be computed at import, above all arithmetic on shapes."""
+"""Constant folding at import, above all arithmetic on shapes.
+
+A node of constants goes through its handler, as any node does, and the reference engine computes
+what that emits. So constants and inputs give the same bits.
+"""
 
 from __future__ import annotations
 
