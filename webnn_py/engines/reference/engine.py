@@ -50,7 +50,7 @@ def _elementwise(function: Callable[..., Array], node: Node, arrays: Sequence[Ar
 
 def _reduce(function: Callable[..., Array], node: Node, arrays: Sequence[Array]) -> Array:
     (array,) = arrays
-    wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+    wide = array.astype(np.float64, order="C") if array.dtype.kind == "f" else array
     axes, keep = node.attrs["axes"], node.attrs["keep_dimensions"]
     if not axes:
         expanded = function(wide[np.newaxis], axis=(0,), keepdims=False)

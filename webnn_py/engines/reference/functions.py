@@ -1,7 +1,8 @@
 """NumPy functions of the operators whose declaration has none, by family.
 
 Each takes the operands and attributes by the names of the operator's declaration and returns the
-output, in any data type that holds it; the engine converts it. Floats are computed in float64.
+output, in any data type that holds it; the engine converts it. Floats are computed in float64,
+and sums of contiguous arrays: their order, and so the last bit, depends on how memory is laid out.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def matmul(a: Array, b: Array) -> Array:
     """Matrix product of the last two dimensions."""
 
     def multiply(a: Array, b: Array) -> Array:
-        product: Array = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        product: Array = np.matmul(a.astype(np.float64, order="C"), b.astype(np.float64, order="C"))
         return product
 
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])

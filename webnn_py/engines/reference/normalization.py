@@ -16,7 +16,7 @@ def _affine(normal: Array, scale: Array | None, bias: Array | None, axes: Sequen
     """Normal * scale + bias, whose i-th dimension belongs to axes[i]."""
 
     def along(operand: Array) -> Array:
-        placed = np.transpose(operand.astype(np.float64), np.argsort(axes))
+        placed = np.transpose(operand.astype(np.float64, order="C"), np.argsort(axes))
         sizes = dict(zip(sorted(axes), placed.shape, strict=True))
         return placed.reshape([sizes.get(i, 1) for i in range(normal.ndim)])
 
@@ -42,9 +42,9 @@ def batch_normalization(
     epsilon: float,
 ) -> Array:
     """Normalized by given moments along `axis`."""
-    spread = np.sqrt(variance.astype(np.float64) + epsilon)
+    spread = np.sqrt(variance.astype(np.float64, order="C") + epsilon)
     shape = [-1 if i == axis else 1 for i in range(input.ndim)]
-    normal = (input.astype(np.float64) - mean.reshape(shape)) / spread.reshape(shape)
+    normal = (input.astype(np.float64, order="C") - mean.reshape(shape)) / spread.reshape(shape)
     return _affine(normal, scale, bias, [axis])
 
 
@@ -53,7 +53,7 @@ def instance_normalization(
 ) -> Array:
     """Each sample and channel normalized by itself."""
     axes = [layout.index("h"), layout.index("w")]
-    normal = _normalized(input.astype(np.float64), axes, epsilon)
+    normal = _normalized(input.astype(np.float64, order="C"), axes, epsilon)
     return _affine(normal, scale, bias, [layout.index("c")])
 
 
@@ -61,14 +61,16 @@ def layer_normalization(
     input: Array, scale: Array | None, bias: Array | None, axes: Sequence[int], epsilon: float
 ) -> Array:
     """Normalized over `axes`."""
-    return _affine(_normalized(input.astype(np.float64), axes, epsilon), scale, bias, axes)
+    return _affine(
+        _normalized(input.astype(np.float64, order="C"), axes, epsilon), scale, bias, axes
+    )
 
 
 def softmax(input: Array, axis: int) -> Array:
     """Exponentials divided by their sum."""
 
     def rows(part: Array) -> Array:
-        wide = part.astype(np.float64)
+        wide = part.astype(np.float64, order="C")
         exponents = np.exp(wide - np.max(wide, axis=axis, keepdims=True))
         normal: Array = exponents / np.sum(exponents, axis=axis, keepdims=True)
         return normal

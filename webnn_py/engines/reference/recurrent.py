@@ -18,7 +18,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 def _wide(operand: Array | None) -> Array:
     """In float64; zero in place of what is not given."""
-    return np.zeros(()) if operand is None else operand.astype(np.float64)
+    return np.zeros(()) if operand is None else operand.astype(np.float64, order="C")
 
 
 def _gates(values: Array, layout: str) -> dict[str, Array]:

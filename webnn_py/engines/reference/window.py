@@ -107,8 +107,8 @@ def conv2d(
     filter_layout: str,
 ) -> Array:
     """2-D convolution as one matrix product for each group, over windows laid out as columns."""
-    x = _permuted(input, input_layout, "nchw").astype(np.float64)
-    taps = _permuted(filter, filter_layout, "oihw").astype(np.float64)
+    x = _permuted(input, input_layout, "nchw").astype(np.float64, order="C")
+    taps = _permuted(filter, filter_layout, "oihw").astype(np.float64, order="C")
     how = (x.shape[2:], taps.shape[2:], padding, strides, dilations)
     sizes, _ = window_sizes(*how)
     windows = _windows(x, sliding(*how, sizes), 0.0)
@@ -122,7 +122,7 @@ def conv2d(
         result[:, :, :, rows] = product.reshape(*product.shape[:3], -1, sizes[1])
     result = result.reshape(batch, outs, *sizes)
     if bias is not None:
-        result = result + bias.astype(np.float64).reshape(-1, 1, 1)
+        result = result + bias.astype(np.float64, order="C").reshape(-1, 1, 1)
     return _permuted(result, "nchw", input_layout)
 
 
@@ -141,8 +141,8 @@ def conv_transpose2d(
     filter_layout: str,
 ) -> Array:
     """2-D transposed convolution: each tap adds the input to a strided part of the output."""
-    x = _permuted(input, input_layout, "nchw").astype(np.float64)
-    taps = _permuted(filter, filter_layout, "iohw").astype(np.float64)
+    x = _permuted(input, input_layout, "nchw").astype(np.float64, order="C")
+    taps = _permuted(filter, filter_layout, "iohw").astype(np.float64, order="C")
     n, c, h, w = x.shape
     _, o, *window = taps.shape
     if c % groups:
@@ -161,7 +161,7 @@ def conv_transpose2d(
         result[..., to_rows, to_columns] += np.einsum("ngchw,gco->ngohw", part, tap, optimize=True)
     result = result.reshape(n, -1, *sizes)
     if bias is not None:
-        result = result + bias.astype(np.float64).reshape(-1, 1, 1)
+        result = result + bias.astype(np.float64, order="C").reshape(-1, 1, 1)
     return _permuted(result, "nchw", input_layout)
 
 
@@ -210,7 +210,7 @@ def _over_taps(function: np.ufunc, windows: Array) -> Array:
 @_by_samples
 def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Mean of each window's elements inside the input."""
-    windows, along = _pool(input.astype(np.float64), layout=layout, fill=0.0, **options)
+    windows, along = _pool(input.astype(np.float64, order="C"), layout=layout, fill=0.0, **options)
     inside = _windows(np.ones((1, 1, *(w.size for w in along))), along, 0.0)
     mean = _over_taps(np.add, windows) / _over_taps(np.add, inside)
     return _permuted(mean, "nchw", layout)
@@ -219,7 +219,7 @@ def average_pool2d(input: Array, layout: str, **options: Any) -> Array:
 @_by_samples
 def l2_pool2d(input: Array, layout: str, **options: Any) -> Array:
     """Root of the sum of squares of each window."""
-    wide = input.astype(np.float64)
+    wide = input.astype(np.float64, order="C")
     windows, _ = _pool(wide * wide, layout=layout, fill=0.0, **options)
     return _permuted(np.sqrt(_over_taps(np.add, windows)), "nchw", layout)
 
