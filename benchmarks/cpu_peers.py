@@ -81,7 +81,7 @@ def load_onnxruntime(given: Given, threads: int | None) -> Run:
 
 def load_openvino(given: Given, threads: int | None) -> Run:
     """A request of its own, inferred in place."""
-    from webnn_py.engines.openvino.library import openvino
+    from webnn_py.engines.openvino.openvino_import import openvino
 
     core = openvino.Core()
     settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}

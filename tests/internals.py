@@ -12,10 +12,10 @@ import pytest
 
 from webnn_py import MLContext, MLGraph, MLTensor, ml
 from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.prepared import Prepared
 from webnn_py.api.session import Session
+from webnn_py.api.shape_specialization import Prepared
 from webnn_py.core.dimensions import is_open
-from webnn_py.core.sizes import solve
+from webnn_py.core.open_dims import solve
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.ops.replay import replay

@@ -14,12 +14,12 @@ from tests.backend.joined import Held, Sizes
 from tests.backend.libraries import Library, jax_library, numpy_library, torch_library
 from tests.internals import taken_for
 from webnn_py import MLContext, ml
-from webnn_py.api.batching import line
-from webnn_py.api.batching.line import Line
+from webnn_py.api.batching import batch_queue as line
+from webnn_py.api.batching.batch_queue import Line
 from webnn_py.api.batching.request import Request
 from webnn_py.api.session import Session
 from webnn_py.engines.device import ForSizes
-from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 

@@ -16,7 +16,7 @@ from tests.graphs import Build, build, expected, normal
 from tests.internals import executable_of
 from webnn_py import MLAwaitedExecution, MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Array
 

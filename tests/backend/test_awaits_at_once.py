@@ -21,9 +21,10 @@ from tests.internals import engine_of, executable_of, session_of, settle
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
-from webnn_py.engines.webgpu.runtime import ahead, awaited
-from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime import awaited
+from webnn_py.engines.webgpu.runtime import prerecord as ahead
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
+from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 
 
 @pytest.fixture(params=["with the worker", "here", "ends by a thread"])

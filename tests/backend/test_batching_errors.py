@@ -32,7 +32,7 @@ from webnn_py import (
     OperationError,
     ValidationError,
 )
-from webnn_py.api.batching.line import Line
+from webnn_py.api.batching.batch_queue import Line
 
 
 def test_bad_input_is_the_error_of_who_gave_it(context: MLContext, run: Run) -> None:

@@ -13,8 +13,8 @@ from tests.backend.joined import assert_alone, computed, inputs, prepared
 from tests.loops import Run, cancel_after, pause, together
 from tests.threads import LONG
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph
-from webnn_py.api.batching import line
-from webnn_py.api.batching.line import Line
+from webnn_py.api.batching import batch_queue
+from webnn_py.api.batching.batch_queue import Line
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
         run(self, requests, *args, **options)
 
     monkeypatch.setattr(Line, "_run", noted)
-    monkeypatch.setattr(line, "AT_ONCE", LONG)
+    monkeypatch.setattr(batch_queue, "AT_ONCE", LONG)
     return found
 
 
@@ -66,7 +66,7 @@ def test_others_are_computed_elsewhere(
     threads: list[tuple[bool, int]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(line, "AT_ONCE", 0)
+    monkeypatch.setattr(batch_queue, "AT_ONCE", 0)
 
     async def main() -> None:
         for _ in range(3):

@@ -16,9 +16,9 @@ from tests.internals import prepared_for, taken_for
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
 from webnn_py.api.session import Session
-from webnn_py.core.cooperation import in_background
+from webnn_py.core.gil_yield import in_background
 from webnn_py.engines.device import ForSizes
-from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 

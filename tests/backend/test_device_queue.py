@@ -37,9 +37,9 @@ from webnn_py import (
     ml,
 )
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.devices.commands import unobserved
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import unobserved
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
 from webnn_py.ordering.operation import Operation
 
@@ -105,7 +105,7 @@ def test_who_reads_a_tensor(gpu: MLContext, soon: bool, monkeypatch: pytest.Monk
         read(self, *given)
 
     monkeypatch.setattr(Staging, "read", noted)
-    for kind in (native.BufferMapping, public.BufferMapping):
+    for kind in (native.BufferMapping, fallback.BufferMapping):
         monkeypatch.setattr(kind, "look_for", lambda mapping, seconds: soon)
     made = tensor(gpu, ONES)
     np.testing.assert_array_equal(gpu.read_tensor_sync(made), ONES)

@@ -27,7 +27,7 @@ from webnn_py import (
     MLGraphBuilder,
     MLOperand,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.public import device_of
+from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import device_of
 
 SCALE = """
 @group(0) @binding(0) var<storage, read_write> data: array<f32>;

@@ -13,11 +13,11 @@ from tests.backend.attending import FAR, MET, WEIGHTS, WIDTH, Later, attending, 
 from tests.graphs import awaited, normal
 from tests.internals import engine_of, prepared_for, session_of
 from webnn_py import MLContext, MLGraphBuilder, ml
-from webnn_py.api import prepared
-from webnn_py.api.prepared import Prepared, Sizes
+from webnn_py.api import shape_specialization as prepared
 from webnn_py.api.session import Session
+from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.engines.device import ForSizes
-from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledAlike
+from webnn_py.engines.webgpu.compiler.shape_generic import CompiledAlike
 from webnn_py.engines.webgpu.runtime.engine import WebGPUEngine
 from webnn_py.ir import Graph
 

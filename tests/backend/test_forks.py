@@ -29,8 +29,8 @@ from webnn_py import (
     Timeline,
     ml,
 )
-from webnn_py.ordering.precedence import GRAPH
 from webnn_py.ordering.timeline import state_of
+from webnn_py.ordering.wait_graph import GRAPH
 
 LONG = 60
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork() here")

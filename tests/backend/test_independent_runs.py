@@ -22,7 +22,7 @@ from webnn_py import (
     OperationError,
     ml,
 )
-from webnn_py.api import independent
+from webnn_py.api import unordered_pool
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array
 
@@ -34,7 +34,7 @@ Act = Callable[[], None]
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """Of an engine that leaves the interpreter to others, with one helper."""
-    monkeypatch.setattr(independent, "MOST_HELPERS", 1)
+    monkeypatch.setattr(unordered_pool, "MOST_HELPERS", 1)
     with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as made:
         yield made
 
@@ -131,7 +131,7 @@ def test_nobody_helps_with_long_runs(
         raise AssertionError("it takes all cores alone")
 
     graph = short(doubling(context), never, monkeypatch)
-    monkeypatch.setattr(independent, "LONG", 0)
+    monkeypatch.setattr(unordered_pool, "LONG", 0)
     run(lambda: together([computing(graph, context, number) for number in range(40)]))
 
 

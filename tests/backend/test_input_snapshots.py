@@ -17,7 +17,7 @@ from tests.graphs import ONES, doubling
 from tests.internals import session_of
 from tests.loops import Run, cancel_after, pause, under_asyncio
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, Timeline
-from webnn_py.memory.host import HUGE
+from webnn_py.memory.host_arrays import HUGE
 
 MANY = 40
 """More than run on a GPU context at once."""

@@ -26,14 +26,14 @@ from tests.compiler import test_gemm_emission
 from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
-from webnn_py.core.tracing import Trace
-from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
+from webnn_py.core.shape_tracing import Trace
+from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
-from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
 UNFOLDED = {"conv_direct.emit"}
 """Templates that leave what needs a folded grid to others."""

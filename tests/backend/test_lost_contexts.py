@@ -42,7 +42,7 @@ from webnn_py import (
 )
 from webnn_py.engines.webgpu.runtime import profiling
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
-from webnn_py.engines.webgpu.runtime.devices.life import life_of
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 from webnn_py.engines.webgpu.runtime.wgpu_native import native

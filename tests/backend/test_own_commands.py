@@ -18,9 +18,9 @@ from tests.backend.tensors import ONES, SHAPE
 from tests.internals import engine_of
 from tests.processes import run_alone
 from webnn_py import MLContext, ml
+from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.loaded import record_pass
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands, Encoder
 
@@ -72,8 +72,8 @@ def test_submitting_the_user_s_makes_none(gpu: MLContext, monkeypatch: pytest.Mo
 def test_waiting_for_long_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits finds out now and then whether the device lives."""
     seen: list[Any] = []
-    monkeypatch.setattr(public, "LIFE_SIGN", -1.0)
-    monkeypatch.setattr(public, "check_alive", seen.append)
+    monkeypatch.setattr(fallback, "LIFE_SIGN", -1.0)
+    monkeypatch.setattr(fallback, "check_alive", seen.append)
     buffer = gpu.device.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ)
     looks, look = itertools.count(), native.BufferMapping.look
     monkeypatch.setattr(native.BufferMapping, "look", lambda m: next(looks) > 3 and look(m))

@@ -18,7 +18,7 @@ from tests.interrupts import Interrupt, interrupted, is_call
 from tests.processes import LONG
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
-from webnn_py.engines.webgpu.compiler.sharing import form_of
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
 from webnn_py.engines.webgpu.program.plan import COUNTED
 from webnn_py.engines.webgpu.runtime import engine
 from webnn_py.engines.webgpu.runtime.devices import pipelines

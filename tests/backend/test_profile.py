@@ -15,9 +15,9 @@ from tests.internals import engine_of
 from tests.property.strategies import calls
 from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, Timeline, ml
 from webnn_py.core.dtypes import PACKED_4BIT
-from webnn_py.engines.webgpu.runtime import roof
+from webnn_py.engines.webgpu.runtime import roofline
 from webnn_py.engines.webgpu.runtime.profiling import HostClock
-from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ops.declare import REGISTRY
 
 X = normal(1, 3, 16, 16)
@@ -173,10 +173,10 @@ def test_a_device_is_woken_and_known_to_be_awake(
             runs.append(len(commands))
             return [seconds + 1e-3 for seconds in super().measure(commands)]
 
-    monkeypatch.setattr(roof, "clock_of", Counting)
-    monkeypatch.setattr(roof, "WAKING_ROUNDS", 1)
-    monkeypatch.setattr(roof, "WAKING_GROUPS", 1)
-    monkeypatch.setattr(roof, "AWAKE", 1e6)  # whatever else this machine does
+    monkeypatch.setattr(roofline, "clock_of", Counting)
+    monkeypatch.setattr(roofline, "WAKING_ROUNDS", 1)
+    monkeypatch.setattr(roofline, "WAKING_GROUPS", 1)
+    monkeypatch.setattr(roofline, "AWAKE", 1e6)  # whatever else this machine does
     monkeypatch.setattr(made, "hardware", False)
     engine_of(gpu).wake()
     assert not runs  # software has no clock of its own

@@ -18,8 +18,8 @@ from webnn_py import (
     MLGraph,
     MLGraphBuilder,
 )
-from webnn_py.api import profile_built
-from webnn_py.memory.arrays import new_array
+from webnn_py.api import env_profile
+from webnn_py.memory.allocation import new_array
 
 Printed = pytest.CaptureFixture[str]
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -130,7 +130,7 @@ def test_what_cannot_be_profiled_runs(
     def no_memory(*_: object) -> None:
         raise MemoryError("no memory for inputs")
 
-    monkeypatch.setattr(profile_built, "new_array", no_memory)
+    monkeypatch.setattr(env_profile, "new_array", no_memory)
     with caplog.at_level(logging.WARNING, "webnn_py"):
         graph = product(context)
     assert "no memory for inputs" in caplog.text
@@ -145,7 +145,7 @@ def test_a_context_that_is_lost_meanwhile(
         own.destroy()
         return new_array(*end)
 
-    monkeypatch.setattr(profile_built, "new_array", losing)
+    monkeypatch.setattr(env_profile, "new_array", losing)
     graph = product(own)
     assert "WEBNN_PROFILE: no" in caplog.text
     with pytest.raises(ContextLostError):

@@ -26,11 +26,11 @@ from webnn_py import (
     OperationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import ahead as runs_ahead
 from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
-from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime import prerecord as runs_ahead
 from webnn_py.engines.webgpu.runtime.devices.device import MOST_RECORDED_AHEAD
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
 
 X = normal(2, 3)

@@ -23,7 +23,7 @@ from tests.property.graphs import seeded_case
 from tests.property.strategies import calls
 from tests.property.test_saved_graphs import opened_graph
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, MLGraphBuilder, MLOperand
-from webnn_py.core.sizes import evaluated
+from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Array
 from webnn_py.ops.declare import REGISTRY
 

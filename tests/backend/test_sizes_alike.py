@@ -13,7 +13,7 @@ from tests.backend.test_slices import frames
 from tests.graphs import awaited, normal
 from tests.internals import prepared_for
 from webnn_py import MLCommandEncoder, MLContext, MLGraph, MLGraphBuilder, MLTensor
-from webnn_py.engines.webgpu.runtime import loaded_template
+from webnn_py.engines.webgpu.runtime import device_template
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
@@ -167,7 +167,7 @@ def test_bind_groups_are_made_once_for_many_sizes(gpu: MLContext, bound: Made) -
 def test_many_numbers_lie_in_buffers_of_their_own(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded_template, "MOST_TOGETHER", 1)
+    monkeypatch.setattr(device_template, "MOST_TOGETHER", 1)
     graph, buffers = attending(gpu, 1, "length"), set()
     for length in (66, 68, 72, 76, 80):
         x = normal(1, length, WIDTH, seed=length)

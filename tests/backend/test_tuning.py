@@ -17,7 +17,7 @@ from webnn_py.core import cache
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.tuning import candidates
 from webnn_py.engines.webgpu.runtime import tuning
-from webnn_py.engines.webgpu.runtime.devices import known_tiles
+from webnn_py.engines.webgpu.runtime.devices import tile_cache
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.ir import Graph
 
@@ -154,7 +154,7 @@ def test_what_gains_nothing_is_not_remembered(
     found = tuning.tune(*parts_of(own, network(own)))
     assert not found.kept
     assert not any(each.tile for each in found.found)
-    assert not (remembering / known_tiles.KIND).exists()
+    assert not (remembering / tile_cache.KIND).exists()
 
 
 def test_it_measures(own: MLContext) -> None:
@@ -181,7 +181,7 @@ def test_damage_to_what_is_remembered_is_harmless(
 ) -> None:
     gpu, _ = parts_of(own, network(own))
     adapter = gpu.handle.adapter
-    cache.remember(known_tiles.KIND, known_tiles.key_of(adapter, gpu.features), text)
+    cache.remember(tile_cache.KIND, tile_cache.key_of(adapter, gpu.features), text)
     with ml.create_context_sync(adapter.request_device_sync()) as context:
         keys = [each.key for each in candidates(parts_of(own, network(own))[1], gpu.features)]
         features = engine_of(context).gpu.features
@@ -193,12 +193,12 @@ def test_damage_to_what_is_remembered_is_harmless(
 def test_other_adapters_and_versions_have_their_own(own: MLContext) -> None:
     gpu, _ = parts_of(own, network(own))
     adapter = gpu.handle.adapter
-    key = known_tiles.key_of(adapter, gpu.features)
-    assert known_tiles.__version__ in key
+    key = tile_cache.key_of(adapter, gpu.features)
+    assert tile_cache.__version__ in key
     assert adapter.info["device"] in key
-    assert key != known_tiles.key_of(adapter, dataclasses.replace(gpu.features, f16=False, grid=9))
+    assert key != tile_cache.key_of(adapter, dataclasses.replace(gpu.features, f16=False, grid=9))
     tuned = dataclasses.replace(gpu.features, tiles={"a": "b"})
-    assert key == known_tiles.key_of(adapter, tuned)
+    assert key == tile_cache.key_of(adapter, tuned)
 
 
 def test_programs_for_other_devices_are_not_tuned(
@@ -224,4 +224,4 @@ def test_a_device_lost_meanwhile_fails_clearly(own: MLContext, remembering: Path
 
     with pytest.raises(ContextLostError, match="lost"):
         tuning.tune(*parts, destroy)
-    assert not (remembering / known_tiles.KIND).exists()
+    assert not (remembering / tile_cache.KIND).exists()

@@ -14,8 +14,8 @@ from tests.compiler.compiled import kernels, legal, optimized
 from tests.graphs import build
 from tests.internals import recipe_of
 from webnn_py import MLGraphBuilder, MLOperand, ml
-from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
 from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, LARGE, Change
+from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
 from webnn_py.engines.webgpu.program.storage import Features
 
 Outputs = dict[str, MLOperand]

@@ -13,11 +13,11 @@ from tests.compiler.compiled import kernels, legal
 from tests.graphs import Build, normal
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import kernels as templates
-from webnn_py.engines.webgpu.compiler.fusing import facts
+from webnn_py.engines.webgpu.compiler.fusing import op_traits
 from webnn_py.engines.webgpu.compiler.fusing.fusion import RECOMPUTE_LIMIT, SIZE_LIMIT, Fusion
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.sharing import share
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 from webnn_py.ops.all import Operators
@@ -162,8 +162,8 @@ def test_what_is_bound_in_parts_leaves_less_to_be_bound_twice() -> None:
 
 
 def test_the_compilers_own_operators() -> None:
-    assert set(facts.OWN) == set(templates.OWN)
-    assert not set(facts.OWN) & set(REGISTRY)
+    assert set(op_traits.OWN) == set(templates.OWN)
+    assert not set(op_traits.OWN) & set(REGISTRY)
 
     def network(b: MLGraphBuilder) -> Outputs:
         x = b.input("x", "float32", [3, 1, 4])
@@ -172,7 +172,7 @@ def test_the_compilers_own_operators() -> None:
         return {"y": last}
 
     graph = legal(network, Features())
-    own = [node for node in graph.nodes if node.op in facts.OWN]
+    own = [node for node in graph.nodes if node.op in op_traits.OWN]
     assert own
     fusion = Fusion(graph, Features())
     assert all(fusion.anchor_of(node.output) is node for node in own)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.compiler.compiled import kernels
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import fold_grid
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import fold_grid
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,

@@ -11,8 +11,8 @@ from tests.compiler.compiled import legal
 from tests.graphs import Build
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.reduction import count_of
-from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ops.declare import REGISTRY
 

@@ -8,7 +8,7 @@ from tests.compiler.compiled import legal
 from tests.compiler.test_fusion import KERNELS
 from tests.graphs import Build
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.engines.webgpu.compiler import abreast
+from webnn_py.engines.webgpu.compiler import horizontal_fusion
 from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 from webnn_py.engines.webgpu.program.storage import Features
 
@@ -18,7 +18,7 @@ Outputs = dict[str, MLOperand]
 @pytest.fixture(autouse=True)
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that could run side by side stay apart."""
-    monkeypatch.setattr(abreast, "MOST_INVOCATIONS", 0)
+    monkeypatch.setattr(horizontal_fusion, "MOST_INVOCATIONS", 0)
 
 
 def scattered(b: MLGraphBuilder) -> Outputs:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from webnn_py.core.tracing import Trace
-from webnn_py.engines.webgpu.compiler.compiled_alike import MOST_NUMBERS, reading_marks
+from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.shape_generic import MOST_NUMBERS, reading_marks
 from webnn_py.engines.webgpu.program.storage import Features
 
 HARDWARE, SOFTWARE = Features(), Features(kind="cpu")

@@ -10,10 +10,10 @@ import pytest
 from tests.compiler.compiled import optimized
 from tests.property.most_open import MostOpen, most_open_calls
 from webnn_py import MLError
-from webnn_py.core.tracing import MARK, Numbers, Trace, Traced, calculated, marks_in
+from webnn_py.core.shape_tracing import MARK, Numbers, Trace, Traced, calculated, marks_in
 from webnn_py.engines.webgpu.compiler.compiled import written
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
-from webnn_py.engines.webgpu.compiler.kernels import row_walk
+from webnn_py.engines.webgpu.compiler.kernels import row_loop
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph
@@ -107,7 +107,7 @@ def features(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Of a kind of device; nothing is estimated, and for each of some sizes decided anew."""
     monkeypatch.setattr(Traced, "sampled", lambda number: number)
     monkeypatch.setattr(Traced, "may_leave_remainder", lambda number, by: bool(number % by))
-    monkeypatch.setattr(row_walk, "is_traced", lambda number: False)
+    monkeypatch.setattr(row_loop, "is_traced", lambda number: False)
     return Features(kind=request.param)
 
 

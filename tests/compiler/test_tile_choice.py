@@ -11,7 +11,7 @@ import pytest
 
 from tests.compiler.test_gemm_emission import SIZES, problem
 from tests.golden import Golden
-from webnn_py.core.tracing import Trace
+from webnn_py.core.shape_tracing import Trace
 from webnn_py.engines.webgpu.compiler.kernels import matmul
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     COMPILED_SOON,

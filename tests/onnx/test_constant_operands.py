@@ -21,7 +21,7 @@ from webnn_py import DataError, MLContext, MLExecution, MLGraphBuilder, NotSuppo
 from webnn_py.api.builder import recorded
 from webnn_py.engines.reference import evaluate
 from webnn_py.ir import Graph, Value
-from webnn_py.onnx.importing import Importer, Inputs, Model, outputs
+from webnn_py.onnx.load_impl import Importer, Inputs, Model, outputs
 from webnn_py.onnx.registry import HANDLERS
 
 FLOATS = [np.nan, np.inf, -np.inf, -0.0, 0.0, 300.7, -300.7, 3e9, -3e9, 65504, 6e4, 1e-8, 0.5, -2.5]

@@ -14,7 +14,7 @@ from onnx.helper import make_node
 from tests.onnx.models import model
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, NotSupportedError
 from webnn_py.onnx import load
-from webnn_py.onnx.importing import Importer, Model
+from webnn_py.onnx.load_impl import Importer, Model
 
 CASES: dict[str, tuple[list[int], int, int | None, dict[str, int]]] = {
     "one number": ([2, 1, 2], 1, None, {}),

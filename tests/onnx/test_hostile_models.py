@@ -19,8 +19,8 @@ from webnn_py import (
     NotSupportedError,
     ValidationError,
 )
-from webnn_py.onnx import backend, load, wire
-from webnn_py.onnx.importing import Importer, Model
+from webnn_py.onnx import backend, load, protobuf_strip
+from webnn_py.onnx.load_impl import Importer, Model
 
 OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("d", 1)]
 node = helper.make_node
@@ -252,14 +252,14 @@ def test_nodes_that_together_would_take_all_memory(
         tracemalloc.stop()
 
 
-FAR = {"key": wire.PLACE, "value": f"0 {1 << 60}"}
+FAR = {"key": protobuf_strip.PLACE, "value": f"0 {1 << 60}"}
 
 
 @pytest.mark.parametrize(
     ("entries", "why"),
     [
         ([FAR], "gives no location; it has 'place'"),
-        ([{"key": wire.PLACE, "value": "16 24"}], "gives no location; it has 'place'"),
+        ([{"key": protobuf_strip.PLACE, "value": "16 24"}], "gives no location; it has 'place'"),
         ([], "gives no location; it has nothing"),
         ([{"key": "location", "value": ""}], "gives no location"),
         ([{"key": "location", "value": "w"}, {"key": "offset", "value": "-1"}], "offset '-1'"),
@@ -296,7 +296,7 @@ def test_external_entries_of_a_tensor_that_has_its_data(
     """Only `data_location` says that the data is elsewhere."""
     weight = np.arange(count, dtype=np.float32)
     made = model([node("Add", ["x", "w"], ["y"])], {"w": weight}, [value("x", [count])])
-    place = "0 24" if key == wire.PLACE else "w"
+    place = "0 24" if key == protobuf_strip.PLACE else "w"
     made.graph.initializer[0].external_data.add(key=key, value=place)
     (tmp_path / "w").write_bytes(bytes(4 * count))
     path = tmp_path / "m.onnx"

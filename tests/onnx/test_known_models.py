@@ -23,7 +23,7 @@ from webnn_py import MLContext, MLError, MLExecution, MLGraph, ml
 from webnn_py.core import cache
 from webnn_py.engines.reference import ReferenceEngine
 from webnn_py.ir import Graph
-from webnn_py.onnx import importing, known, load, to_onnx, wire
+from webnn_py.onnx import import_cache, load, load_impl, protobuf_strip, to_onnx
 from webnn_py.passes import TILES
 from webnn_py.passes.pipeline import verify_types
 
@@ -33,9 +33,9 @@ INPUTS = {"x": normal(1, 16, 8, 8, seed=9)}
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WEBNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(known, "LEAST_NODES", 1)
+    monkeypatch.setattr(import_cache, "LEAST_NODES", 1)
     monkeypatch.setattr(ReferenceEngine, "rewrites_by", "as for hardware")
-    return tmp_path / "cache" / known.KIND
+    return tmp_path / "cache" / import_cache.KIND
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         models.append(given)
         return plain(context, given, shapes, constants)
 
-    plain = importing.imported
-    monkeypatch.setattr(importing, "imported", imported)
+    plain = load_impl.imported
+    monkeypatch.setattr(load_impl, "imported", imported)
     return models
 
 
@@ -160,8 +160,8 @@ def test_the_model_goes_when_its_graph_is_built(
         models.append(weakref.ref(given))
         return plain(ctx, given, shapes, constants)
 
-    plain = importing.imported
-    monkeypatch.setattr(importing, "imported", imported)
+    plain = load_impl.imported
+    monkeypatch.setattr(load_impl, "imported", imported)
     graph = load(saved(tmp_path / "model.onnx", network()), context)
     gc.collect()
     (model,) = models
@@ -187,9 +187,9 @@ def test_random_graphs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With all weights left in the file, and every other time all that can be is derived."""
-    monkeypatch.setattr(wire, "LARGE", 1)
+    monkeypatch.setattr(protobuf_strip, "LARGE", 1)
     if seed % 2:
-        monkeypatch.setattr(known, "SMALL", 8)
+        monkeypatch.setattr(import_cache, "SMALL", 8)
     try:
         given = to_onnx(built_from(context, seeded_case(seed).graph))
         path = saved(tmp_path / "model.onnx", given)

@@ -16,7 +16,7 @@ from onnx.helper import make_node
 from tests.onnx.models import model
 from webnn_py import DataError, MLAwaitedExecution, MLContext, MLGraphBuilder, NotSupportedError
 from webnn_py.onnx import load
-from webnn_py.onnx.importing import Importer, Model
+from webnn_py.onnx.load_impl import Importer, Model
 
 FLOAT, INT8, UINT8 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8
 

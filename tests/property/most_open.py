@@ -15,7 +15,7 @@ from tests.property.test_valid_calls import frozen
 from webnn_py import MLOperand, ValidationError
 from webnn_py.core.dimensions import named
 from webnn_py.core.dtypes import DTYPES
-from webnn_py.core.sizes import evaluated
+from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
 

@@ -17,7 +17,7 @@ from tests.property.graphs import MAKERS
 from tests.property.growing import Grower, Picks, Rejected, SeededPicks
 from webnn_py import MLDimension, MLOperand, ValidationError
 from webnn_py.core.dimensions import is_open, named, symbols_of
-from webnn_py.core.sizes import evaluated
+from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Array, Descriptor, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.engines.test_blocks import convolved, normalized
+from tests.unit.engines.test_nchwc import convolved, normalized
 from webnn_py import MLExecution, MLGraphBuilder, MLOperand, ml
 
 pytest.importorskip("onnxruntime")

@@ -19,7 +19,7 @@ from tests.property.test_valid_calls import frozen
 from tests.property.trees import Tree, calculated, trees
 from webnn_py import MLDimension, MLError, MLOperand, ValidationError
 from webnn_py.core.dimensions import named
-from webnn_py.core.sizes import evaluated
+from webnn_py.core.open_dims import evaluated
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder

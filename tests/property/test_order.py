@@ -30,9 +30,9 @@ from tests.property.scheduling import (
 )
 from webnn_py import ContextLostError, Timeline
 from webnn_py.memory.overlap import EVERYTHING, Region, region_of
-from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.holding import Holding
+from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Held, Operation, Run
+from webnn_py.ordering.parked import Holding
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 

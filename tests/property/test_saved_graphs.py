@@ -23,7 +23,7 @@ from tests.property.trees import Tree
 from tests.saved import validator
 from webnn_py import DataError, MLContext, MLDimension, MLGraphBuilder, NotSupportedError, ml
 from webnn_py.core.dimensions import symbols_of
-from webnn_py.core.sizes import OpenSizes, plain_names
+from webnn_py.core.open_dims import OpenSizes, plain_names
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.graph_builder import GraphBuilder
 from webnn_py.storage.archive import Archive, write_archive

@@ -20,8 +20,8 @@ from webnn_py import MLExecution
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines import HostExecutable
 from webnn_py.engines.executor import compile_on
+from webnn_py.engines.partition import Segment, segments, split
 from webnn_py.engines.reference import ReferenceEngine
-from webnn_py.engines.segments import Segment, segments, split
 from webnn_py.ir import Array, Graph, Node, Value, make_graph, verify
 from webnn_py.ops.declare import REGISTRY
 

@@ -157,7 +157,7 @@ def test_private_uses_are_seen() -> None:
 def test_the_rules_see_what_they_look_for() -> None:
     assert "engines.webgpu.runtime.engine" in own_imports("api.ml")  # inside a function
     assert "api.ml" in own_imports("__init__")  # for type checkers only
-    assert {"ops.graph_builder", "ir"} <= own_imports("api.recording")
+    assert {"ops.graph_builder", "ir"} <= own_imports("api.graph_recorder")
     assert {"ops", "engines.reference"} <= set(MODULES)
 
 

@@ -18,7 +18,7 @@ from tests.threads import in_threads
 from webnn_py import InvalidStateError, MLContext, MLExecution, OperationError
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import compiled_of
-from webnn_py.core.recently_used import RecentlyUsed, Room
+from webnn_py.core.lru_cache import RecentlyUsed, Room
 
 THREADS = 8
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webnn_py.core.at_once import WORTH_THREADS
+from webnn_py.core.parallel_map import WORTH_THREADS
 from webnn_py.memory.copying import copy
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from webnn_py import DataError, MLDimension, MLError, ValidationError
 from webnn_py.core.dimensions import check_divides, fixed, named, undecided
+from webnn_py.core.open_dims import OpenSizes, check_sizes, shape, sizes_to_come, solve
 from webnn_py.core.polynomials import Symbol
-from webnn_py.core.sizes import OpenSizes, check_sizes, shape, sizes_to_come, solve
 
 MOST = 2**31 - 1
 n: Any = named("n", 1, MOST)

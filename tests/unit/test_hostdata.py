@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from webnn_py import DataError, ValidationError
 from webnn_py.ir import Descriptor
-from webnn_py.memory import host
+from webnn_py.memory import host_arrays
 
 SIX = Descriptor("float32", (2, 3))
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -56,7 +56,7 @@ class DLPackOnly:
     ids=lambda value: type(value).__name__,
 )
 def test_what_an_input_may_be(value: object) -> None:
-    made = host.input_array(value, SIX, "input 'x'")
+    made = host_arrays.input_array(value, SIX, "input 'x'")
     assert (made.dtype, made.shape) == (np.float32, (2, 3))
     assert made.flags.c_contiguous
     assert made.flags.aligned
@@ -70,7 +70,7 @@ def test_what_an_input_may_be(value: object) -> None:
 )
 def test_inputs_share_memory(value: Any) -> None:
     owner = value.values if isinstance(value, DLPackOnly) else np.asarray(value)
-    assert np.shares_memory(host.input_array(value, SIX, "x"), owner)
+    assert np.shares_memory(host_arrays.input_array(value, SIX, "x"), owner)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_inputs_share_memory(value: Any) -> None:
 )
 def test_what_an_input_may_not_be(value: object, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        host.input_array(value, SIX, "input 'x'")
+        host_arrays.input_array(value, SIX, "input 'x'")
     assert str(caught.value).startswith("input 'x': ")
 
 
 def test_scalars_are_arrays_without_dimensions() -> None:
-    made = host.input_array(np.float32(2), Descriptor("float32", ()), "x")
+    made = host_arrays.input_array(np.float32(2), Descriptor("float32", ()), "x")
     assert (made.shape, made.item()) == ((), 2.0)
 
 
@@ -116,7 +116,7 @@ def test_scalars_are_arrays_without_dimensions() -> None:
     ids=["array", "bytes", "more bytes", "buffer", "shaped bytes"],
 )
 def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
-    view = host.output_array(value, SIX, "output 'y'")
+    view = host_arrays.output_array(value, SIX, "output 'y'")
     view[...] = VALUES
     assert view.shape == (2, 3)
     assert bytes(memoryview(value).cast("B"))[:24] == VALUES.tobytes()
@@ -131,7 +131,7 @@ def test_outputs_are_views_of_the_user_s_memory(value: Any) -> None:
     ],
 )
 def test_outputs_may_be_strided(value: Any) -> None:
-    host.output_array(value, SIX, "output 'y'")[...] = VALUES
+    host_arrays.output_array(value, SIX, "output 'y'")[...] = VALUES
     np.testing.assert_array_equal(value, VALUES)
 
 
@@ -154,7 +154,7 @@ def test_outputs_may_be_strided(value: Any) -> None:
 )
 def test_what_an_output_may_not_be(value: object, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        host.output_array(value, SIX, "output 'y'")
+        host_arrays.output_array(value, SIX, "output 'y'")
     assert str(caught.value).startswith("output 'y': ")
 
 
@@ -186,7 +186,7 @@ def test_what_an_output_may_not_be(value: object, message: str) -> None:
     ],
 )
 def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: str) -> None:
-    made, data_type = host.constant_array(*arguments)
+    made, data_type = host_arrays.constant_array(*arguments)
     assert (data_type, made.dtype, made.shape) == (name, expected.dtype, expected.shape)
     np.testing.assert_array_equal(made, expected)
     assert not np.shares_memory(made, expected)
@@ -206,7 +206,7 @@ def test_constants(arguments: tuple[Any, Any, Any], expected: np.ndarray, name: 
     ],
 )
 def test_what_never_changes_is_not_copied(array: np.ndarray, copies: bool) -> None:
-    made = host.unshared(array)
+    made = host_arrays.unshared(array)
     np.testing.assert_array_equal(made, array)
     assert np.shares_memory(made, array) != copies
     assert made.flags.c_contiguous
@@ -220,7 +220,7 @@ def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> 
     array = array.view(dtype).reshape(rows, -1)
     given = array[:, ::2] if strided else array
     given.flags.writeable = False
-    made = host.copied(given)
+    made = host_arrays.copied(given)
     np.testing.assert_array_equal(made, given)
     assert made.dtype == dtype
     assert made.flags.c_contiguous
@@ -269,4 +269,4 @@ def test_copies_are_aligned_and_whole(rows: int, dtype: type, strided: bool) -> 
 )
 def test_what_a_constant_may_not_be(arguments: tuple[Any, Any, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        host.constant_array(*arguments)
+        host_arrays.constant_array(*arguments)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from webnn_py import MLContext, MLGraphBuilder, ValidationError
+from webnn_py.core.dim_constraints import bounded, multiplied, united
 from webnn_py.core.dimensions import named, undecided
-from webnn_py.core.narrowing import bounded, multiplied, united
 from webnn_py.core.polynomials import MAX_DEPTH
-from webnn_py.core.questions import questions
+from webnn_py.core.undecided_dims import questions
 
 MOST = 2**31 - 1
 TOO_LARGE = r"the dimension is too large an expression"

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("wgpu")
 
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
@@ -290,5 +290,5 @@ def test_an_object_whose_device_is_gone() -> None:
     gone = Device()
     thing = SimpleNamespace(_device=weakref.proxy(gone))
     del gone
-    assert public.device_of(thing) is None
-    assert not public.is_foreign(thing, object())
+    assert fallback.device_of(thing) is None
+    assert not fallback.is_foreign(thing, object())

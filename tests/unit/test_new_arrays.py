@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from webnn_py.core.errors import OperationError
-from webnn_py.memory import arrays
-from webnn_py.memory.arrays import ALIGNMENT, LARGE, aligned, new_array
+from webnn_py.memory import allocation
+from webnn_py.memory.allocation import ALIGNMENT, LARGE, aligned, new_array
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE // 4 - 1, LARGE // 4, LARGE])
@@ -29,7 +29,7 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*_: object) -> None:
         raise MemoryError("all is taken")
 
-    monkeypatch.setattr(arrays.np, "empty", empty)
+    monkeypatch.setattr(allocation.np, "empty", empty)
     for size in (1, LARGE):
         with pytest.raises(OperationError, match=r"allocating \w+\[\d+\]: all is taken"):
             new_array((size,), np.dtype(np.float32))

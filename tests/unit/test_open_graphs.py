@@ -20,7 +20,7 @@ from webnn_py import (
     MLOperandDescriptor,
     ValidationError,
 )
-from webnn_py.core import cooperation
+from webnn_py.core import gil_yield
 from webnn_py.ir import Descriptor, Graph
 from webnn_py.ops.batch_axes import batch_axes
 from webnn_py.ops.graph_builder import GraphBuilder
@@ -102,7 +102,7 @@ def test_the_interpreter_is_offered_before_each_node(
         b, y=b.relu(b.add(b.input("x", "float32", ["batch", "length"]), b.constant(1.0, "float32")))
     )
     offers: list[None] = []
-    monkeypatch.setattr(cooperation, "checkpoint", lambda: offers.append(None))
+    monkeypatch.setattr(gil_yield, "checkpoint", lambda: offers.append(None))
     work(graph)
     assert len(offers) == 2
 

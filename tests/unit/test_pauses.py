@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from webnn_py.core.last_used import LastUsed
-from webnn_py.engines.webgpu.runtime.ahead import Ahead
+from webnn_py.core.lru_owners import LastUsed
 from webnn_py.engines.webgpu.runtime.awaited import TINY
-from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, SHORTEST, Pace, Wait
+from webnn_py.engines.webgpu.runtime.prerecord import Ahead
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, SHORTEST, Pace, Wait
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from webnn_py.ir import Descriptor
-from webnn_py.memory.host import input_array, private
+from webnn_py.memory.host_arrays import input_array, private
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.internals import recipe_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler import kernel_list
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.compiler.kernel_key import Structure, Structures
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
-from webnn_py.engines.webgpu.compiler.structure import Structure, Structures
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 

@@ -16,8 +16,8 @@ import pytest
 from tests.internals import recipe_of
 from tests.processes import run_alone
 from webnn_py import MLContext, MLExecution, MLGraph, MLGraphBuilder, ml
-from webnn_py.memory import aside, heap
-from webnn_py.memory.mapped import mapping_of, places
+from webnn_py.memory import memory_trim, weight_spill
+from webnn_py.memory.mmap_lookup import mapping_of, places
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call of Unix")
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="takes a call 
 @pytest.fixture(autouse=True)
 def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few weights, too."""
-    monkeypatch.setattr(aside, "PLAIN", 0)
+    monkeypatch.setattr(weight_spill, "PLAIN", 0)
 
 
 def weights(count: int) -> list[np.ndarray[Any, Any]]:
@@ -34,21 +34,21 @@ def weights(count: int) -> list[np.ndarray[Any, Any]]:
 
 
 def test_copies_are_what_was_given_and_lie_in_few_files() -> None:
-    copies, given = aside.Aside(), weights(9)
+    copies, given = weight_spill.Aside(), weights(9)
     made = [copies.copy(array) for array in given]
     files = {id(mapping_of(array)) for array in made}
     assert id(None) not in files
     assert len(files) <= 5
-    heap._forget_pages(made)
+    memory_trim._forget_pages(made)
     for array, wanted in zip(made, given, strict=True):
         np.testing.assert_array_equal(array, wanted)
         assert not array.flags.writeable
-        assert array.ctypes.data % aside.ALIGNMENT == 0
+        assert array.ctypes.data % weight_spill.ALIGNMENT == 0
 
 
 def test_what_lies_in_a_file_is_kept_there() -> None:
     """As what a pass makes of a weight without moving its elements."""
-    copies = aside.Aside()
+    copies = weight_spill.Aside()
     (given,) = weights(1)
     kept = copies.keep(given)
     assert not np.shares_memory(kept, given)
@@ -57,19 +57,19 @@ def test_what_lies_in_a_file_is_kept_there() -> None:
 
 def test_small_ones_lie_in_plain_memory() -> None:
     given = np.ones(7, np.float32)
-    made = aside.Aside().copy(given)
+    made = weight_spill.Aside().copy(given)
     assert mapping_of(made) is None
     assert not np.shares_memory(made, given)
 
 
 def test_the_first_ones_stay_in_plain_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     given = weights(4)
-    monkeypatch.setattr(aside, "PLAIN", given[0].nbytes + given[1].nbytes)
-    copies = aside.Aside()
+    monkeypatch.setattr(weight_spill, "PLAIN", given[0].nbytes + given[1].nbytes)
+    copies = weight_spill.Aside()
     assert [mapping_of(copies.copy(array)) is None for array in given] == [True] * 2 + [False] * 2
     assert [mapping_of(copies.keep(array)) is None for array in given] == [False] * 4
     assert copies.keep(given[0].reshape(-1)[:7]).base is given[0]
-    others = aside.Aside()
+    others = weight_spill.Aside()
     assert [others.keep(array) is array for array in given] == [True] * 2 + [False] * 2
 
 
@@ -79,7 +79,7 @@ def test_a_full_disk_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "pwrite", full)
     (given,) = weights(1)
-    made = aside.Aside().copy(given)
+    made = weight_spill.Aside().copy(given)
     assert mapping_of(made) is None
     np.testing.assert_array_equal(made, given)
 
@@ -98,7 +98,7 @@ def test_other_threads_get_the_interpreter_once_for_each_array(
     other.start()
     try:
         (given,) = weights(1)
-        np.testing.assert_array_equal(aside.Aside().copy(given), given)
+        np.testing.assert_array_equal(weight_spill.Aside().copy(given), given)
     finally:
         ends.set()
         other.join()
@@ -121,7 +121,7 @@ def test_disks_that_have_no_nameless_files_or_links(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "open", plainly)
     monkeypatch.setattr(os, "link", refused)
     (given,) = weights(1)
-    made = aside.Aside().copy(given)
+    made = weight_spill.Aside().copy(given)
     np.testing.assert_array_equal(made, given)
     with places({"x": made}) as found:
         assert not found
@@ -140,7 +140,7 @@ def test_weights_that_engines_lay_out_anew_can_be_given_back(
         graph = builder.build_sync({"y": builder.matmul(x, builder.constant(given))})
         (held,) = recipe_of(graph).constants.values()
         assert (mapping_of(held) is not None) == apart
-        heap._forget_pages([held])
+        memory_trim._forget_pages([held])
         graph.save(tmp_path / "graph")
         rows = np.random.default_rng(1).normal(size=(2, 512)).astype(np.float32)
         for again in (graph, context.load_graph_sync(tmp_path / "graph"), pickled(graph, context)):
@@ -236,7 +236,7 @@ def import_weights_once() -> None:
         size = write(large, 16)
         context = ml.create_context_sync(engine="onnxruntime")
         load(small, context)
-        heap.give_back([np.empty(heap.LARGE, np.uint8)])
+        memory_trim.give_back([np.empty(memory_trim.LARGE, np.uint8)])
         forget_most_resident()
         before = resident()
         kept = load(large, context)

@@ -20,16 +20,16 @@ from webnn_py.api.batching.batching import Batching, batching_of
 from webnn_py.api.batching.request import Request
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
+from webnn_py.api.deferred_run import in_turn
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.postponed import in_turn
-from webnn_py.api.prepared import Prepared, Sizes
 from webnn_py.api.session import session_of
+from webnn_py.api.shape_specialization import Prepared, Sizes
 from webnn_py.api.signature import Signature
 from webnn_py.core.errors import ContextLostError
+from webnn_py.core.lru_cache import RecentlyUsed
 from webnn_py.core.messages import Suggesting
+from webnn_py.core.open_dims import check_name
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.core.recently_used import RecentlyUsed
-from webnn_py.core.sizes import check_name
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Executable, HostExecutable
 from webnn_py.memory.overlap import region_of

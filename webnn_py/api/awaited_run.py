@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from webnn_py.api.arguments import Arguments
-from webnn_py.api.independent import HostRequest
-from webnn_py.api.operation import Memory, ordered_operation, title_of
+from webnn_py.api.run_operation import Memory, ordered_operation, title_of
 from webnn_py.api.session import Session
 from webnn_py.api.tensor_memory import check_not_held
+from webnn_py.api.unordered_pool import HostRequest
 from webnn_py.core.completion import CANCELLED, wait_or_cancel
 from webnn_py.core.errors import OperationError
-from webnn_py.core.priority import LONG, wake_at_once
+from webnn_py.core.thread_priority import LONG, wake_at_once
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array, Shape

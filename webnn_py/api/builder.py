@@ -10,20 +10,20 @@ from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.context import MLContext
 from webnn_py.api.descriptor import MLOperandDescriptor, split
 from webnn_py.api.graph import MLGraph
-from webnn_py.api.recording import SessionNodes
+from webnn_py.api.graph_recorder import SessionNodes
 from webnn_py.api.session import session_of
 from webnn_py.api.tensor import MLTensor, memory_of
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError, naming
 from webnn_py.core.messages import Suggesting, shown
+from webnn_py.core.open_dims import OpenSizes
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.core.progress import BuildProgress, told
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.sizes import OpenSizes
 from webnn_py.ir import Array, Descriptor, Graph
-from webnn_py.memory import host
-from webnn_py.memory.aside import Aside
+from webnn_py.memory import host_arrays
+from webnn_py.memory.weight_spill import Aside
 from webnn_py.ops.all import Operators
 from webnn_py.ops.operand import MLOperand, NodeBuilder
 
@@ -50,7 +50,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
     ) -> None:
         self._nodes = SessionNodes(session_of(context), OpenSizes(dimensions))
         aside = self._nodes.session.engine.has_own_weights
-        self._copy = Aside().copy if aside else host.unshared
+        self._copy = Aside().copy if aside else host_arrays.unshared
 
     @property
     def _node_builder(self) -> NodeBuilder:
@@ -144,7 +144,7 @@ class MLGraphBuilder(Unpicklable, Suggesting, Operators):
             if sizes is not None and convert.unsigned_list(sizes, "shape") != held.shape:
                 raise ValidationError(f"shape {shown(sizes)}, but the MLTensor is {held}")
             return contents, value.data_type
-        return host.constant_array(value, *split(data_type, shape), self._copy)
+        return host_arrays.constant_array(value, *split(data_type, shape), self._copy)
 
     def build_sync(
         self, outputs: Mapping[str, MLOperand], *, progress: BuildProgress | None = None

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.api.prepared import Prepared, Sizes, prepare_open
+from webnn_py.api.env_profile import profile_built
 from webnn_py.api.profile import MLProfile, measure
-from webnn_py.api.profile_built import profile_built
 from webnn_py.api.session import Compiled, Session
+from webnn_py.api.shape_specialization import Prepared, Sizes, prepare_open
 from webnn_py.api.signature import Signature
-from webnn_py.core import cooperation
+from webnn_py.core import gil_yield
 from webnn_py.core.errors import DataError, InvalidStateError, MLError
-from webnn_py.core.recently_used import RecentlyUsed
-from webnn_py.core.sizes import check_sizes
+from webnn_py.core.lru_cache import RecentlyUsed
+from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Executable
 from webnn_py.engines.executor import Listing
 from webnn_py.engines.initialization import BoundInputs, Constants
@@ -61,7 +61,7 @@ class CompiledGraph:
         self._wanted = wanted = set[Sizes]()  # with kernels that are meant for them
 
         def prepare_and_profile(sizes: Sizes) -> Prepared:
-            with cooperation.awaited():
+            with gil_yield.awaited():
                 prepared = prepare(sizes, sizes not in wanted)
             profile_built(session, signature, dict(sizes), prepared.executable)
             return prepared

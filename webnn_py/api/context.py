@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from webnn_py.api import tensors
+from webnn_py.api import tensor_operations
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.given_tensors import check_tensors, own_memory
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.loading import Loading
 from webnn_py.api.promise import MLPromise
@@ -18,6 +17,7 @@ from webnn_py.api.session import MLContextLostInfo, Session
 from webnn_py.api.slicing import Slicing
 from webnn_py.api.support_limits import support_limits
 from webnn_py.api.tensor import MLTensor, repeated
+from webnn_py.api.tensor_checks import check_tensors, own_memory
 from webnn_py.api.tensor_memory import Export
 from webnn_py.core import convert
 from webnn_py.core.completion import (
@@ -144,7 +144,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         Source: WebNN 2026, "createTensor()".
         """
         flags = {"readable": readable, "writable": writable, "exportable": exportable}
-        return tensors.create(self._session, data_type, shape, flags)
+        return tensor_operations.create(self._session, data_type, shape, flags)
 
     async def create_tensor_async(
         self,
@@ -188,7 +188,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
         Source: WebNN 2026, "createConstantTensor()".
         """
-        return tensors.create_constant(self._session, value, data_type, shape)
+        return tensor_operations.create_constant(self._session, value, data_type, shape)
 
     async def create_constant_tensor_async(
         self,
@@ -225,7 +225,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
         Source: WebNN 2026, "writeTensor()"; for the waiting webnn_py, spec/execution.md, "Order".
         """
-        tensors.write(self._session, tensor, value)
+        tensor_operations.write(self._session, tensor, value)
 
     def read_tensor_sync(
         self, tensor: MLTensor, out: Any = None, *, timeout: float | None = None
@@ -262,8 +262,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         check_may_block("read_tensor_sync", "read_tensor_async")
         check_interrupts_nothing("read_tensor_sync")
         seconds = None if timeout is None else seconds_of(timeout)
-        memory, result, target = tensors.read_target(self._session, tensor, out)
-        tensors.read(memory, target, seconds, given=out is not None)
+        memory, result, target = tensor_operations.read_target(self._session, tensor, out)
+        tensor_operations.read(memory, target, seconds, given=out is not None)
         return result
 
     async def read_tensor_async(
@@ -277,8 +277,8 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
         Source: WebNN 2026, "readTensor(tensor)", "readTensor(tensor, outputData)".
         """
         seconds = None if timeout is None else seconds_of(timeout)
-        memory, result, target = tensors.read_target(self._session, tensor, out)
-        await tensors.read_async(memory, target, seconds, given=out is not None)
+        memory, result, target = tensor_operations.read_target(self._session, tensor, out)
+        await tensor_operations.read_async(memory, target, seconds, given=out is not None)
         return result
 
     def dispatch(
@@ -322,10 +322,10 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
             given = signature.on_tensors(session, inputs, outputs, compiled.bound)
             run = session.queue.dispatch(executable, given.inputs, given.outputs, key)
             title = compiled.signature.title
-            tensors.submit(session, title, run, given.reads, given.writes, waits)
+            tensor_operations.submit(session, title, run, given.reads, given.writes, waits)
         else:
             _, reads, writes = known
-            tensors.submit(session, compiled.signature.title, run, reads, writes, waits)
+            tensor_operations.submit(session, compiled.signature.title, run, reads, writes, waits)
 
     def submit(self, command_buffers: Sequence[Any], sync: Iterable[TimelinePoint] = ()) -> None:
         """Submit GPUCommandBuffers on this context's timeline; GPU contexts only.
@@ -426,7 +426,7 @@ class MLContext(Slicing, Loading, Unpicklable, Suggesting):
 
         Source: DLPack, "Python Specification for DLPack".
         """
-        return tensors.from_dlpack(self._session, value)
+        return tensor_operations.from_dlpack(self._session, value)
 
     def __repr__(self) -> str:
         state = "lost " if self._session.lost.done else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from webnn_py.api.session import Session
-from webnn_py.core import forks
+from webnn_py.core import fork_guard
 from webnn_py.engines.registry import make_engine
 
 
@@ -40,4 +40,4 @@ def _unlock() -> None:
     _Default.lock = threading.Lock()
 
 
-forks.in_child(_unlock)
+fork_guard.in_child(_unlock)

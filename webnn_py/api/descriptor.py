@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webnn_py.core import dtypes, sizes
+from webnn_py.core import dtypes, open_dims
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown
@@ -29,7 +29,7 @@ class MLOperandDescriptor(Suggesting):
 
     def __init__(self, data_type: MLOperandDataType, shape: Sequence[int | str] = ()) -> None:
         self._data_type: MLOperandDataType = dtypes.check(data_type)
-        self._shape: tuple[int, ...] = sizes.shape(shape, "shape")
+        self._shape: tuple[int, ...] = open_dims.shape(shape, "shape")
 
     @property
     def data_type(self) -> MLOperandDataType:
@@ -61,6 +61,6 @@ def split(data_type: Any, shape: Any) -> tuple[Any, Any]:
     """
     if not isinstance(data_type, MLOperandDescriptor):
         return data_type, shape
-    if shape is not None and sizes.shape(shape, "shape") != data_type.shape:
+    if shape is not None and open_dims.shape(shape, "shape") != data_type.shape:
         raise ValidationError(f"shape: got {shown(shape)} besides {data_type}; give it once")
     return data_type.data_type, data_type.shape

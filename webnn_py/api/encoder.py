@@ -18,7 +18,7 @@ from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting, named
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.device import DeviceEngine, DeviceExecutable
-from webnn_py.memory import host
+from webnn_py.memory import host_arrays
 
 
 class MLCommandEncoder(Unpicklable, Suggesting):
@@ -214,7 +214,7 @@ def _check_not_held(kind: str, given: Mapping[str, Any] | None) -> None:
         InvalidStateError: There is such work on one of the tensors.
     """
     for name, value in convert.mapping({} if given is None else given, f"{kind}s").items():
-        resource = host.resource_of(value)
+        resource = host_arrays.resource_of(value)
         if isinstance(resource, MLTensor):
             memory = memory_of(resource, named(kind, name))
             check_not_held(memory, f"{named(kind, name)}: the MLTensor", reading=kind == "input")

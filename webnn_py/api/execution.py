@@ -11,7 +11,7 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.context import MLContext
 from webnn_py.api.graph import MLGraph, compiled_of
-from webnn_py.api.operation import Memory, ordered_operation
+from webnn_py.api.run_operation import Memory, ordered_operation
 from webnn_py.api.session import Session, session_of
 from webnn_py.core import convert
 from webnn_py.core.completion import (
@@ -23,7 +23,7 @@ from webnn_py.core.completion import (
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.core.messages import Suggesting
 from webnn_py.core.pickling import Unpicklable
-from webnn_py.memory.host import plain_arrays
+from webnn_py.memory.host_arrays import plain_arrays
 from webnn_py.memory.overlap import region_of
 from webnn_py.ordering.operation import Run, wait_in_order
 

@@ -11,9 +11,9 @@ from typing import Any
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.default_session import default_session
 from webnn_py.api.descriptor import MLOperandDescriptor
+from webnn_py.api.graph_recorder import read_recipe
 from webnn_py.api.profile import MLProfile
 from webnn_py.api.programs.file import write_graph
-from webnn_py.api.recording import read_recipe
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import Suggesting, shown

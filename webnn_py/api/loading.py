@@ -7,8 +7,8 @@ import os
 
 from webnn_py.api.compiled import CompiledGraph
 from webnn_py.api.graph import MLGraph
+from webnn_py.api.graph_recorder import read_recipe
 from webnn_py.api.programs.program import MLProgram, load_program
-from webnn_py.api.recording import read_recipe
 from webnn_py.api.session import Session, SessionOwner
 from webnn_py.core.errors import telling_of_memory
 from webnn_py.core.messages import Suggesting

@@ -15,8 +15,8 @@ from webnn_py.core import convert
 from webnn_py.core.completion import Completion
 from webnn_py.core.devices import MLDeviceType, MLPowerPreference
 from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.lru_cache import Room
 from webnn_py.core.messages import Suggesting, shown
-from webnn_py.core.recently_used import Room
 from webnn_py.engines.registry import OTHER_NAMES, engine_names, make_engine
 
 DEVICE_TYPES: tuple[str, ...] = typing.get_args(MLDeviceType)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from webnn_py.api.independent import MOST_HELPERS, Alone, IndependentRuns
-from webnn_py.core import cooperation, forks
-from webnn_py.core.at_once import MOST_THREADS
+from webnn_py.api.unordered_pool import MOST_HELPERS, Alone, IndependentRuns
+from webnn_py.core import fork_guard, gil_yield
 from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
 from webnn_py.core.errors import (
@@ -19,17 +18,18 @@ from webnn_py.core.errors import (
     InvalidStateError,
     ValidationError,
 )
+from webnn_py.core.lru_cache import Room
 from webnn_py.core.messages import LOG, shown
-from webnn_py.core.recently_used import Room
-from webnn_py.core.sizes import typical_sizes
+from webnn_py.core.open_dims import typical_sizes
+from webnn_py.core.parallel_map import MOST_THREADS
 from webnn_py.core.workers import Workers
 from webnn_py.engines.base import Engine, Executable
 from webnn_py.engines.executor import CompileBy, Listing, by_compile, compile_on, compile_open
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.reference import ReferenceEngine, evaluate
 from webnn_py.ir import Graph
-from webnn_py.memory.aside import Aside
-from webnn_py.memory.heap import give_back
+from webnn_py.memory.memory_trim import give_back
+from webnn_py.memory.weight_spill import Aside
 from webnn_py.ops.registry import Operator, TypesByOperand
 from webnn_py.ops.replay import fix
 from webnn_py.ordering.operation import Run
@@ -42,7 +42,7 @@ from webnn_py.passes import (
     optimize_open,
     report,
 )
-from webnn_py.passes.derived import Results, Sources
+from webnn_py.passes.derived_constants import Results, Sources
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Executable)
@@ -169,7 +169,7 @@ class Session:
         """After a fork: it is the parent process's."""
         self.alive, self._forked = False, True
         self.lost = Completion()
-        self.lost.set_result(MLContextLostInfo(f"this MLContext {forks.FORKED}"))
+        self.lost.set_result(MLContextLostInfo(f"this MLContext {fork_guard.FORKED}"))
 
     def check_alive(self) -> None:
         """Raise an error if the context cannot be used.
@@ -189,7 +189,7 @@ class Session:
     def check_process(self) -> None:
         """Raise an InvalidStateError in a child process, where the context is the parent's."""
         if self._forked:
-            raise InvalidStateError(f"this MLContext {forks.FORKED}")
+            raise InvalidStateError(f"this MLContext {fork_guard.FORKED}")
 
     @property
     def _last_engine(self) -> Engine:
@@ -362,7 +362,7 @@ class Session:
         threads = self._improver
 
         def begin() -> None:
-            with cooperation.abandoned(lambda: threads.closed or needless()):
+            with gil_yield.abandoned(lambda: threads.closed or needless()):
                 if not threads.closed:
                     work()
 
@@ -430,7 +430,7 @@ def _leave_behind() -> None:
         session.leave_behind()
 
 
-forks.in_child(_leave_behind)
+fork_guard.in_child(_leave_behind)
 
 
 def _lose(session: weakref.ref[Session], message: str) -> None:

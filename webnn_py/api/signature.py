@@ -10,10 +10,10 @@ import numpy as np
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.given_shapes import given_shapes
-from webnn_py.api.given_tensors import given_tensor, own_tensor
+from webnn_py.api.input_shapes import given_shapes
 from webnn_py.api.session import Session
 from webnn_py.api.tensor import MLTensor
+from webnn_py.api.tensor_checks import given_tensor, own_tensor
 from webnn_py.api.tensor_memory import TensorMemory
 from webnn_py.core import convert, dtypes
 from webnn_py.core.dimensions import symbols_of
@@ -25,12 +25,12 @@ from webnn_py.core.errors import (
     telling_of_memory,
 )
 from webnn_py.core.messages import named, shown, type_name
-from webnn_py.core.sizes import evaluated, solve
+from webnn_py.core.open_dims import evaluated, solve
 from webnn_py.engines.device import GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
 from webnn_py.ir import Descriptor, Graph, Shape
-from webnn_py.memory import array_remedies, host
-from webnn_py.memory.arrays import new_array
+from webnn_py.memory import array_remedies, host_arrays
+from webnn_py.memory.allocation import new_array
 from webnn_py.memory.overlap import check_apart
 
 
@@ -126,7 +126,7 @@ class Signature:
         """The sizes that follow from the shapes of inputs, and of those that are constants."""
 
         def remedy(name: str) -> str:
-            resource = host.resource_of(inputs.get(name))
+            resource = host_arrays.resource_of(inputs.get(name))
             if not hasattr(resource, "__array_interface__") and not hasattr(resource, "permute"):
                 return ""  # none that lies in memory
             return array_remedies.for_shape(resource, given[name], self.inputs[name].shape)
@@ -166,7 +166,7 @@ class Signature:
             DataError: A name, data type, size or context does not fit.
         """
         if outputs is None and private:
-            copies = host.plain_copies(inputs, self.read)
+            copies = host_arrays.plain_copies(inputs, self.read)
             if copies is not None:
                 return Arguments(copies, self._none, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None else outputs)
@@ -215,7 +215,7 @@ class Signature:
             InvalidStateError: An input becomes a constant with commands that are not submitted.
         """
         if outputs is None and not (private or recorded or places):
-            plain = host.plain_arrays(inputs, self.read)
+            plain = host_arrays.plain_arrays(inputs, self.read)
             if plain:
                 return Arguments(plain, self._none, self._none, self._output_names, (), ())
         read, write = _mappings(inputs, {} if outputs is None and not recorded else outputs)
@@ -390,17 +390,17 @@ class Signature:
     ) -> Any:
         """An input: the memory of a tensor, a resource of the device, or an array."""
         if type(value) is np.ndarray:  # mostly it is
-            array = host.input_array(value, descriptor, what)
-            return host.private(array, value) if private else array
-        resource = host.split_dimensions(value, descriptor, what)
+            array = host_arrays.input_array(value, descriptor, what)
+            return host_arrays.private(array, value) if private else array
+        resource = host_arrays.split_dimensions(value, descriptor, what)
         if isinstance(resource, MLTensor):
             memory = given_tensor(session, resource, descriptor, what)
             reads.append(memory)
             return memory.contents if memory.constant else memory.current
         if session.engine.takes(resource):
             return resource
-        array = host.input_array(resource, descriptor, what)
-        return host.private(array, resource) if private else array
+        array = host_arrays.input_array(resource, descriptor, what)
+        return host_arrays.private(array, resource) if private else array
 
     def _target(
         self,
@@ -412,7 +412,7 @@ class Signature:
     ) -> Any:
         """What an output is written into: the memory of a tensor, or a writable array."""
         if not isinstance(value, MLTensor):
-            return host.output_array(value, descriptor, what)
+            return host_arrays.output_array(value, descriptor, what)
         memory = given_tensor(session, value, descriptor, what, written=True)
         writes.append(memory)
         return memory.current

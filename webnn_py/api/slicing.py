@@ -8,9 +8,9 @@ from typing import Any
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.compiled import CompiledGraph
-from webnn_py.api.given_tensors import check_there
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.api.session import Session, SessionOwner
+from webnn_py.api.tensor_checks import check_there
 from webnn_py.api.tensor_memory import check_not_held, mark_made, run_on_tensors
 from webnn_py.core import convert
 from webnn_py.core.errors import (

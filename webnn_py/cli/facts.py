@@ -9,7 +9,7 @@ from typing import Any
 
 from webnn_py.api.graph import MLGraph, compiled_of
 from webnn_py.cli.printing import as_text, in_bytes
-from webnn_py.core.sizes import check_sizes
+from webnn_py.core.open_dims import check_sizes
 from webnn_py.engines.base import Step, Steps
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.memory.plan import Plan, plan_buffers

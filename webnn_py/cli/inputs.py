@@ -77,7 +77,7 @@ def _read(path: Path) -> Array | Image:
             raise DataError(f"{path} holds no array, but {type(found).__name__}")
         return found
     if path.suffix == ".pb":
-        from webnn_py.onnx.files import read_tensor
+        from webnn_py.onnx.tensor_files import read_tensor
 
         return read_tensor(path)
     return read_image(path)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import InvalidStateError, OperationError
-from webnn_py.core.priority import wake_at_once
+from webnn_py.core.thread_priority import wake_at_once
 
 T = TypeVar("T")
 
@@ -404,10 +404,10 @@ HOLDS_LOCKS = tuple(
     PACKAGE + os.path.join(*file)
     for file in (
         ("core", "completion.py"),
-        ("core", "last_used.py"),
-        ("core", "recently_used.py"),
+        ("core", "lru_owners.py"),
+        ("core", "lru_cache.py"),
         ("core", "workers.py"),
-        ("api", "independent.py"),
+        ("api", "unordered_pool.py"),
         ("api", "session.py"),
         ("api", "tensor_memory.py"),
     )

@@ -20,7 +20,7 @@ from webnn_py.core import dtypes
 from webnn_py.core.dimensions import MLDimension, is_dimension
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import did_you_mean, said, shown, type_name
-from webnn_py.core.tracing import Traced
+from webnn_py.core.shape_tracing import Traced
 
 MAX_UNSIGNED = 2**32 - 1
 MAX_ITEMS = 2**16

@@ -11,7 +11,7 @@ from webnn_py.core import polynomials
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 from webnn_py.core.polynomials import Polynomial, Range, Symbol
-from webnn_py.core.questions import MAX_SIZES, deciding, for_sizes, narrowed, note
+from webnn_py.core.undecided_dims import MAX_SIZES, deciding, for_sizes, narrowed, note
 
 EXPONENTS = range(31)  # two to the highest is about as large as a dimension may be
 

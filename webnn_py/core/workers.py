@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from webnn_py.core import cooperation, priority
+from webnn_py.core import gil_yield, thread_priority
 from webnn_py.core.completion import Completion
 from webnn_py.core.ending import ENDING, finish_calls, stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
@@ -144,7 +144,7 @@ class Workers:
         # A daemon, as Python waits for others, which go on computing, before it calls what tells
         # these to end. It keeps these workers, so that Python's end waits for work of those that
         # nobody else has any more.
-        inherits = priority.wakes_at_once()
+        inherits = thread_priority.wakes_at_once()
         thread = threading.Thread(target=self._run_all, args=(inherits,), name=name, daemon=True)
         self._threads.append(thread)
         try:
@@ -161,10 +161,10 @@ class Workers:
 
     def _run_all(self, inherits_slice: bool) -> None:
         if inherits_slice:
-            priority.forget_slice()
-        cooperation.enable()
+            thread_priority.forget_slice()
+        gil_yield.enable()
         if self._computes:
-            priority.enable()
+            thread_priority.enable()
         while (item := self._items.get()) is not None:
             work, fail, afterwards = item
             begun = time.perf_counter()
@@ -172,7 +172,7 @@ class Workers:
                 work()
             except BaseException as error:
                 fail(error)
-            priority.takes(time.perf_counter() - begun)
+            thread_priority.takes(time.perf_counter() - begun)
             del item, work, fail  # not to be kept alive while this waits
             with self._lock:
                 self._done += 1

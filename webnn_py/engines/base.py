@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webnn_py.core.completion import Cancellation, Completion
-from webnn_py.core.recently_used import Held
+from webnn_py.core.lru_cache import Held
 from webnn_py.engines.awaited import AwaitedRun, HostRun
+from webnn_py.engines.device_loss import Loss
 from webnn_py.engines.limits import EngineLimits
-from webnn_py.engines.loss import Loss
 from webnn_py.engines.profile import Roof, RunTime, timed
 from webnn_py.ir import Array, Descriptor, Graph, Node, Shape, Value
-from webnn_py.memory.arrays import Ends, new_array
-from webnn_py.memory.host import Lent
+from webnn_py.memory.allocation import Ends, new_array
+from webnn_py.memory.host_arrays import Lent
 from webnn_py.memory.overlap import EVERYTHING, MemoryLocation, Region
 from webnn_py.ops.registry import Operator, TypesByOperand
-from webnn_py.ordering.executor import Executor
+from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Operation, Run
 from webnn_py.ordering.schedule import Schedule
 from webnn_py.ordering.unordered import UnorderedRun

@@ -14,17 +14,17 @@ from typing import TypeVar
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import MLError, OperationError
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.core.lru_cache import Held
 from webnn_py.core.messages import LOG, said, type_name
-from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, Engine, Executable, HostExecutable
 from webnn_py.engines.device import DeviceExecutable
 from webnn_py.engines.host import HostEngine
+from webnn_py.engines.partition import Part, Segment, segments, split
 from webnn_py.engines.profile import RunTime, StepTime, step_of
-from webnn_py.engines.segments import Part, Segment, segments, split
 from webnn_py.ir import Array, Graph, Node, Value, format_graph
-from webnn_py.memory.arrays import Ends, new_array
+from webnn_py.memory.allocation import Ends, new_array
 from webnn_py.memory.plan import last_uses
 
 S = TypeVar("S")

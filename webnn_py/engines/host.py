@@ -16,9 +16,9 @@ from webnn_py.core.messages import shown
 from webnn_py.engines.base import Engine, Executable, HostExecutable, Queue
 from webnn_py.engines.profile import Roof, timed
 from webnn_py.ir import Array, Descriptor, Graph
-from webnn_py.memory.arrays import aligned
-from webnn_py.memory.host import Lent
-from webnn_py.ordering.executor import Executor
+from webnn_py.memory.allocation import aligned
+from webnn_py.memory.host_arrays import Lent
+from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Run
 
 

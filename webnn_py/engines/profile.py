@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.ir import Node
 from webnn_py.ops.flops import flops
 

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from webnn_py.core.at_once import MOST_THREADS, WORTH_THREADS, at_once
+from webnn_py.core.parallel_map import MOST_THREADS, WORTH_THREADS, at_once
 from webnn_py.ir import Array
 
 PAGE = 1 << 21

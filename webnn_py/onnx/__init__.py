@@ -127,7 +127,7 @@ def __getattr__(name: str) -> Any:
 def _importer() -> Any:
     try:
         check_version(importlib.import_module("onnx"))
-        from webnn_py.onnx import importing
+        from webnn_py.onnx import load_impl as importing
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise

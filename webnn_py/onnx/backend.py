@@ -19,7 +19,7 @@ from webnn_py.api.graph import MLGraph
 from webnn_py.api.ml import ml
 from webnn_py.core.errors import MLError, NotSupportedError, ValidationError
 from webnn_py.onnx.emitter import BOOL
-from webnn_py.onnx.importing import Importer, Inputs, Model, outputs
+from webnn_py.onnx.load_impl import Importer, Inputs, Model, outputs
 from webnn_py.onnx.tensor import Array
 
 DEVICES = {"CPU": "cpu", "GPU": "gpu"}

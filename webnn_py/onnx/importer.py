@@ -14,7 +14,7 @@ from webnn_py.api.builder import MLGraphBuilder, check_made_by, keeps_what_it_is
 from webnn_py.core.errors import DataError, MLError, NotSupportedError, ValidationError
 from webnn_py.core.messages import printable, type_name
 from webnn_py.core.polynomials import TooLargeError
-from webnn_py.onnx import bodies, control, folding, schema
+from webnn_py.onnx import control, folding, function_bodies, schema
 from webnn_py.onnx.emitter import BOOL, Emitter
 from webnn_py.onnx.functions import MAX_NODES, called_by, is_standard
 from webnn_py.onnx.handlers import handler_of
@@ -22,7 +22,6 @@ from webnn_py.onnx.initializers import Initializers
 from webnn_py.onnx.inputs import Inputs
 from webnn_py.onnx.liveness import Liveness, LiveNode
 from webnn_py.onnx.model import Model, check_once, imports_of, opsets_of
-from webnn_py.onnx.reasons import operator_of, reason_of
 from webnn_py.onnx.tensor import (
     ELEMENT_TYPES,
     BrokenModelError,
@@ -37,6 +36,7 @@ from webnn_py.onnx.tensor import (
     webnn_type,
     without_elements,
 )
+from webnn_py.onnx.unsupported_reasons import operator_of, reason_of
 from webnn_py.ops.operand import MLOperand
 
 Scope = MutableMapping[str, Any]
@@ -296,7 +296,7 @@ class Importer:
         inner.update(zip(function.input, inputs, strict=False))
         names = [n if o else "" for n, o in zip(function.output, live.outputs, strict=False)]
         own = {**opsets, **imports_of(function.opset_import)}
-        nodes = bodies.bound(function, node)
+        nodes = function_bodies.bound(function, node)
         self.nodes(nodes, inner, own, self.liveness.of(nodes, names)[0])
         where = f"the outputs of local function {operator_of(node)}"
         return [self.lookup(inner, name, where) if name else None for name in names]
@@ -344,7 +344,7 @@ class Importer:
             return True
         domain = "" if is_standard(node) else node.domain
         handler = handler_of(domain, node.op_type, opsets.get(domain, 1))
-        return bool(handler or bodies.has_body(schema.schema_of(node, opsets)))
+        return bool(handler or function_bodies.has_body(schema.schema_of(node, opsets)))
 
     def _import(
         self, live: LiveNode, inputs: Sequence[Any], scope: Scope, opsets: Mapping[str, int]
@@ -369,7 +369,7 @@ class Importer:
             made = handler.function(self.emitter, *inputs, **attributes)
             return made if isinstance(made, (tuple, list)) else [made]
         definition = schema.schema_of(node, opsets)
-        body = bodies.body_of(node, inputs, definition, opsets)
+        body = function_bodies.body_of(node, inputs, definition, opsets)
         if body is None:
             if node.op_type in folding.MADE:
                 arrays = [one.known("its operands") for one in inputs]
@@ -378,7 +378,7 @@ class Importer:
         inner: Scope = dict(zip(body.input, inputs, strict=False))
         for name in body.input[len(inputs) :]:
             inner[name] = None
-        nodes = bodies.bound(body, node, definition)
+        nodes = function_bodies.bound(body, node, definition)
         own = opsets_of(body.opset_import)
         before = len(self._failures)
         names = [n if o else "" for n, o in zip(body.output, live.outputs, strict=False)]

@@ -11,9 +11,9 @@ from typing import Any, cast
 from webnn_py.core.dimensions import named
 from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown, suggestion
+from webnn_py.core.open_dims import ANY_SIZE
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import Shape
-from webnn_py.core.sizes import ANY_SIZE
 from webnn_py.memory.array_remedies import relaid
 from webnn_py.onnx.tensor import NarrowerError
 

@@ -21,10 +21,10 @@ from webnn_py.core.errors import DataError, MLError, ValidationError, file_error
 from webnn_py.core.files import check_regular, open_regular
 from webnn_py.core.messages import type_name
 from webnn_py.core.polynomials import MAX_DIMENSION
-from webnn_py.onnx import wire
+from webnn_py.onnx import protobuf_strip
 from webnn_py.onnx.functions import count_nodes, key_of
+from webnn_py.onnx.protobuf_strip import Place
 from webnn_py.onnx.tensor import Array, element_name
-from webnn_py.onnx.wire import Place
 from webnn_py.storage.archive import kind_of
 
 READERS = 4
@@ -213,7 +213,7 @@ class Model:
 
         A file may say the same of tensors that were not cut out, which counts for nothing.
         """
-        place = wire.place_of(tensor)
+        place = protobuf_strip.place_of(tensor)
         return place if place in self._cut_out else None
 
     def part(self, place: Place) -> Any:
@@ -356,7 +356,7 @@ def _parsed(contents: Any, title: str) -> tuple[Any, str, frozenset[Place]]:
     places: frozenset[Place] = frozenset()
     try:
         try:
-            rest, places = wire.without_weights(contents)
+            rest, places = protobuf_strip.without_weights(contents)
         except (ValueError, IndexError):
             rest = bytes(contents)  # the library says what is wrong with it
         proto.ParseFromString(rest)

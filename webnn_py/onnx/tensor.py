@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import onnx
 
+from webnn_py.core.dim_constraints import bounded, following, multiplied, paired, united
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import shown
-from webnn_py.core.narrowing import bounded, following, multiplied, paired, united
-from webnn_py.core.questions import questions
+from webnn_py.core.undecided_dims import questions
 from webnn_py.ops.operand import MLOperand
 
 Array = np.ndarray[Any, Any]

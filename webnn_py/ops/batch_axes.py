@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dimensions import MLDimension, named, symbols_of
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.core.messages import shown
 from webnn_py.ir import Descriptor, Graph, Node, Value, titled
 from webnn_py.ops.registry import REGISTRY, Operator

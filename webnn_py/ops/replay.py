@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.errors import naming
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.core.open_dims import check_sizes, evaluated
 from webnn_py.core.shapes import check_dimensions
-from webnn_py.core.sizes import check_sizes, evaluated
 from webnn_py.ir import Graph, Node, Shape, Value, make_graph, titled
 from webnn_py.ops.all import Operators
 from webnn_py.ops.declare import REGISTRY

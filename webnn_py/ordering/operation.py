@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from webnn_py.core.completion import Completion
 from webnn_py.core.messages import LOG
 from webnn_py.memory.overlap import Region
-from webnn_py.ordering.positions import Position
+from webnn_py.ordering.order_maintenance import Position
 from webnn_py.ordering.timeline import TimelinePoint, state_of
 from webnn_py.ordering.timeline_state import TimelineState, Waiter, unreached
 

@@ -20,9 +20,9 @@ from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
-from webnn_py.ordering.executor import Executor
-from webnn_py.ordering.holding import Holding
+from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Held, Operation
+from webnn_py.ordering.parked import Holding
 from webnn_py.ordering.signals import Signals
 from webnn_py.ordering.unordered import Unordered, UnorderedRun
 

@@ -19,7 +19,7 @@ from webnn_py.core.errors import (
     consequence,
     root_of,
 )
-from webnn_py.core.forks import FORKED, in_child
+from webnn_py.core.fork_guard import FORKED, in_child
 
 Resume = Callable[[], None]
 _NUMBERS = itertools.count(1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from webnn_py.passes.derived import (
+from webnn_py.passes.derived_constants import (
     Derivations,
     Derive,
     DerivedConstants,
     SharedResults,
     derive_anew,
 )
-from webnn_py.passes.open_passes import OpenPasses
 from webnn_py.passes.pipeline import (
     BLOCKS,
     LOOPS,
@@ -24,6 +23,7 @@ from webnn_py.passes.pipeline import (
     report,
     widen_halves,
 )
+from webnn_py.passes.shape_generic_passes import OpenPasses
 
 __all__ = [
     "BLOCKS",

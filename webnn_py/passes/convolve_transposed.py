@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
-from webnn_py.core.tracing import is_traced
+from webnn_py.core.shape_tracing import is_traced
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.convolution import dims, transposed_sizes
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.contiguous import contiguous
+from webnn_py.passes.copy_contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter, in_layout
 from webnn_py.passes.target import Target
 

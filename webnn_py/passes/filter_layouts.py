@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import math
 
-from webnn_py.core.at_once import at_once
 from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.parallel_map import at_once
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.convolution import Conv2dFilterLayout
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes import transposes
-from webnn_py.passes.contiguous import contiguous
+from webnn_py.passes.copy_contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 

@@ -11,7 +11,7 @@ from webnn_py.core.dimensions import symbols_of
 from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.contiguous import contiguous
+from webnn_py.passes.copy_contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Evaluate, Target
 

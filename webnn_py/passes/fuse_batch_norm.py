@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.at_once import at_once
 from webnn_py.core.dimensions import is_dimension
+from webnn_py.core.parallel_map import at_once
 from webnn_py.ir import Array, Graph, Node, Shape, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand

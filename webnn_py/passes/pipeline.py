@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from webnn_py.ir import Descriptor, Graph, verify
 from webnn_py.ops.apply import infer_node
-from webnn_py.passes.average_images import average_images_by_poolings
 from webnn_py.passes.convolve_parts import convolve_parts
 from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
@@ -19,13 +18,14 @@ from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_h
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
 from webnn_py.passes.hard_swishes import join_hard_swishes
-from webnn_py.passes.interleaved import interleave_channels
+from webnn_py.passes.mean_to_pool import average_images_by_poolings
 from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
-from webnn_py.passes.parts_first import compute_parts_first
+from webnn_py.passes.nhwc import interleave_channels
+from webnn_py.passes.pool_before_concat import shrink_images_first
 from webnn_py.passes.pool_channels import pool_channels_by_products
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
-from webnn_py.passes.shrink_first import shrink_images_first
 from webnn_py.passes.simplify import simplify
+from webnn_py.passes.sink_into_concat import compute_parts_first
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
 from webnn_py.passes.widen_halves import widen_halves

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.ir import Graph, Node, Value, make_graph, without_dead_nodes
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder

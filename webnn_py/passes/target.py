@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from webnn_py.ir import Array, Node
-from webnn_py.passes.derived import Derive, derive_anew
+from webnn_py.passes.derived_constants import Derive, derive_anew
 
 Evaluate = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 

@@ -16,7 +16,7 @@ from webnn_py.core.dimensions import least
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.contiguous import contiguous
+from webnn_py.passes.copy_contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target

@@ -14,13 +14,13 @@ import numpy as np
 
 from webnn_py._version import __version__
 from webnn_py.core import dtypes
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dimensions import is_dimension, is_open
 from webnn_py.core.dtypes import MLOperandDataType
 from webnn_py.core.errors import NotSupportedError, ValidationError
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.core.open_dims import OpenSizes, plain_names
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import MAX_RANK, check_dimensions
-from webnn_py.core.sizes import OpenSizes, plain_names
 from webnn_py.ir import Array, Descriptor, Graph, Shape, Value
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.ops.graph_builder import GraphBuilder

@@ -31,7 +31,7 @@ from webnn_py.engines.onnxruntime.engine import (
     SPIN_OPTION,
     LoadedModel,
 )
-from webnn_py.engines.onnxruntime.exact import swishes
+from webnn_py.engines.onnxruntime.unsupported import swishes
 from webnn_py.engines.registry import FAST
 
 SIDE = 80

@@ -24,7 +24,7 @@ from webnn_py.engines.openvino.engine import (
     PRIMITIVES,
     CompiledModel,
 )
-from webnn_py.engines.openvino.exact import MOVED, OF_INTEGERS
+from webnn_py.engines.openvino.unsupported import MOVED, OF_INTEGERS
 from webnn_py.ops.declare import REGISTRY
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from webnn_py.api.arguments import Arguments
 from webnn_py.core.completion import Cancellation, Waiter, settled_before
 from webnn_py.ir import Array
-from webnn_py.memory.rows import parted
+from webnn_py.memory.batch_rows import parted
 from webnn_py.ops.batch_axes import Axis
 
 

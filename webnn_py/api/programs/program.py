@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from webnn_py.api.arguments import Arguments
 from webnn_py.api.awaited_run import Points, done, finished, promising, raised
+from webnn_py.api.deferred_run import in_turn
 from webnn_py.api.descriptor import MLOperandDescriptor
-from webnn_py.api.postponed import in_turn
 from webnn_py.api.profile import MLProfile, measured, run_count
-from webnn_py.api.programs.given import by_name, given_arguments, named_arguments
+from webnn_py.api.programs.program_arguments import by_name, given_arguments, named_arguments
 from webnn_py.api.programs.steps import MLProgramBuffer, MLProgramSequence, Recorder
 from webnn_py.api.session import Session, SessionOwner, session_of
 from webnn_py.api.signature import Signature
 from webnn_py.api.tensor_memory import run_on_tensors
-from webnn_py.api.tensors import tensor_descriptor
+from webnn_py.api.tensor_operations import tensor_descriptor
 from webnn_py.core import convert
 from webnn_py.core.completion import check_interrupts_nothing, check_may_block
 from webnn_py.core.dtypes import MLOperandDataType
@@ -38,7 +38,7 @@ from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import reading_program, write_program
 from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
 from webnn_py.engines.webgpu.program.source import Slot
-from webnn_py.memory import host
+from webnn_py.memory import host_arrays
 from webnn_py.ordering.timeline import TimelinePoint, points
 from webnn_py.storage.archive import check_ending
 
@@ -148,7 +148,9 @@ class MLProgram(Unpicklable, Suggesting):
         contents = None
         if initial is not None:
             try:
-                contents, _ = host.constant_array(initial, descriptor.data_type, descriptor.shape)
+                contents, _ = host_arrays.constant_array(
+                    initial, descriptor.data_type, descriptor.shape
+                )
             except ValidationError as error:
                 raise ValidationError(f"buffer: initial: {error}") from error.__cause__
         return MLProgramBuffer(recorder, Slot(descriptor, None, contents))

@@ -9,9 +9,9 @@ from types import MappingProxyType
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
-from webnn_py.core.cooperation import checkpoints
 from webnn_py.core.dtypes import PACKED_4BIT, pack_4bit
 from webnn_py.core.errors import ValidationError
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.onnx_lowering import sizes
 from webnn_py.engines.onnx_lowering.emitter import (
     CODES,

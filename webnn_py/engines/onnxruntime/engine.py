@@ -14,26 +14,26 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from webnn_py.core import cooperation, dtypes, forks, priority
+from webnn_py.core import dtypes, fork_guard, gil_yield, thread_priority
 from webnn_py.core.dimensions import is_open, least
-from webnn_py.core.ending import calls_libraries
 from webnn_py.core.errors import OperationError
+from webnn_py.core.exit_guard import calls_libraries
+from webnn_py.core.lru_cache import Held
 from webnn_py.core.messages import said
-from webnn_py.core.priority import LONG, begun_by, stand_back
-from webnn_py.core.recently_used import Held
 from webnn_py.core.requirements import check_version
+from webnn_py.core.thread_priority import LONG, begun_by, stand_back
 from webnn_py.engines.base import AtSizes, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import Lowered, NotLowered, lower_alone, lower_graph, numbered
-from webnn_py.engines.onnxruntime.blocks import in_blocks
-from webnn_py.engines.onnxruntime.exact import INSTEAD, is_exact, swishes
-from webnn_py.engines.onnxruntime.few_bits import products_of_few_bits
+from webnn_py.engines.onnxruntime.int4_matmul import products_of_few_bits
 from webnn_py.engines.onnxruntime.kernels import PROVIDERS, SILENT, has_kernel
+from webnn_py.engines.onnxruntime.nchwc import in_blocks
+from webnn_py.engines.onnxruntime.unsupported import INSTEAD, is_exact, swishes
 from webnn_py.engines.profile import RunTime, least_seconds, step_of, timed
 from webnn_py.ir import Array, Graph, Node
-from webnn_py.memory.arrays import Ends
-from webnn_py.memory.heap import give_back
-from webnn_py.memory.mapped import Place, places
+from webnn_py.memory.allocation import Ends
+from webnn_py.memory.memory_trim import give_back
+from webnn_py.memory.mmap_lookup import Place, places
 from webnn_py.passes import BLOCKS
 
 LEFT_OUT = [
@@ -55,7 +55,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where files of weights lie."""
 
 check_version(onnxruntime)
-forks.leave_in_child(onnxruntime)
+fork_guard.leave_in_child(onnxruntime)
 
 SPIN_OPTION = "session.intra_op.spin_duration_us"
 SPIN_MICROSECONDS = 50
@@ -127,10 +127,10 @@ class LoadedModel:
                 disabled_optimizers=_left_out(graph),
             )
             # Where a build is awaited, its threads compute beside an event loop.
-            self.session, self._threads = begun_by(make) if cooperation.enabled() else (make(), [])
+            self.session, self._threads = begun_by(make) if gil_yield.enabled() else (make(), [])
         # What `run` of the session calls, once it has looked at names that are right here.
         self.run = getattr(self.session, "_sess", self.session).run
-        forks.leave_in_child(self.session)
+        fork_guard.leave_in_child(self.session)
         give_back(graph.constants.values())
         self.names = (*names.inputs, *names.outputs)
         self.sizes = lowered.sizes
@@ -248,7 +248,7 @@ class OnnxRuntimeExecutable(HostExecutable):
 
         A thread that has the same large arrays again binds none anew.
         """
-        priority.takes(self._seconds)
+        thread_priority.takes(self._seconds)
         if self.any_memory:
             self._run_on_copies(inputs, outputs)
             return
@@ -268,7 +268,7 @@ class OnnxRuntimeExecutable(HostExecutable):
 
     def new_results(self, inputs: Sequence[Array], ends: Ends) -> Sequence[Array]:
         """As the session has it, in memory that it has at hand."""
-        priority.takes(self._seconds)
+        thread_priority.takes(self._seconds)
         given = dict(zip(self._inputs, inputs, strict=True))
         if self._sizes:
             given |= self._sizes

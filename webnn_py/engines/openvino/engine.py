@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core import forks
-from webnn_py.core.ending import calls_libraries
+from webnn_py.core import fork_guard
+from webnn_py.core.exit_guard import calls_libraries
+from webnn_py.core.lru_cache import Held
 from webnn_py.core.messages import said
-from webnn_py.core.recently_used import Held
 from webnn_py.engines.base import AtSizes, CannotCompile, HostExecutable
 from webnn_py.engines.host import HostEngine, checked_threads
 from webnn_py.engines.onnx_lowering import NotLowered, lower_alone, lower_graph, numbered
-from webnn_py.engines.openvino.apart import name_turned_weights_apart
-from webnn_py.engines.openvino.exact import (
+from webnn_py.engines.openvino.alias_weights import name_turned_weights_apart
+from webnn_py.engines.openvino.openvino_import import new_core, openvino
+from webnn_py.engines.openvino.unsupported import (
     INSTEAD,
     is_exact,
     is_exact_joined,
     is_exact_open,
 )
-from webnn_py.engines.openvino.library import new_core, openvino
 from webnn_py.ir import Array, Graph, Node, Value
-from webnn_py.memory.heap import give_back
+from webnn_py.memory.memory_trim import give_back
 from webnn_py.ops.declare import REGISTRY
 from webnn_py.passes import PRODUCTS
 
@@ -78,7 +78,7 @@ class CompiledModel:
         )
         model = core.read_model(lowered.model.SerializeToString())
         self.compiled = core.compile_model(model, "CPU", _settings(threads, graph))
-        forks.leave_in_child(self.compiled)
+        fork_guard.leave_in_child(self.compiled)
         give_back(self.weights)
         by_name = _by_name(self.compiled.inputs)
         self.inputs = [by_name.get(name) for name in names.inputs]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from webnn_py.core import dtypes
-from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import OperationError
-from webnn_py.core.recently_used import Held
+from webnn_py.core.gil_yield import checkpoint
+from webnn_py.core.lru_cache import Held
 from webnn_py.engines.base import HostExecutable
 from webnn_py.engines.host import HostEngine
 from webnn_py.engines.profile import RunTime, step_of, timed

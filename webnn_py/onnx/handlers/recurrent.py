@@ -8,7 +8,7 @@ import numpy as np
 
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.handlers.lengths import HOLDING, Lengths, row, shorter
+from webnn_py.onnx.handlers.sequence_lengths import HOLDING, Lengths, row, shorter
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, choice, refuse
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from webnn_py.core.choices import sampled
+from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Node
 

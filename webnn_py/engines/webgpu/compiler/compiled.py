@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from webnn_py.core.tracing import Numbers
+from webnn_py.core.shape_tracing import Numbers
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_cache import KnownKernels
 from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
@@ -184,14 +184,14 @@ def _known_kernels(graph: Graph, features: Features, tell: Tell) -> Sequence[Ker
 
 def _write(graph: Graph, features: Features, tell: Tell) -> Sequence[Kernel]:
     """The kernels of a graph, alike ones with the same code."""
-    from webnn_py.engines.webgpu.compiler.sharing import share
+    from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
     return share(written(graph, features, tell), features)
 
 
 def written(graph: Graph, features: Features, tell: Tell = lambda kernel: None) -> list[Kernel]:
     """The kernels of a graph, each with all its numbers in its code."""
-    from webnn_py.engines.webgpu.compiler.abreast import fuse_abreast
+    from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
     from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 
     written: list[Kernel] = []

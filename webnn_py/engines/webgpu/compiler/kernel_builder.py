@@ -11,16 +11,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, overload
 
-from webnn_py.core.choices import divides
-from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.gil_yield import checkpoint
+from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code import prelude
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.code.functions import names_word, reachable
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
+from webnn_py.engines.webgpu.compiler.inplace_concat import Places
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
-from webnn_py.engines.webgpu.compiler.places import Places
-from webnn_py.engines.webgpu.compiler.rounds import LONG, MOST_ROUNDS, at_most, rounds_of
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, MOST_ROUNDS, at_most, rounds_of
 from webnn_py.engines.webgpu.program.storage import Features, Storage, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 

@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.fusing.siblings import products_beside
-from webnn_py.engines.webgpu.compiler.fusing.sums import rows_behind
+from webnn_py.engines.webgpu.compiler.fusing.parallel_products import products_beside
+from webnn_py.engines.webgpu.compiler.fusing.split_k_rows import rows_behind
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
+from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
 from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul import is_narrow
 from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import gemm_limits
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
-from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Value
 

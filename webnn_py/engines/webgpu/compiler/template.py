@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
-from webnn_py.core.tracing import Numbers, calculation, number_now
+from webnn_py.core.shape_tracing import Numbers, calculation, number_now
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.program.storage import Features, buffer_bytes
 from webnn_py.ir import Graph, Value

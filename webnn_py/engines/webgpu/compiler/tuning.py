@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from webnn_py.core.errors import NotSupportedError
 from webnn_py.engines.webgpu.compiler.fusing.fusion import Fusion
-from webnn_py.engines.webgpu.compiler.fusing.siblings import PRODUCTS
+from webnn_py.engines.webgpu.compiler.fusing.parallel_products import PRODUCTS
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
 from webnn_py.engines.webgpu.compiler.kernels import emit
 from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
-from webnn_py.engines.webgpu.compiler.structure import Structures, key_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from webnn_py.core import cooperation
+from webnn_py.core import gil_yield
 from webnn_py.engines.webgpu.program.document import document_of, plan_of
 from webnn_py.engines.webgpu.program.plan import Plan
 from webnn_py.storage.archive import PROGRAM, Archive, replacing, write_archive
@@ -40,7 +40,7 @@ def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
     """
     archive = Archive.open(path)
     archive.check_names((PROGRAM, WEIGHTS))
-    with ThreadPoolExecutor(1, "webnn-checksum", cooperation.enable) as thread:
+    with ThreadPoolExecutor(1, "webnn-checksum", gil_yield.enable) as thread:
         compared = thread.submit(archive.verify, WEIGHTS)
         tensors = read_safetensors(archive.view(WEIGHTS), archive.where(WEIGHTS))
         yield plan_of(parse(archive.read(PROGRAM), archive.where(PROGRAM)), tensors)

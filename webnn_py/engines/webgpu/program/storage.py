@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from webnn_py.core.tracing import Traced, is_traced
+from webnn_py.core.shape_tracing import Traced, is_traced
 from webnn_py.ir import Descriptor
 
 PAIR = "vec2<u32>"

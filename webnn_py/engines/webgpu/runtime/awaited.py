@@ -21,18 +21,18 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.errors import MLError
 from webnn_py.core.workers import Workers
 from webnn_py.engines.awaited import AwaitedRun
-from webnn_py.engines.webgpu.runtime.ahead import Ahead, RunCommands
+from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping, Ending
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
+from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
-from webnn_py.engines.webgpu.runtime.resources import Dispatch
-from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, Pace, Wait
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, Pace, Wait
 from webnn_py.ir import Descriptor
-from webnn_py.memory import host
-from webnn_py.memory.host import HUGE
+from webnn_py.memory import host_arrays
+from webnn_py.memory.host_arrays import HUGE
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
@@ -124,7 +124,7 @@ class Run(AwaitedRun):
                 if self._gpu.uploads.have(size for _, size in self._large):
                     self._write_large()  # else the worker does, as to make them takes long
         run = self._dispatch
-        run.uploads = [(buffer, host.copied(contents)) for buffer, contents in run.uploads]
+        run.uploads = [(buffer, host_arrays.copied(contents)) for buffer, contents in run.uploads]
 
     def _write_large(self) -> None:
         """Write inputs that are large where commands copy them from: for one run at a time."""

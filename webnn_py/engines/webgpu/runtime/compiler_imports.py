@@ -13,7 +13,7 @@ import pkgutil
 import threading
 from collections.abc import Iterator
 
-from webnn_py.core import cooperation
+from webnn_py.core import gil_yield
 
 COMPILER = "webnn_py.engines.webgpu.compiler"
 
@@ -31,11 +31,11 @@ def compiler_imported() -> Iterator[None]:
 
 def _import_until(over: threading.Event) -> None:
     """Import one module after the other, each with what it needs."""
-    cooperation.enable()
+    gil_yield.enable()
     with contextlib.suppress(ImportError):  # told to who builds a graph
         compiler = importlib.import_module(COMPILER)
         modules = pkgutil.walk_packages(compiler.__path__, f"{COMPILER}.")
-        for module in cooperation.checkpoints(modules):
+        for module in gil_yield.checkpoints(modules):
             if over.is_set():
                 return
             importlib.import_module(module.name)

@@ -7,14 +7,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from webnn_py.core.at_once import MOST_THREADS, at_once
-from webnn_py.core.cooperation import checkpoint
 from webnn_py.core.dtypes import DTYPES
+from webnn_py.core.gil_yield import checkpoint
+from webnn_py.core.parallel_map import MOST_THREADS, at_once
 from webnn_py.engines.webgpu.program.storage import aligned, buffer_bytes, host_dtype
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import (
+    LargeConstants,
+    padded_bytes,
+    write_made,
+)
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.filling import LargeConstants, padded_bytes, write_made
 from webnn_py.engines.webgpu.runtime.devices.weights import Contents
 from webnn_py.ir import Array, Value
 

@@ -14,24 +14,24 @@ from webnn_py.core.completion import Cancellation, Completion, runs_event_loop
 from webnn_py.core.errors import ValidationError, consequence
 from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Executable, Queue
-from webnn_py.engines.loss import Loss
+from webnn_py.engines.device_loss import Loss
 from webnn_py.engines.webgpu.program.storage import buffer_bytes
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, copy_binding
-from webnn_py.engines.webgpu.runtime.devices.commands import check_submission, uses_of
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_submission, uses_of
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
-from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
-from webnn_py.engines.webgpu.runtime.devices.life import Life
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
+from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.engines.webgpu.runtime.recorder import Recorder
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import CHECKING
 from webnn_py.ir import Array, Descriptor, Value
-from webnn_py.memory.host import Lent
+from webnn_py.memory.host_arrays import Lent
 from webnn_py.memory.overlap import EVERYTHING, Region, Span, region_of
-from webnn_py.ordering.executor import Executor
+from webnn_py.ordering.executor_config import Executor
 from webnn_py.ordering.operation import Operation, Run
 
 LARGE = 1 << 20
@@ -231,7 +231,7 @@ class DeviceQueue(Queue):
             ContextLostError: The device is lost.
         """
         for index, given in enumerate(commands):
-            if not isinstance(given, wgpu.GPUCommandBuffer) or public.is_foreign(
+            if not isinstance(given, wgpu.GPUCommandBuffer) or fallback.is_foreign(
                 given, self.gpu.handle
             ):
                 raise ValidationError(
@@ -253,7 +253,7 @@ class DeviceQueue(Queue):
         with device_errors("submitting command buffers"):
             self.gpu.life.check()
             if CHECKING.missing is not None:
-                public.check_alive(self.gpu.handle)
+                fallback.check_alive(self.gpu.handle)
 
     def memory_of_commands(self, commands: Sequence[Any]) -> list[Region]:
         """What command buffers use, all of which they may write."""

@@ -11,30 +11,30 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from webnn_py.core.cooperation import in_background
+from webnn_py.core.gil_yield import in_background
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, DeviceEngine, ForSizes
 from webnn_py.engines.limits import EngineLimits
 from webnn_py.engines.profile import Roof
 from webnn_py.engines.webgpu.program.plan import Plan
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import bind_resources
 from webnn_py.engines.webgpu.runtime.compiler_imports import compiler_imported
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.device_queue import DeviceQueue
+from webnn_py.engines.webgpu.runtime.device_template import LoadedTemplate, pipelines_of
 from webnn_py.engines.webgpu.runtime.devices.adapters import find_adapter
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
 from webnn_py.engines.webgpu.runtime.executable import ProgramExecutable, WebGPUExecutable
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate, pipelines_of
+from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.recording import Recording
-from webnn_py.engines.webgpu.runtime.roof import measure_roof, wake
+from webnn_py.engines.webgpu.runtime.roofline import measure_roof, wake
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import is_texture
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
 from webnn_py.ir import Graph, Node, Shape
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.operation import Run
@@ -85,11 +85,11 @@ class WebGPUEngine(DeviceEngine):
 
     def takes(self, value: object) -> bool:
         """Buffers, bindings of them, textures, views of textures and parts of both."""
-        return resources.is_device_resource(value)
+        return bind_resources.is_device_resource(value)
 
     def region(self, resource: Any) -> Region:
         """All of the buffer or texture, or everything where it is neither."""
-        return resources.whole_of(resource)
+        return bind_resources.whole_of(resource)
 
     def shape_of(self, resource: Any, shape: Shape, what: str) -> Shape | None:
         """That of a texture, if it covers the tensor in but one way."""
@@ -156,7 +156,7 @@ class _Alike(ForSizes):
     """Loads what was compiled for sizes alike."""
 
     def __init__(self, engine: WebGPUEngine) -> None:
-        from webnn_py.engines.webgpu.compiler.compiled_alike import CompiledForSizes
+        from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
 
         self._engine = engine
         self._buffers = RunBuffers(engine.gpu)
@@ -206,7 +206,7 @@ class _Beginner:
         """Told of a kernel that was written."""
         if in_background() or len(kernel.code) < LONG_CODE:
             return
-        from webnn_py.engines.webgpu.compiler.sharing import form_of
+        from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
 
         form = form_of(kernel.code)
         if form not in self._forms:

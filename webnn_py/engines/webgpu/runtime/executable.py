@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.recently_used import Held
+from webnn_py.core.lru_cache import Held
 from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.base import Step, Steps
 from webnn_py.engines.device import Commands, DeviceExecutable, SlicedRun
 from webnn_py.engines.profile import RunTime
 from webnn_py.engines.webgpu.program.plan import Plan
-from webnn_py.engines.webgpu.runtime import profiling, resources
-from webnn_py.engines.webgpu.runtime.ahead import Ahead
+from webnn_py.engines.webgpu.runtime import bind_resources, profiling
 from webnn_py.engines.webgpu.runtime.awaited import Run
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
+from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
+from webnn_py.engines.webgpu.runtime.prerecord import Ahead
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.recording import Recording
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.under_way import Recorded, UnderWay
 
 _ARRAYS = {np.ndarray}
 _MADE = {np.ndarray, type(None)}
@@ -42,7 +42,7 @@ class WebGPUExecutable(DeviceExecutable):
         self.loaded = loaded
         self.compiled = loaded.compiled
         self.ahead = Ahead(loaded.gpu)
-        self._arrays: resources.ArrayPlaces | None = None
+        self._arrays: bind_resources.ArrayPlaces | None = None
         self._made = [value for _, value in loaded.graph.outputs]
         self._recorded = recorded
         self._under_way = under_way
@@ -52,11 +52,11 @@ class WebGPUExecutable(DeviceExecutable):
         loaded = self.loaded
         if _ARRAYS.issuperset(map(type, inputs)) and _MADE.issuperset(map(type, outputs)):
             if self._arrays is None:
-                run = resources.place(loaded, inputs, outputs, loaded.io_buffer)
-                self._arrays = resources.ArrayPlaces(run)
+                run = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
+                self._arrays = bind_resources.ArrayPlaces(run)
             dispatch = self._arrays.run(inputs)
         else:
-            dispatch = resources.place(loaded, inputs, outputs, loaded.io_buffer)
+            dispatch = bind_resources.place(loaded, inputs, outputs, loaded.io_buffer)
         made = list(zip(outputs, self._made, strict=True))
         return Run(loaded, self.ahead, self._recorded, self._under_way, dispatch, made)
 

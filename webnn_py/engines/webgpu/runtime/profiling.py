@@ -15,16 +15,16 @@ import wgpu
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.profile import RunTime, StepTime, step_of, timed
 from webnn_py.engines.webgpu.program.plan import Step
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import bind_resources
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.native import timestamp_period
-from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import Encodable
+from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 
@@ -51,7 +51,7 @@ def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
     """
     gpu = loaded.gpu
     outputs = [None] * len(loaded.graph.outputs)
-    run = resources.place(loaded, inputs, outputs, resources.fresh_buffers(loaded.gpu))
+    run = bind_resources.place(loaded, inputs, outputs, bind_resources.fresh_buffers(loaded.gpu))
     with device_errors("profiling a graph"):
         _give(gpu, run)
         dispatches = loaded.dispatches(run.places)
@@ -98,7 +98,7 @@ def profile_program(
     return RunTime(tuple(times), whole, clock)
 
 
-def _give(gpu: Device, run: resources.Dispatch) -> None:
+def _give(gpu: Device, run: bind_resources.Dispatch) -> None:
     """Put inputs where they belong."""
     encoder = gpu.encoder("inputs")
     for record in run.before:

@@ -9,18 +9,18 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.program.needs import choose
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
+from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes, write_made
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes, write_made
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
-from webnn_py.engines.webgpu.runtime.loaded import record_pass
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import largest_piece
-from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
+from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
+from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import largest_piece
 from webnn_py.ir import Value
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from webnn_py.core.errors import DataError
 from webnn_py.core.messages import named, shown, type_name
 from webnn_py.engines.webgpu.program.plan import Argument
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import bind_resources
+from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
 from webnn_py.engines.webgpu.runtime.devices.device import STORAGE
-from webnn_py.engines.webgpu.runtime.devices.filling import padded_bytes
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
-from webnn_py.engines.webgpu.runtime.resources import Dispatch
 from webnn_py.engines.webgpu.runtime.textures.parts import is_texture
 from webnn_py.ir import Value
 from webnn_py.memory.overlap import region_of
@@ -81,10 +81,10 @@ def _on_device(
         return resource
     if is_texture(resource):
         raise DataError(f"{what}: got {type_name(resource)}, expected a GPUBuffer")
-    if not resources.is_buffer(resource):
+    if not bind_resources.is_buffer(resource):
         return None
     tensor = argument.descriptor
-    given = resources.buffer_binding(program.gpu, resource, tensor, tensor.byte_length, what)
+    given = bind_resources.buffer_binding(program.gpu, resource, tensor, tensor.byte_length, what)
     run.take(given.buffer, what)
     run.read.append(given.span)
     if argument.written:
@@ -122,13 +122,13 @@ def _bind(
     what = named("argument", argument.name)
     run.places[value] = place = own(value)
     if argument.access != "write":
-        resources.check_reach(gpu, given, "COPY_SRC", what)
-        run.before.append(resources.copying(gpu, given, place, place.size))
+        bind_resources.check_reach(gpu, given, "COPY_SRC", what)
+        run.before.append(bind_resources.copying(gpu, given, place, place.size))
     if argument.written:
-        resources.check_reach(gpu, given, "COPY_DST", what)
+        bind_resources.check_reach(gpu, given, "COPY_DST", what)
         exact = argument.descriptor.byte_length
-        run.after.append(resources.copying(gpu, place, given, exact))
+        run.after.append(bind_resources.copying(gpu, place, given, exact))
 
 
-def _clear(place: Binding) -> resources.Record:
+def _clear(place: Binding) -> bind_resources.Record:
     return lambda encoder: encoder.clear_buffer(place.buffer, place.offset, place.size)

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from webnn_py.engines.loss import Loss
-from webnn_py.engines.webgpu.runtime.batch import Batch
+from webnn_py.engines.device_loss import Loss
+from webnn_py.engines.webgpu.runtime.command_batch import Batch
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors, told
-from webnn_py.engines.webgpu.runtime.under_way import UnderWay
+from webnn_py.engines.webgpu.runtime.in_flight import UnderWay
 from webnn_py.ordering.operation import Operation, complete
 
 

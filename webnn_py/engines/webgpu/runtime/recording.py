@@ -13,16 +13,16 @@ from webnn_py.core.messages import type_name
 from webnn_py.engines.base import Queue
 from webnn_py.engines.device import Commands, GivenInputs
 from webnn_py.engines.initialization import BoundInputs, Constants
-from webnn_py.engines.webgpu.runtime import resources
+from webnn_py.engines.webgpu.runtime import bind_resources
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.devices.commands import observe_encoder
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import observe_encoder
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
 from webnn_py.engines.webgpu.runtime.slicing import SlicedGraphRun
-from webnn_py.engines.webgpu.runtime.wgpu_native import public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
 from webnn_py.ir import Value
 
 
@@ -48,7 +48,7 @@ class Recording(Commands):
                 encoder = gpu.handle.create_command_encoder(label="MLCommandEncoder")
         elif not isinstance(encoder, wgpu.GPUCommandEncoder):
             raise DataError(f"encoder: got {type_name(encoder)}, expected a GPUCommandEncoder")
-        elif public.is_foreign(encoder, gpu.handle):
+        elif fallback.is_foreign(encoder, gpu.handle):
             raise DataError("encoder: the GPUCommandEncoder belongs to another GPUDevice")
         self._encoder = encoder
         self._uses = observe_encoder(encoder)
@@ -83,12 +83,12 @@ class Recording(Commands):
         """Copy the inputs that are constants from now on into buffers of the graph's."""
         if bound.initialized or bound in self._uses.graphs:
             raise InvalidStateError("this MLGraph is initialized already; it can be done once")
-        own = resources.fresh_buffers(self._gpu)
-        run = resources.Dispatch()
+        own = bind_resources.fresh_buffers(self._gpu)
+        run = bind_resources.Dispatch()
         with self._errors("recording the constants of a graph"):
             for name, (descriptor, resource) in inputs.items():
                 value = Value(descriptor.data_type, descriptor.shape, name)
-                resources.copy_input(self._gpu, run, value, resource, own)
+                bind_resources.copy_input(self._gpu, run, value, resource, own)
             self._begin(run)
         places = {value.name: place for value, place in run.places.items()}
         self._carry(bound, Constants(places, {value.name: value.shape for value in run.places}))
@@ -104,20 +104,20 @@ class Recording(Commands):
     def run_graph(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record one run of a graph."""
         with self._errors("recording a graph"):
-            own = resources.fresh_buffers(self._gpu)
-            self._run(resources.place(loaded, inputs, outputs, own), loaded.record)
+            own = bind_resources.fresh_buffers(self._gpu)
+            self._run(bind_resources.place(loaded, inputs, outputs, own), loaded.record)
 
     def run_program(
         self, program: LoadedProgram, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> None:
         """Record one run of a program."""
         with self._errors("recording a program"):
-            own = resources.fresh_buffers(self._gpu)
+            own = bind_resources.fresh_buffers(self._gpu)
             self._run(place_arguments(program, inputs, outputs, own), program.record)
 
     def _run(
         self,
-        run: resources.Dispatch,
+        run: bind_resources.Dispatch,
         record_run: Callable[[Any, Mapping[Value, Binding]], None],
     ) -> None:
         self._begin(run)
@@ -140,7 +140,7 @@ class Recording(Commands):
             run.finish(self._uses)
         return done
 
-    def _open(self, run: resources.Dispatch) -> None:
+    def _open(self, run: bind_resources.Dispatch) -> None:
         """Note what a run uses, or find out that it cannot be recorded."""
         self._queue.flush()  # the encoder may be submitted before what tensors hold
         if not self._owned:
@@ -151,7 +151,7 @@ class Recording(Commands):
         for resource, _ in run.given:
             self._uses.note(resource)
 
-    def _begin(self, run: resources.Dispatch) -> None:
+    def _begin(self, run: bind_resources.Dispatch) -> None:
         """Record what comes before a graph's own kernels, or find out that this cannot be."""
         self._open(run)
         # Host inputs travel with the recording, so that it can be submitted at any time.

@@ -10,9 +10,9 @@ from typing import Any
 
 from webnn_py.core.errors import ContextLostError, MLError
 from webnn_py.engines.device import SlicedRun
-from webnn_py.engines.webgpu.runtime import resources
-from webnn_py.engines.webgpu.runtime.devices.commands import Uses
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph, record_pass
+from webnn_py.engines.webgpu.runtime import bind_resources
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, record_pass
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import Uses
 from webnn_py.engines.webgpu.runtime.profiling import MOST_PASSES, Stamped, has_clock, steps_of
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
@@ -160,7 +160,7 @@ class SlicedGraphRun(SlicedRun):
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         apart = loaded.take_apart()
         self._graphs: tuple[LoadedGraph, LoadedGraph] | None = loaded, apart
-        placed = resources.place_apart(apart, inputs, outputs, apart.io_buffer)
+        placed = bind_resources.place_apart(apart, inputs, outputs, apart.io_buffer)
         placed.uploads = [(buffer, contents.copy()) for buffer, contents in placed.uploads]
         self.placed = placed
         self._dispatches = apart.dispatches(placed.places)
@@ -210,7 +210,7 @@ class SlicedGraphRun(SlicedRun):
 
     def let_go(self) -> None:
         """Give its memory back, however much of it was recorded."""
-        self._graphs, self.placed, self._dispatches = None, resources.Dispatch(), []
+        self._graphs, self.placed, self._dispatches = None, bind_resources.Dispatch(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
         return DispatchCommands([(*self._dispatches[n][:-1], times) for n, times in parts])

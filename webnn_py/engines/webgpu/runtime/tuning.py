@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from webnn_py.core.progress import BuildProgress
 from webnn_py.engines.webgpu.program.storage import NO_TILES, Features, buffer_bytes
+from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
+from webnn_py.engines.webgpu.runtime.device_template import LoadedTemplate
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.known_tiles import known_tiles, remember_tiles
-from webnn_py.engines.webgpu.runtime.loaded import LoadedGraph
-from webnn_py.engines.webgpu.runtime.loaded_template import LoadedTemplate
+from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles, remember_tiles
 from webnn_py.engines.webgpu.runtime.profiling import DeviceClock, HostClock, has_clock
-from webnn_py.engines.webgpu.runtime.roof import wake
+from webnn_py.engines.webgpu.runtime.roofline import wake
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
-from webnn_py.engines.webgpu.runtime.wgpu_native.public import Dispatch
+from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
 from webnn_py.ir import Graph, Node, Value
 
 if TYPE_CHECKING:

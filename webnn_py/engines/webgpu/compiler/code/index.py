@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from webnn_py.core.tracing import is_traced
+from webnn_py.core.shape_tracing import is_traced
 
 LIMIT = 1 << 32
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from webnn_py.engines.webgpu.compiler.code import elementary, floats, int64, integers
-from webnn_py.engines.webgpu.compiler.rounds import rounds_of
+from webnn_py.engines.webgpu.compiler.loop_bounds import rounds_of
 from webnn_py.engines.webgpu.program.storage import PAIR, Storage
 
 _OWN = {

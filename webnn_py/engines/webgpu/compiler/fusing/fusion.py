@@ -13,14 +13,14 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from webnn_py.core.cooperation import checkpoints
+from webnn_py.core.gil_yield import checkpoints
 from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
-from webnn_py.engines.webgpu.compiler.fusing.facts import elementwise_leaves, facts_of
-from webnn_py.engines.webgpu.compiler.fusing.rows import Rows, is_step, is_writable, rows_of
-from webnn_py.engines.webgpu.compiler.fusing.unpacking import unpacked_weights, unpacks
+from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import unpacked_weights, unpacks
+from webnn_py.engines.webgpu.compiler.fusing.op_traits import elementwise_leaves, facts_of
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import Rows, is_step, is_writable, rows_of
+from webnn_py.engines.webgpu.compiler.inplace_concat import Places
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.window import is_pixelwise, pools_few
-from webnn_py.engines.webgpu.compiler.places import Places
-from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.engines.webgpu.program.storage import Features, parts_of, storage_of
 from webnn_py.ir import Graph, Node, Value
 from webnn_py.ops.declare import REGISTRY

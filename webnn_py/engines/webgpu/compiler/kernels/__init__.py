@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.kernels import (
     arg_kernel,
     attention_kernel,
     conv_direct,
-    gather,
+    elementwise_kernel,
     product_kernel,
     reduce_kernel,
     row_kernel,
@@ -64,4 +64,4 @@ def emit(make: Make, node: Node | None) -> list[Kernel]:
             kernel = template(make(), node)
             if kernel is not None:
                 return [kernel]
-    return [gather.emit(make(), node, part) for part in parts]
+    return [elementwise_kernel.emit(make(), node, part) for part in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.fusing.rows import beside_for, threads_for
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import beside_for, threads_for
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower import scan

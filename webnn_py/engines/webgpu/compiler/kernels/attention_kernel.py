@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.core.choices import may_leave_remainder
+from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.attention_tile import (
     ACROSS,
     DEPTH,

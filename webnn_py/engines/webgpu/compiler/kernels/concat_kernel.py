@@ -9,7 +9,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import slice_map
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.each import for_each
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_loop import for_each
 from webnn_py.ir import Node
 
 

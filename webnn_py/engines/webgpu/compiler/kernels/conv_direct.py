@@ -12,8 +12,8 @@ from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.conv_kernel import Convolution
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 from webnn_py.engines.webgpu.compiler.lower.window import always_inside, flat
-from webnn_py.engines.webgpu.compiler.rounds import LONG
 from webnn_py.ir import Node
 from webnn_py.ops.convolution import dims
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.fusing.facts import facts_of
+from webnn_py.engines.webgpu.compiler.fusing.op_traits import facts_of
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webnn_py.core.choices import divides
+from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
-from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     Guards,
     entry_point,
     fold_grid,
@@ -22,8 +23,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
-from webnn_py.engines.webgpu.compiler.rounds import LONG
+from webnn_py.engines.webgpu.compiler.loop_bounds import LONG
 
 MOST_STEPS = 16
 """Steps along k that are written out in one round of a long loop."""

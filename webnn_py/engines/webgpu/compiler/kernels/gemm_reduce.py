@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
-from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     Guards,
     add_product,
     entry_point,
@@ -20,7 +21,6 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_parts import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
 
 
 @dataclass(frozen=True, slots=True)

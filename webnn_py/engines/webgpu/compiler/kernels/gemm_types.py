@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from webnn_py.core.choices import divides, with_sampled
+from webnn_py.core.traced_queries import divides, with_sampled
 from webnn_py.engines.webgpu.compiler.code.index import Index
 
 LoadHook = Callable[[Index, Index, Index], str]

@@ -5,7 +5,7 @@ The choices were measured; `docs/benchmarks/gemm.md` has the figures.
 
 from __future__ import annotations
 
-from webnn_py.engines.webgpu.compiler.fusing.unpacking import FEW_ROWS
+from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import FEW_ROWS
 from webnn_py.engines.webgpu.compiler.kernels.costs import (
     ADDING,
     Split,

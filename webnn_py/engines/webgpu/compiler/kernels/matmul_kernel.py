@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from webnn_py.core import shapes
-from webnn_py.core.choices import divides
+from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.affine import Affine, broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index
-from webnn_py.engines.webgpu.compiler.fusing.unpacking import unpacked_weights, unpacks_fours
+from webnn_py.engines.webgpu.compiler.fusing.inline_dequant import unpacked_weights, unpacks_fours
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import LoadHook, Product

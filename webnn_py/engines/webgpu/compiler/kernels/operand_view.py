@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from webnn_py.core import shapes
 from webnn_py.engines.webgpu.compiler.code.affine import Affine
 from webnn_py.engines.webgpu.compiler.code.index import symbol
+from webnn_py.engines.webgpu.compiler.inplace_concat import is_row_major
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
-from webnn_py.engines.webgpu.compiler.places import is_row_major
 from webnn_py.ir import Value
 
 

@@ -6,7 +6,7 @@ A workgroup computes a row together, or each of its invocations one of its own.
 from __future__ import annotations
 
 from webnn_py.engines.webgpu.compiler.code.index import symbol
-from webnn_py.engines.webgpu.compiler.fusing.rows import (
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import (
     LONGEST,
     is_reduction,
     is_step,
@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.fusing.rows import (
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import gathering, whole_of
-from webnn_py.engines.webgpu.compiler.kernels.row_walk import RowWalk
+from webnn_py.engines.webgpu.compiler.kernels.row_loop import RowWalk
 from webnn_py.engines.webgpu.compiler.lower import reduction
 from webnn_py.ir import Node
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from webnn_py.core.choices import sampled
+from webnn_py.core.traced_queries import sampled
 from webnn_py.engines.webgpu.compiler.code.expressions import express
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
 from webnn_py.engines.webgpu.compiler.lower.scan import line_of
-from webnn_py.engines.webgpu.compiler.rounds import at_most
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node
 

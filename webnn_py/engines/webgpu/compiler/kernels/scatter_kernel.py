@@ -9,8 +9,8 @@ from __future__ import annotations
 from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
-from webnn_py.engines.webgpu.compiler.kernels import gather
-from webnn_py.engines.webgpu.compiler.kernels.each import for_each
+from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_loop import for_each
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
@@ -31,7 +31,7 @@ def emit(make: Make, node: Node) -> list[Kernel] | None:
     for part in make().parts(make().root):
         builder = make()
         builder.scratch[node.output] = winners
-        kernels.append(gather.emit(builder, node, part))
+        kernels.append(elementwise_kernel.emit(builder, node, part))
     return kernels
 
 

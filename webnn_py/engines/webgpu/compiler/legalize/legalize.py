@@ -9,7 +9,7 @@ from webnn_py.engines.webgpu.compiler.legalize.attention import attention
 from webnn_py.engines.webgpu.compiler.legalize.cropping import crop
 from webnn_py.engines.webgpu.compiler.legalize.quotients import ExactQuotients
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
-from webnn_py.engines.webgpu.compiler.legalize.shorten import shorten
+from webnn_py.engines.webgpu.compiler.legalize.split_loops import shorten
 from webnn_py.engines.webgpu.compiler.legalize.stabilize import stabilize
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Value

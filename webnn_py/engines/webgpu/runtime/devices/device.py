@@ -11,20 +11,20 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import NotSupportedError, ValidationError
-from webnn_py.core.last_used import LastUsed
+from webnn_py.core.lru_owners import LastUsed
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import Offer
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime.devices.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.devices.commands import let_go, observe, unobserved
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import let_go, observe, unobserved
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.known_tiles import known_tiles
-from webnn_py.engines.webgpu.runtime.devices.life import life_of
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.semaphore import NonBlockingSemaphore
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
+from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles
 from webnn_py.engines.webgpu.runtime.devices.weights import Weights
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import wgpu
 
-from webnn_py.core import cooperation, priority, progress
+from webnn_py.core import gil_yield, progress, thread_priority
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
@@ -81,8 +81,8 @@ class PipelineKey:
 
 def _stand_back() -> None:
     """Leave the cores to what somebody waits for."""
-    cooperation.enable()
-    priority.stand_back()
+    gil_yield.enable()
+    thread_priority.stand_back()
 
 
 def _length(key: PipelineKey) -> int:
@@ -187,17 +187,17 @@ class PipelineCache:
         threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
         if threads <= 1:
             one_by_one = (self._made(name, key) for key, name in lacking.items())
-            made = list(progress.counted(cooperation.checkpoints(one_by_one), len(lacking)))
+            made = list(progress.counted(gil_yield.checkpoints(one_by_one), len(lacking)))
             meanwhile()
         else:
-            begin = _stand_back if cooperation.in_background() else cooperation.enable
+            begin = _stand_back if gil_yield.in_background() else gil_yield.enable
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=begin
             ) as pool:
                 try:
                     at_once = pool.map(self._made, lacking.values(), lacking)
                     meanwhile()
-                    done = cooperation.checkpoints(at_once)
+                    done = gil_yield.checkpoints(at_once)
                     made = list(progress.counted(done, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)

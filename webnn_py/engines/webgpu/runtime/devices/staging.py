@@ -14,17 +14,17 @@ import wgpu
 
 from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.life import Life
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
-from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import NEAR, Wait
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, Wait
 from webnn_py.ir import Array
 from webnn_py.memory.copying import copy
-from webnn_py.memory.host import HUGE
+from webnn_py.memory.host_arrays import HUGE
 from webnn_py.ordering.operation import Run
 
-BufferMapping = native.BufferMapping | public.BufferMapping
+BufferMapping = native.BufferMapping | fallback.BufferMapping
 KEPT_BYTES = 256 << 20
 """Bytes of buffers of each pool that are kept for later."""
 

@@ -11,10 +11,10 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webnn_py.core.cooperation import checkpoints
-from webnn_py.engines.webgpu.runtime.wgpu_native import native, public
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.wgpu_native.pieces import in_pieces
+from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import in_pieces
 
 
 class DispatchCommands:
@@ -26,7 +26,7 @@ class DispatchCommands:
 
     __slots__ = ("_calls", "_kept", "_native", "_pieces")
 
-    def __init__(self, dispatches: Sequence[public.Dispatch]) -> None:
+    def __init__(self, dispatches: Sequence[fallback.Dispatch]) -> None:
         self._native = RECORDING.there
         self._pieces: list[list[DispatchCommands]] = []
         # Graphs keep many of these, through all of which a collection of garbage goes. One list
@@ -61,7 +61,7 @@ class DispatchCommands:
         """Record into an open compute pass, all of them so often in a row."""
         if not self._native:
             for _ in checkpoints(range(repeat)):
-                public.encode(compute, self._calls)
+                fallback.encode(compute, self._calls)
             return
         handle = compute._internal
         for _ in checkpoints(range(repeat)) if repeat > 1 else (0,):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webnn_py.core import forks
+from webnn_py.core import fork_guard
 from webnn_py.core.errors import InvalidStateError
 from webnn_py.engines.webgpu.runtime.wgpu_native import encoding, native
 
@@ -26,7 +26,7 @@ def _abandon_drivers() -> None:
     encoding.abandon()
     _drivers_of_parent = native.abandon_drivers()
     if _drivers_of_parent:
-        forks.end_without_libraries()
+        fork_guard.end_without_libraries()
 
 
-forks.in_child(_abandon_drivers)
+fork_guard.in_child(_abandon_drivers)

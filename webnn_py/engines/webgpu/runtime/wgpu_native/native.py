@@ -22,7 +22,7 @@ import wgpu
 
 from webnn_py.core.ending import calls_library
 from webnn_py.core.errors import ContextLostError, OperationError
-from webnn_py.engines.webgpu.runtime.wgpu_native import public
+from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
@@ -41,7 +41,7 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.internals import (
     fault,
     find_internals,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.pauses import pause
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import pause
 
 # The check
 
@@ -88,10 +88,10 @@ SMALL = 1 << 14
 
 def mapping(
     device: Any, buffer: Any, writing: bool = False
-) -> BufferMapping | public.BufferMapping:
+) -> BufferMapping | fallback.BufferMapping:
     """Begin to let the host read a buffer, or only where waiting is there write it."""
     if WAITING.missing is not None:
-        return public.BufferMapping(device, buffer)
+        return fallback.BufferMapping(device, buffer)
     return BufferMapping(device, buffer, writing)
 
 
@@ -186,7 +186,7 @@ if WAITING.there:
         WAITING.interface["WGPUBufferMapCallback"], _ended, onerror=_ended_all_the_same
     )
     # A buffer may be released after this module, and its mapping ends then if it is under way.
-    public.keep(_CALLBACK)
+    fallback.keep(_CALLBACK)
 
 
 class BufferMapping:
@@ -250,7 +250,7 @@ class BufferMapping:
             begun = looked = time.monotonic()
             while not self.look():
                 now = time.monotonic()
-                if now - looked > public.LIFE_SIGN:
+                if now - looked > fallback.LIFE_SIGN:
                     check_alive(self._device, self._buffer)
                     looked = now
                 pause(now - begun, expected)
@@ -287,7 +287,7 @@ def is_lost(buffer: Any) -> bool:
 def check_alive(device: Any, buffer: Any) -> None:
     """Raise a ContextLostError if a device was lost or destroyed, by a buffer of it."""
     if CHECKING.missing is not None:
-        public.check_alive(device)
+        fallback.check_alive(device)
     elif is_lost(buffer):
         raise ContextLostError("the GPUDevice is lost")
 
@@ -303,7 +303,7 @@ def touch(buffer: Any) -> None:
         # The one call that looks at any buffer, whatever its usage, and changes none.
         _safe.wgpuBufferUnmap(buffer._internal)
     else:
-        public.touch(buffer)
+        fallback.touch(buffer)
 
 
 # Compiling
@@ -406,7 +406,7 @@ def abandon_drivers() -> bool:
         Whether there were drivers; False if the parent had not used wgpu.
     """
     if not FORKING.there:
-        return public.keep_for_ever()
+        return fallback.keep_for_ever()
     if _wgpu.helpers._the_instance is None:
         return False
     for member in vars(_wgpu.api).values():

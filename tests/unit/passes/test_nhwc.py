@@ -1,0 +1,103 @@
+"""Convolutions and poolings with interleaved channels: transposes are left at the ends alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.passes.listings import Record, after, assert_keeps, nodes, recorded, results
+from tests.unit.passes.test_pool_channels import means
+from webnn_py import MLGraphBuilder, MLOperand
+from webnn_py.passes.nhwc import interleave_channels
+
+SHAPE = (2, 4, 6, 8)
+
+
+def convolved(b: MLGraphBuilder, x: MLOperand, outs: int) -> MLOperand:
+    shape = (outs, x.shape[1], 3, 3)
+    weights = np.random.default_rng(outs).normal(size=shape).astype(np.float32)
+    return b.conv2d(x, b.constant(weights), padding=[1, 1, 1, 1])
+
+
+def chained(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    y = convolved(b, convolved(b, b.relu(convolved(b, x, 8)), 4), 4)
+    return b.average_pool2d(y, window_dimensions=[2, 2])
+
+
+def joined(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    pooled = b.max_pool2d(convolved(b, x, 4), window_dimensions=[3, 3], padding=[1, 1, 1, 1])
+    rest = b.add(b.relu(convolved(b, x, 4)), pooled)
+    y = b.concat([convolved(b, x, 8), rest], axis=1)
+    scale = b.constant(np.arange(12, dtype=np.float32).reshape(12, 1, 1))
+    return convolved(b, b.mul(y, scale), 4)
+
+
+def normalized(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    y = convolved(b, x, 8)
+    y = b.mul(y, means(b, b.mul(y, y), before=1, behind=2))
+    for _ in range(4):
+        y = convolved(b, y, 4)
+    return y
+
+
+def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+    parts = b.reshape(convolved(b, x, 12), [2, 3, 4, 6, 8])
+    dealt = b.transpose(parts, permutation=[0, 2, 1, 3, 4])
+    y = convolved(b, b.reshape(dealt, [2, 12, 6, 8]), 4)
+    return convolved(b, convolved(b, y, 8), 4)
+
+
+@pytest.mark.parametrize("record", [chained, joined, normalized])
+def test_transposes_at_the_ends(record: Record) -> None:
+    graph = recorded(record, SHAPE)
+    made = after(interleave_channels, graph)
+    order = [line.partition(" = ")[2].partition("(")[0] for line in nodes(made)]
+    assert order.count("transpose") == 2
+    assert (order[0], order[-1]) == ("transpose", "transpose")
+    x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
+    np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_shuffled_channels() -> None:
+    graph = recorded(shuffled, SHAPE)
+    made = after(interleave_channels, graph)
+    permutations = [n.attrs["permutation"] for n in made.nodes if n.op == "transpose"]
+    assert sorted(map(tuple, permutations)) == [(0, 1, 2, 4, 3), (0, 2, 3, 1), (0, 3, 1, 2)]
+    x = np.random.default_rng(2).normal(size=SHAPE).astype(np.float32)
+    np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_other_reshapes_stay() -> None:
+    """Those that do not shuffle channels, beside a convolution."""
+
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        rows = b.transpose(b.reshape(x, [2, 4, 2, 3, 8]), permutation=[0, 1, 3, 2, 4])
+        columns = b.transpose(b.reshape(x, [2, 2, 2, 6, 8]), permutation=[0, 2, 1, 3, 4])
+        y = convolved(b, b.add(b.reshape(rows, SHAPE), b.reshape(columns, SHAPE)), 4)
+        return convolved(b, convolved(b, y, 8), 4)
+
+    graph = recorded(body, SHAPE)
+    made = after(interleave_channels, graph)
+    x = np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)
+    np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_odd_channels_stay() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return convolved(b, convolved(b, convolved(b, convolved(b, x, 6), 4), 4), 4)
+
+    assert_keeps(interleave_channels, recorded(body, SHAPE))
+
+
+def test_few_convolutions_stay() -> None:
+    def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return convolved(b, convolved(b, x, 8), 4)
+
+    assert_keeps(interleave_channels, recorded(body, SHAPE))
+
+
+def test_graphs_without_convolutions_stay() -> None:
+    def pooled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
+        return b.max_pool2d(x, window_dimensions=[2, 2])
+
+    assert_keeps(interleave_channels, recorded(pooled, SHAPE))

@@ -1,0 +1,80 @@
+"""WEBNN_PROFILE: profiles of graphs as they are compiled, without a change of the program.
+
+1 prints their tables on stderr; the name of a folder has their traces written there, too. Unset or
+0 turns it off.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webnn_py.api.profile import measure
+from webnn_py.api.session import Session
+from webnn_py.api.signature import Signature
+from webnn_py.core.errors import MLError
+from webnn_py.core.messages import LOG, shown
+from webnn_py.engines.base import Executable
+from webnn_py.engines.initialization import BoundInputs
+from webnn_py.ir import Array, Shape
+from webnn_py.memory.allocation import new_array
+
+RUNS = 5
+MOST_NAMES = 8
+"""Outputs by which a graph is told apart from others."""
+FRACTIONS = np.linspace(-1, 1, 9973, dtype=np.float32)
+"""What floats are made of: as many as a prime, so that rows differ."""
+_NUMBERS = itertools.count(1)
+
+
+def profile_built(
+    session: Session, signature: Signature, sizes: Mapping[str, int], executable: Executable
+) -> None:
+    """Profile what was just compiled, if that is wanted, on inputs of our own.
+
+    Nothing that the program has is read or written. Where it cannot be done, the logger says so,
+    and the program goes on.
+
+    Args:
+        session: The context's.
+        signature: Of the graph.
+        sizes: Of its open dimensions.
+        executable: What runs for them.
+    """
+    wanted = os.environ.get("WEBNN_PROFILE", "0")
+    if wanted in ("", "0"):
+        return
+    number = next(_NUMBERS)
+    made = ", ".join(map(shown, list(signature.outputs)[:MOST_NAMES]))
+    title = f"profile {number}, engine {session.engine.name}, of the graph that makes {made}"
+    try:
+        fixed = signature.at(sizes)
+        inputs = {name: _made_up(*end) for name, end in fixed.read.items()}
+        measured = measure(session, fixed, executable, BoundInputs(), inputs, RUNS)
+        given = [f"#   {shown(name)}: {descriptor}" for name, descriptor in fixed.inputs.items()]
+        print("\n".join([f"# {title}", *given, str(measured)]), file=sys.stderr)
+        if wanted != "1":
+            path = Path(wanted, f"profile-{os.getpid()}-{number}.json")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            measured.save_trace(path)
+    except (MLError, MemoryError, OSError) as error:
+        LOG.warning("WEBNN_PROFILE: no %s: %s", title, error)
+
+
+def _made_up(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """Fractions in floats, which take devices more power than zeros, and else ones, to divide by.
+
+    Raises:
+        OperationError: There is no memory for it.
+    """
+    array = new_array(shape, dtype)
+    array[...] = 1
+    if dtype.kind == "f":
+        array[...] = np.resize(FRACTIONS, shape)
+    return array

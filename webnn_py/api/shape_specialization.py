@@ -1,0 +1,184 @@
+"""A graph compiled for sizes: for the first ones by themselves, for others by what serves many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from webnn_py.api.session import Compiled, Session
+from webnn_py.core.lru_cache import Held, RecentlyUsed, Room
+from webnn_py.core.open_dims import sizes_to_come
+from webnn_py.engines.base import Engine, Executable
+from webnn_py.engines.device import DeviceEngine, DeviceExecutable
+from webnn_py.engines.executor import Listing
+from webnn_py.ir import Array, Graph
+from webnn_py.ops.replay import fix
+from webnn_py.passes import Derivations, DerivedConstants, OpenPasses
+
+Sizes = tuple[tuple[str, int], ...]
+"""Open sizes by name, in alphabetical order."""
+
+Prepare = Callable[[Sizes, bool], "Prepared"]
+"""Compiles for sizes. Arguments: those, and whether what was compiled for ones far from them will
+do, which is there sooner."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Prepared:
+    """A graph compiled for some sizes.
+
+    Attributes:
+        executable: What runs.
+        constants: The contents of its constants.
+        make_listing: Makes what is printed; seldom asked for, and may take long.
+        derivations: What passes computed from its constants, for other sizes to have it, too.
+        improve: Compiles what takes less time for these sizes.
+        go_on: Compiles for sizes that may come.
+    """
+
+    executable: Executable
+    constants: Collection[Array]
+    make_listing: Callable[[], Listing]
+    derivations: Derivations | None = None
+    improve: Callable[[], Prepared] | None = None
+    go_on: Callable[[], None] | None = None
+
+    @staticmethod
+    def of(
+        listing: Listing, executable: Executable, derivations: Derivations | None = None
+    ) -> Prepared:
+        """Of a graph that is listed already."""
+        constants = listing.graph.constants.values()
+        return Prepared(executable, constants, lambda: listing, derivations)
+
+    @property
+    def listing(self) -> Listing:
+        """What is printed."""
+        return self.make_listing()
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it was compiled for sizes far from these, and may take far longer."""
+        return isinstance(self.executable, DeviceExecutable) and self.executable.is_far
+
+    def held(self) -> Held:
+        """The memory that goes with it. Engines that do not say so have weights for themselves."""
+        pieces = dict(self.executable.held())
+        for array in self.constants:
+            if id(array) not in pieces:
+                pieces[id(self.executable), id(array)] = array.nbytes
+        return pieces
+
+
+def prepare_open(session: Session, recipe: Graph) -> Prepare:
+    """What compiles a graph for sizes; what does not depend on them is done once."""
+    optimized = session.optimize_open(recipe)
+    shared = DerivedConstants()
+    if isinstance(session.engine, DeviceEngine):
+        return _OnDevice(session, session.engine, optimized, shared).prepare
+    for_all = RecentlyUsed(lambda engine: session.compile_open(optimized, engine), Room())
+
+    def prepare(sizes: Sizes, nearly: bool) -> Prepared:
+        numbers = dict(sizes)
+
+        def opened(engine: Engine) -> Compiled | None:
+            at_sizes = for_all.get(engine)
+            return None if at_sizes is None else at_sizes(numbers)
+
+        made = opened(session.engine)
+        if made is not None:
+            return Prepared.of(*made)
+        derivations = Derivations(shared)
+        made = session.compile(fix(optimized, numbers), derivations, opened)
+        return Prepared.of(*made, derivations)
+
+    return prepare
+
+
+class _OnDevice:
+    """The same on a device, where what is compiled for some sizes may serve others.
+
+    The first ones get kernels of their own, as many graphs meet no others: at once, or meanwhile
+    where there are processors left to compile on. What it makes knows it, and not the other way
+    round, so that memory goes without a collection.
+    """
+
+    def __init__(
+        self, session: Session, engine: DeviceEngine, optimized: Graph, shared: DerivedConstants
+    ) -> None:
+        self._session = session
+        self._engine = engine
+        self._shared = shared
+        self._for_sizes = engine.for_sizes()
+        of_all = Derivations(shared)
+        self._passes = OpenPasses(optimized, lambda graph: session.optimize(graph, of_all))
+        self._first: Sizes | None = None
+
+    def prepare(self, sizes: Sizes, nearly: bool) -> Prepared:
+        """By kernels that were compiled for other sizes, if these will do."""
+        first = self._first in (None, sizes)
+        self._first = self._first or sizes
+        known = self._known(sizes)
+        if known is not None and (nearly or known.improve is None):
+            return known
+        if not (first and self._engine.compiles_ahead):
+            return self._compiled(sizes, for_any=nearly)
+        go_on = functools.partial(self._compile_ahead, dict(sizes))
+        if nearly:
+            self._passes.decide()
+        if not nearly or self._passes.opened is None:
+            return replace(self._by_themselves(sizes), go_on=go_on)
+        improve = functools.partial(self._by_themselves, sizes)
+        return replace(self._compiled(sizes, for_any=True), improve=improve, go_on=go_on)
+
+    def _known(self, sizes: Sizes) -> Prepared | None:
+        opened, numbers = self._passes.opened, dict(sizes)
+        if opened is None:
+            return None
+        known = self._session.load(lambda: self._for_sizes.known(numbers))
+        if known is None:
+            return None
+        remark = known.remark
+        return self._improvable(
+            Prepared(
+                known,
+                opened.constants.values(),
+                lambda: Listing(fix(opened, numbers), {}, remark),
+            ),
+            sizes,
+        )
+
+    def _improvable(self, made: Prepared, sizes: Sizes) -> Prepared:
+        if not made.is_far:
+            return made
+        return replace(made, improve=functools.partial(self.prepare, sizes, nearly=False))
+
+    def _compiled(self, sizes: Sizes, for_any: bool) -> Prepared:
+        """By kernels that serve others, too, where passes run on the open graph."""
+        session, numbers = self._session, dict(sizes)
+        derivations = Derivations(self._shared)
+        fixed = self._passes.at(numbers, lambda graph: session.optimize(graph, derivations))
+        opened = self._passes.opened
+
+        def compile(engine: Engine, graph: Graph) -> Executable:
+            if opened is None:
+                return engine.compile(graph)
+            return self._for_sizes.compile(opened, numbers, graph, for_any)
+
+        made = Prepared.of(*session.compile_as(fixed, compile), derivations)
+        return self._improvable(made, sizes)
+
+    def _by_themselves(self, sizes: Sizes) -> Prepared:
+        """By kernels that serve no others."""
+        session, derivations = self._session, Derivations(self._shared)
+        fixed = self._passes.alone(dict(sizes), lambda graph: session.optimize(graph, derivations))
+        return Prepared.of(*session.compile_as(fixed), derivations)
+
+    def _compile_ahead(self, first: Mapping[str, int]) -> None:
+        """Behind the first sizes, for others."""
+        self._passes.decide()
+        opened = self._passes.opened
+        if opened is not None:
+            for sizes in sizes_to_come(opened.open_sizes, first):
+                self._for_sizes.compile_ahead(opened, sizes)

@@ -1,0 +1,115 @@
+"""For which sizes alone something is so that is not known for all."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webnn_py.core.dimensions import MLDimension, named, polynomial_of
+from webnn_py.core.polynomials import Polynomial, Quotient, Symbol, single
+from webnn_py.core.undecided_dims import MAX_SIZES, Question, narrowed
+
+MAX_FACTOR = 1 << 12
+"""A size is taken for a multiple of this at most."""
+_ELSE = 1009
+"""What other sizes are meanwhile: nothing that quotients make 0 of."""
+
+
+def bounded(question: Question) -> tuple[str, int, int] | None:
+    """One size that a question is about, and bounds within which its answer is yes, or None."""
+    relation, of = question
+    if len(of.symbols) == 1:
+        return narrowed(question)
+    if len(of.symbols) > MAX_SIZES:
+        return None
+    for name, symbol in of.symbols.items():
+        others = {s.name: _within(s) for s in of.symbols.values() if s != symbol}
+        alone = polynomial_of(_replaced(of, others))
+        found = narrowed((relation, alone)) if alone and alone.symbols else None
+        if found is not None:
+            size: Any = named(*found) if found[1] < found[2] else found[1]
+            if _holds(relation, _replaced(of, {name: size})):
+                return found
+    return None
+
+
+def united(question: Question) -> list[tuple[str, str]]:
+    """Pairs of sizes that a question is about: if those of one were equal, its answer is yes."""
+    relation, of = question
+    if len(of.symbols) > MAX_SIZES:
+        return []
+    return [
+        (one.name, other.name)
+        for one, other in itertools.combinations(sorted(of.symbols.values(), key=str), 2)
+        if _holds(relation, _replaced(of, {other.name: MLDimension(single(one))}))
+    ]
+
+
+def paired(question: Question) -> tuple[str, str] | None:
+    """The two sizes that must be equal, where a question asks just this; else None."""
+    relation, of = question
+    sizes = {((symbol, 1),) for symbol in of.symbols.values()}
+    if relation != "==" or len(sizes) != 2 or sizes != of.terms.keys():
+        return None
+    return next(iter(united(question)), None)
+
+
+def following(question: Question) -> tuple[str, str] | None:
+    """A size, and the sum of others that it must be, or None: `total` of `past + new == total`."""
+    relation, of = question
+    if relation != "==" or any(len(m) > 1 or m[0][1] > 1 for m in of.terms if m):
+        return None
+    for name, symbol in of.symbols.items():
+        share = of.terms.get(((symbol, 1),), 0)
+        others = [count for monomial, count in of.terms.items() if monomial != ((symbol, 1),)]
+        if abs(share) == 1 and len(of.symbols) > 2 and all(n * share < 0 for n in others):
+            whole: Any = MLDimension(single(symbol))
+            rest = whole - share * _replaced(of, {})
+            return name, str(rest)
+    return None
+
+
+def multiplied(question: Question) -> tuple[str, int] | None:
+    """One size and a factor: the answer is yes for all multiples of it, or None.
+
+    So it is with sizes that are halved, rounded up, and doubled again.
+    """
+    relation, of = question
+    if relation != "==" or len(of.symbols) > MAX_SIZES:
+        return None
+    whole = math.lcm(*_divisors(of))
+    factors = [n for n in range(2, min(whole, MAX_FACTOR) + 1) if whole % n == 0]
+    for name, symbol in of.symbols.items():
+        for factor in factors:
+            low, high = -(-symbol.low // factor), symbol.high // factor
+            times = {name: factor * named(name, low, high)} if low < high else {}
+            if times and _holds(relation, _replaced(of, times)):
+                return name, factor
+    return None
+
+
+def _within(symbol: Symbol) -> int:
+    return max(symbol.low, min(symbol.high, _ELSE))
+
+
+def _replaced(of: Polynomial, sizes: Mapping[str, int | MLDimension]) -> int:
+    """What it is with other sizes in the place of some, such as narrower ones of the same name."""
+    own = {name: MLDimension(single(symbol)) for name, symbol in of.symbols.items()}
+    return of.evaluate({**own, **sizes})  # type: ignore[dict-item]
+
+
+def _holds(relation: str, over: int | MLDimension) -> bool:
+    if isinstance(over, MLDimension):
+        return relation == ">=" and over.bounds[0] >= 0
+    return over == 0 if relation == "==" else over >= 0
+
+
+def _divisors(polynomial: Polynomial) -> Iterator[int]:
+    """The numbers by which something is divided in it."""
+    for monomial in polynomial.terms:
+        for atom, _ in monomial:
+            if isinstance(atom, Quotient):
+                yield atom.divisor.constant or 1
+                yield from _divisors(atom.numerator)

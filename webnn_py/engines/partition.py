@@ -1,0 +1,185 @@
+"""A graph in parts, each for one engine; knows engines by what they say alone.
+
+The parts run one after the other, each as a whole. So they are convex: no value leaves a part and
+comes back into it by way of others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from webnn_py.core.errors import NotSupportedError
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.ir import Graph, Node, Value, make_graph, titled
+
+E = TypeVar("E")
+"""An engine, or what stands for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment(Generic[E]):
+    """A part of a graph.
+
+    Attributes:
+        engine: What runs it.
+        graph: Its nodes. Inputs and outputs are values of the whole graph.
+    """
+
+    engine: E
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[E]):
+    """The nodes of a segment, by their places in the graph.
+
+    Attributes:
+        engine: What runs it.
+        places: In order.
+    """
+
+    engine: E
+    places: Sequence[int]
+
+
+def split(
+    graph: Graph,
+    engines: Sequence[E],
+    supports: Callable[[E, Node], bool],
+    crossing_cost: Callable[[E], int],
+) -> list[Part[E]]:
+    """The parts of a graph, in the order in which they run.
+
+    Each node goes to the first engine that supports it. A part that handles fewer elements than
+    crossing over to its engine takes time for goes to the engines after it, if those support all of
+    it.
+
+    Args:
+        graph: What to split.
+        engines: In the order of preference.
+        supports: Whether an engine runs a node.
+        crossing_cost: See `Engine.crossing_cost`.
+
+    Raises:
+        NotSupportedError: No engine runs some node.
+    """
+    choices = [_supporting(node, engines, supports) for node in checkpoints(graph.nodes)]
+    costs = [crossing_cost(engine) for engine in engines]
+    order = _Order(graph)
+    sizes = [_elements(node) for node in graph.nodes] if any(costs) else []
+    while True:
+        chosen = [choice[0] for choice in choices]
+        found = order.parts(chosen)
+        small: dict[int, list[int]] = {}
+        for part in found if any(costs) and len(found) > 1 else ():
+            engine = chosen[part[0]]
+            movable = all(len(choices[place]) > 1 for place in part)
+            if movable and sum(sizes[place] for place in part) < costs[engine]:
+                small.setdefault(engine, []).extend(part)
+        if not small:
+            return [Part(engines[chosen[part[0]]], part) for part in found]
+        # One engine at a time: what comes from it may make parts of the others large enough.
+        for place in small[min(small)]:
+            choices[place] = choices[place][1:]
+
+
+def _supporting(node: Node, engines: Sequence[E], supports: Callable[[E, Node], bool]) -> list[int]:
+    found = [number for number, engine in enumerate(engines) if supports(engine, node)]
+    if not found:
+        raise NotSupportedError(f"{titled(node.op, node.label)}: no engine of this context runs it")
+    return found
+
+
+def _elements(node: Node) -> int:
+    """What a node reads and makes."""
+    return sum(math.prod(value.shape) for value in (*node.operands, *node.outputs))
+
+
+class _Order:
+    """Which nodes of a graph wait for which; nodes are known by their places in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        made_at = {v: place for place, node in enumerate(graph.nodes) for v in node.outputs}
+        self._readers: list[list[int]] = [[] for _ in graph.nodes]
+        self._waits = [0] * len(graph.nodes)
+        for place, node in enumerate(graph.nodes):
+            for value in node.operands:
+                if value in made_at:
+                    self._readers[made_at[value]].append(place)
+                    self._waits[place] += 1
+
+    def parts(self, chosen: Sequence[int]) -> list[list[int]]:
+        """The places of nodes that run together, in an order in which they can.
+
+        Each part takes all nodes of its engine that can run by then. It is the turn of the engine
+        from whose nodes there are the most changes of engine to the end: with two engines, there
+        are as few parts as can be.
+
+        Args:
+            chosen: The number of each node's engine.
+        """
+        changes = self._changes(chosen)
+        waits = list(self._waits)
+        ready: dict[int, list[int]] = {}
+        most: dict[int, int] = {}
+
+        def add(place: int) -> None:
+            engine = chosen[place]
+            ready.setdefault(engine, []).append(place)
+            most[engine] = max(most.get(engine, 0), changes[place])
+
+        for place, count in enumerate(waits):
+            if not count:
+                add(place)
+        parts = []
+        while ready:
+            engine = min(ready, key=lambda number: (-most[number], number))
+            part = ready[engine]
+            for place in part:  # it grows meanwhile
+                for reader in self._readers[place]:
+                    waits[reader] -= 1
+                    if not waits[reader]:
+                        add(reader)
+            del ready[engine], most[engine]
+            parts.append(sorted(part))
+        return parts
+
+    def _changes(self, chosen: Sequence[int]) -> list[int]:
+        """The most changes of engine on a way from each node to an end."""
+        changes = [0] * len(chosen)
+        for place in reversed(range(len(chosen))):
+            for reader in self._readers[place]:
+                found = changes[reader] + (chosen[reader] != chosen[place])
+                changes[place] = max(changes[place], found)
+        return changes
+
+
+def segments(graph: Graph, parts: Sequence[Part[E]]) -> list[Segment[E]]:
+    """The parts of a graph as graphs; of one that has its nodes at the same places, too."""
+    if len(parts) == 1:
+        return [Segment(parts[0].engine, graph)]
+    read_in = _reading_parts(graph, parts)
+    made_of = []
+    for number, part in enumerate(parts):
+        nodes = [graph.nodes[place] for place in part.places]
+        made = dict.fromkeys(value for node in nodes for value in node.outputs)
+        read = dict.fromkeys(value for node in nodes for value in node.operands)
+        inputs = [v for v in read if v not in graph.constants and v not in made]
+        constants = {v: graph.constants[v] for v in read if v in graph.constants}
+        outputs = [v for v in made if v in graph.results or read_in.get(v, number) != number]
+        named = [(str(place), value) for place, value in enumerate(outputs)]
+        made_of.append(Segment(part.engine, make_graph(inputs, constants, nodes, named)))
+    return made_of
+
+
+def _reading_parts(graph: Graph, parts: Sequence[Part[E]]) -> Mapping[Value, int]:
+    """The number of the last part that reads each value."""
+    return {
+        value: number
+        for number, part in enumerate(parts)
+        for place in part.places
+        for value in graph.nodes[place].operands
+    }

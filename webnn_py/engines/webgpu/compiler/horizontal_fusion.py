@@ -1,0 +1,155 @@
+"""Kernels that do not depend on each other as one dispatch: horizontal fusion.
+
+Dispatches run one after the other where one writes a buffer that another one uses, and a small
+kernel leaves most of a large GPU idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from webnn_py.core.traced_queries import may_follow_later, sampled
+from webnn_py.engines.webgpu.compiler.horizontal_fusion_wgsl import (
+    Code,
+    bindings_of,
+    bytes_of,
+    common_invocations,
+    joined,
+    read_code,
+    shared_of,
+    workgroups_of,
+)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.ir import Value
+
+MOST_INVOCATIONS = 3000 * 64
+"""Of a kernel that leaves processors idle."""
+
+COMPILED_SOON = 4_000
+"""Characters that drivers compile in 50 ms. As one, kernels take them longer than by themselves,
+most of all those that differ in their buffers alone, and are compiled once."""
+
+WINDOW = 24
+"""Kernels among which others are looked for: results of those far behind would wait for long."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A kernel that waits for its turn.
+
+    Attributes:
+        kernel: The kernel.
+        code: Its code taken apart; None if it has to run alone.
+        needs: The kernels before it that have to be done, as long as they are not.
+    """
+
+    kernel: Kernel
+    code: Code | None
+    needs: set[int]
+
+
+def fuse_abreast(kernels: Iterable[Kernel], features: Features) -> Iterator[Kernel]:
+    """The kernels, those that can run side by side as one.
+
+    Args:
+        kernels: In order.
+        features: What the device has. Software adapters gain nothing.
+    """
+    if features.kind == "cpu":
+        yield from kernels
+        return
+    waiting: dict[int, _Step] = {}
+    order = _Order()
+    for number, kernel in enumerate(kernels):
+        needs = {other for other in order.before(number, kernel) if other in waiting}
+        waiting[number] = _Step(kernel, _joinable(kernel), needs)
+        while waiting and number - next(iter(waiting)) >= WINDOW - 1:
+            yield _next(waiting, features)
+    while waiting:
+        yield _next(waiting, features)
+
+
+def _next(waiting: dict[int, _Step], features: Features) -> Kernel:
+    """Take the first kernel that waits, and those that can run beside it."""
+    first, *others = waiting
+    chosen = [first]
+    if waiting[first].code is not None:
+        for number in others:
+            group = [waiting[other] for other in (*chosen, number)]
+            if not waiting[number].needs and _fits(group, features):
+                chosen.append(number)
+    steps = [waiting.pop(number) for number in chosen]
+    for step in waiting.values():
+        step.needs.difference_update(chosen)
+    if len(steps) == 1:
+        return steps[0].kernel
+    return joined([(step.kernel, step.code) for step in steps if step.code is not None])
+
+
+class _Order:
+    """Which kernels have to be done before others.
+
+    Kernels of several values that write one buffer, as those of a concat's operands do, write
+    different places of it, so that they have no order.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[tuple[Value, ...]] = []
+        self._writers: dict[Value, list[int]] = {}
+        self._readers: dict[Value, list[int]] = {}
+
+    def before(self, number: int, kernel: Kernel) -> set[int]:
+        """Those before a kernel, the next one."""
+        self._roots.append(kernel.roots)
+        found: set[int] = set()
+        for part in kernel.reads:
+            found.update(self._writers.get(part.value, ()))
+            self._readers.setdefault(part.value, []).append(number)
+        for part in kernel.writes:
+            found.update(self._readers.get(part.value, ()))
+            writers = self._writers.setdefault(part.value, [])
+            found.update(other for other in writers if self._roots[other] == kernel.roots)
+            writers.append(number)
+        return found - {number}
+
+
+def _joinable(kernel: Kernel) -> Code | None:
+    """The code of a kernel that may run beside others."""
+    code = read_code(kernel.code) if kernel.times == 1 else None
+    if code is None:
+        return None
+    x, y, z = kernel.workgroups
+    is_large = sampled(x * y * z) * code.invocations > MOST_INVOCATIONS
+    return None if is_large or (code.is_independent and y * z > 1) else code
+
+
+def _fits(steps: Sequence[_Step], features: Features) -> bool:
+    """Whether kernels have workgroups of one size, and are within the device's limits as one."""
+    pairs = [(step.kernel, step.code) for step in steps if step.code is not None]
+    if len(pairs) < len(steps):
+        return False
+    codes = [code for _, code in pairs]
+    if len({code.invocations for code in codes if not code.is_independent}) > 1:
+        return False
+    bindings = {binding for pair in pairs for binding in bindings_of(*pair)}
+    written = [binding.part for binding in bindings if binding.is_written]
+    read = {binding.part.value for binding in bindings if not binding.is_written}
+    # WebGPU binds a buffer that is written once, and to nothing that is read.
+    if len(set(written)) < len(written) or any(part.value in read for part in written):
+        return False
+    invocations = common_invocations(codes)
+    return (
+        len(bindings) <= features.max_bindings
+        and sum(bytes_of(kind) for _, kind in shared_of(codes)) <= features.workgroup_bytes
+        and sum(workgroups_of(*pair, invocations) for pair in pairs) <= features.grid
+        and not _is_long([step.kernel for step in steps])
+    )
+
+
+def _is_long(kernels: Sequence[Kernel]) -> bool:
+    """Whether drivers take too long for them as one, where that may follow later."""
+    length = sum(len(kernel.code) for kernel in kernels)
+    numbers = (number for kernel in kernels for number in kernel.workgroups)
+    return length > COMPILED_SOON and may_follow_later(*numbers)

@@ -1,0 +1,90 @@
+"""What the code of a value's kernels follows from, so that values alike in it share the code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webnn_py.core.shape_tracing import with_sampled_marks
+from webnn_py.engines.webgpu.compiler.inplace_concat import Places
+from webnn_py.ir import Graph, Node, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A stored value, and all on the way to it from other stored ones.
+
+    Attributes:
+        key: What its kernels are written from; hashable, and without any value's identity.
+        values: The values in the order in which the key speaks of them.
+    """
+
+    key: tuple[Any, ...]
+    values: tuple[Value, ...]
+
+
+def key_of(structure: Structure) -> str:
+    """What is remembered about a structure is remembered by this; the same in each process."""
+    key = with_sampled_marks(repr(structure.key))
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+class Structures:
+    """The structures of the values of one graph.
+
+    Args:
+        graph: The graph.
+        producers: The node that makes each value.
+        stored: Whether a value lies in a buffer.
+        places: Which lie in others' buffers.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        producers: Mapping[Value, Node],
+        stored: Callable[[Value], bool],
+        places: Places,
+    ) -> None:
+        self._constants = graph.constants
+        self._producers = producers
+        self._stored = stored
+        self._places = places
+        self._attributes: dict[Node, str] = {}
+
+    def of(self, root: Value) -> Structure:
+        """The structure of a stored value."""
+        values = [root]
+        numbers = {root: 0}
+
+        def number_of(value: Value) -> int:
+            if value not in numbers:
+                numbers[value] = len(values)
+                values.append(value)
+            return numbers[value]
+
+        key: list[Any] = [self._places.left.get(root)]
+        for value in values:  # which grows on the way
+            key += (value.data_type, value.shape)
+            buffer = self._places.buffer_of(value)
+            if buffer is not value:
+                key += (number_of(buffer), self._places.view(value))
+            node = self._producers.get(value)
+            if node is None or (value is not root and self._stored(value)):
+                array = self._constants.get(value)
+                # repr tells 0 from -0 and 1 from 1.0.
+                key.append(None if array is None or array.size > 1 else repr(array.item()))
+                continue
+            operands = []
+            for operand in node.inputs:
+                operands.append(-1 if operand is None else number_of(operand))
+            output = node.outputs.index(value)
+            key.append((node.op, self._attributes_of(node), output, tuple(operands)))
+        return Structure(tuple(key), tuple(values))
+
+    def _attributes_of(self, node: Node) -> str:
+        if node not in self._attributes:
+            self._attributes[node] = repr(dict(node.attrs))
+        return self._attributes[node]

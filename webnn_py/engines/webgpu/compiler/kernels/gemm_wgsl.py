@@ -1,0 +1,256 @@
+"""WGSL pieces every matrix multiplication template uses: guarded loads, stores, the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from webnn_py.core.traced_queries import may_leave_remainder
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, LoadHook
+from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
+
+MANY_STORES = 4
+"""By an invocation: long code that computes them stands once, in a loop. Written out, it takes
+NVIDIA's compiler seconds, and is half as fast where it no longer fits caches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Which indices may lie outside the matrices when a load function is called."""
+
+    m: bool
+    n: bool
+    k: bool
+
+    @classmethod
+    def of(cls, problem: GemmProblem, rows: int, columns: int, depth: int) -> Guards:
+        """Those of a product in blocks; at open extents as for sizes that blocks do not divide."""
+        extents = (problem.m, rows), (problem.n, columns), (problem.k, depth)
+        return cls(*(may_leave_remainder(extent, block) for extent, block in extents))
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Workgroups, and the statements that name this one's place in the grid."""
+
+    workgroups: tuple[int, int, int]
+    prologue: tuple[str, ...]
+
+
+def fold_grid(columns: int, rows: int, batch: int, limits: Limits) -> Grid:
+    """Lays `batch` grids of `rows` by `columns` workgroups out within the device's limits.
+
+    The prologue defines the u32 values `gemm_col`, `gemm_row` and `gemm_batch`.
+    """
+    most = limits.max_workgroups_per_dim
+    if all(count <= most for count in (columns, rows, batch)):
+        names = ("let gemm_col = wid.x;", "let gemm_row = wid.y;", "let gemm_batch = wid.z;")
+        return Grid((columns, rows, batch), names)
+    total = columns * rows * batch
+    if total > 0xFFFFFFFF:
+        raise ValueError(f"{total} workgroups cannot be counted in 32 bits")
+    x = min(total, most)
+    y = min(-(-total // x), most)
+    z = -(-total // (x * y))
+    if z > most:
+        raise ValueError(f"{total} workgroups exceed a grid of {most} in each dimension")
+    place = symbol("wid.x", x) + symbol("wid.y", y) * x + symbol("wid.z", z) * (x * y)
+    index = symbol("gemm_index", total)
+    return Grid(
+        (x, y, z),
+        (
+            f"let gemm_index = {place};",
+            f"if (gemm_index >= {total}u) {{ return; }}",
+            f"let gemm_col = {index % columns};",
+            f"let gemm_row = {index // columns % rows};",
+            f"let gemm_batch = {index // (columns * rows)};",
+        ),
+    )
+
+
+def name_batch(problem: GemmProblem) -> list[str]:
+    """The statement that names the batch index.
+
+    The only product of a batch of one is a constant, so that nothing is computed from it.
+    """
+    return ["let batch = gemm_batch;" if problem.batch > 1 else "const batch = 0u;"]
+
+
+def entry_point(workgroup_size: int, body: list[str]) -> list[str]:
+    """The compute entry point around the statements of `body`."""
+    return [
+        f"@compute @workgroup_size({workgroup_size})",
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
+        "        @builtin(local_invocation_index) lid: u32) {",
+        *(f"  {line}" for line in body),
+        "}",
+    ]
+
+
+def load_functions(
+    problem: GemmProblem, guards: Guards, a_width: int, b_width: int, run: int = 1
+) -> list[str]:
+    """Functions that load one element, a vec4, or eight halves of each operand.
+
+    They are named `gemm_a`, `gemm_a4` or `gemm_a8`, and so for B. Outside the matrix along k they
+    return zeros, so that a ragged last step adds nothing; rows and columns outside are clamped,
+    because what they contribute to is never stored. With a run, those of B take k as two numbers:
+    the number of the run, and the place in it.
+    """
+    lines: list[str] = []
+    a_name = _Operand("a", "row", problem.m, guards.m, problem.k, guards.k, problem.a_major == "k")
+    b_name = _Operand(
+        "b", "col", problem.n, guards.n, problem.k, guards.k, problem.b_major == "k", run
+    )
+    for operand, width, hook, several in (
+        (a_name, a_width, problem.a, {4: problem.a4, 8: problem.a8}),
+        (b_name, b_width, problem.b, {4: problem.b4, 8: problem.b8}),
+    ):
+        wide = several.get(width)
+        if wide is not None:
+            lines += operand.function(problem, wide, width)
+            continue
+        lines += operand.function(problem, hook, 1)
+        if width > 1:
+            lines += operand.composed(problem)
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """One side of the product, as the load functions see it."""
+
+    name: str
+    free: str
+    extent: int
+    guard_free: bool
+    depth: int
+    guard_k: bool
+    along_k: bool
+    run: int = 1
+
+    def _signature(self, result: str, width: int, free: str, k: str) -> str:
+        ks = (k,) if self.run == 1 else ("run", "within")
+        order = (free, *ks) if self.name == "a" else (*ks, free)
+        suffix = str(width) if width > 1 else ""
+        parameters = ", ".join(f"{name}: u32" for name in ("batch", *order))
+        return f"fn gemm_{self.name}{suffix}({parameters}) -> {result} {{"
+
+    def _arguments(self, batch: Index, free: Index, k: Index) -> tuple[Index, Index, Index]:
+        return (batch, free, k) if self.name == "a" else (batch, k, free)
+
+    def function(self, problem: GemmProblem, hook: LoadHook, width: int) -> list[str]:
+        """A guarded call of the hook."""
+        result = {1: problem.compute, 4: problem.vec4, 8: EIGHT}[width]
+        free = f"{self.free}_in" if self.guard_free else self.free
+        k = "k_in" if self.guard_k else "k"
+        lines = [self._signature(result, width, free, k)]
+        if self.guard_free:
+            last = self.extent - (width if not self.along_k else 1)
+            lines.append(f"  let {self.free} = {symbol(free).min(last)};")
+        batch = symbol("batch", problem.batch)
+        depth = symbol("k", self.depth)
+        if self.run > 1:
+            depth = symbol("run", self.depth // self.run) * self.run + symbol("within", self.run)
+        value = hook(*self._arguments(batch, symbol(self.free, self.extent), depth))
+        if self.guard_k:
+            last = self.depth - (width if self.along_k else 1)
+            lines.append(f"  let k = {symbol('k_in').min(last)};")
+            lines.append(f"  return select({result}(), {value}, k_in < {self.depth}u);")
+        else:
+            lines.append(f"  return {value};")
+        return [*lines, "}"]
+
+    def composed(self, problem: GemmProblem) -> list[str]:
+        """A vec4 of four single loads."""
+        calls = []
+        for i in range(4):
+            free, k = symbol(self.free), symbol("k")
+            free, k = (free, k + i) if self.along_k else (free + i, k)
+            order = self._arguments(symbol("batch"), free, k)
+            arguments = ", ".join(map(str, order))
+            if self.run > 1:
+                arguments = f"batch, run, within, {free}"
+            calls.append(f"gemm_{self.name}({arguments})")
+        return [
+            self._signature(problem.vec4, 4, self.free, "k"),
+            f"  return {problem.vec4}({', '.join(calls)});",
+            "}",
+        ]
+
+
+def store_functions(problem: GemmProblem, *, wide: bool) -> list[str]:
+    """The function `gemm_store4` (with `wide` and a `store4` hook) or `gemm_store`, unguarded."""
+    if wide and problem.store4 is not None:
+        function, hook, type_ = "gemm_store4", problem.store4, problem.total4
+    else:
+        function, hook, type_ = "gemm_store", problem.store, problem.total
+    indices = symbol("batch", problem.batch), symbol("row", problem.m), symbol("col", problem.n)
+    return [
+        f"fn {function}(batch: u32, row: u32, col: u32, value: {type_}) {{",
+        # A block of its own: the hook may declare names, these parameters' names included.
+        f"  {{ {hook(*indices, 'value')} }}",
+        "}",
+    ]
+
+
+def store_values(
+    problem: GemmProblem, row: Index, col: Index, value: str, *, wide: bool, guard: bool
+) -> list[str]:
+    """Statements that write one element of a row, or with `wide` four consecutive ones."""
+    if wide and problem.store4 is not None:
+        call = f"gemm_store4(batch, {row}, {col}, {value});"
+        return [f"if ({col} < {problem.n}u) {{ {call} }}" if guard else call]
+    lines = []
+    for i in range(4 if wide else 1):
+        element = f"{value}.{'xyzw'[i]}" if wide else value
+        call = f"gemm_store(batch, {row}, {col + i}, {element});"
+        lines.append(f"if ({col + i} < {problem.n}u) {{ {call} }}" if guard else call)
+    return lines
+
+
+def stands_once(problem: GemmProblem, stores: int) -> bool:
+    """Whether what computes so many values as it stores them stands in a loop."""
+    return problem.long_stores and stores >= MANY_STORES
+
+
+def one_by_one(
+    values: Sequence[str], type_: str, zero: str, store: Callable[[str, Index], list[str]]
+) -> list[str]:
+    """Statements that store one value after the other in a loop, by code that stands once.
+
+    Args:
+        values: The variables that hold them.
+        type_: Of these.
+        zero: An expression of which compilers do not know that it is 0, as they would write all
+            rounds of the loop out.
+        store: Gives statements for a variable's name and its number.
+    """
+    count = len(values)
+    cases = " ".join(f"case {i}u: {{ stored = {value}; }}" for i, value in enumerate(values))
+    return [
+        f"for (var s = 0u; s < {count}u + ({zero}) {at_most(count + 1)}; s++) {{",
+        f"var stored = {type_}();",
+        f"switch s {{ {cases} default: {{}} }}",
+        *store("stored", symbol("s", count)),
+        "}",
+    ]
+
+
+def add_product(problem: GemmProblem, target: str, left: str, right: str, width: int) -> str:
+    """The statement `target += left * right`, all of `width` elements, where floats are fused."""
+    if not problem.is_float:
+        return f"{target} += {left} * {right};"
+    if problem.total != problem.compute:
+        type_ = problem.total4 if width == 4 else problem.total
+        left, right = f"{type_}({left})", f"{type_}({right})"
+    return f"{target} = fma({left}, {right}, {target});"
+
+
+def multiply_add(problem: GemmProblem, target: str, scalar: str, vector: str, width: int) -> str:
+    """The statement `target += scalar * vector` for a target of `width` elements."""
+    splat = width == 4 and problem.is_float
+    factor = f"{problem.vec4}({scalar})" if splat else scalar
+    return add_product(problem, target, factor, vector, width)

@@ -1,0 +1,194 @@
+"""How a kernel goes over a row: one element after the other, or four of them at a time.
+
+A software adapter reads for each invocation in its turn, and four elements in the time of one. On
+hardware the invocations of a workgroup hold all of a row that is short enough, four elements each,
+so that it is read and computed once; longer rows they read by fours, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from webnn_py.core.shape_tracing import is_traced
+from webnn_py.core.traced_queries import divides, may_leave_remainder, sampled
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_map
+from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
+from webnn_py.engines.webgpu.compiler.fusing.row_fusion import FEWEST_SHARED
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
+from webnn_py.engines.webgpu.compiler.kernels.binding_budget import unbound
+from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
+from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
+from webnn_py.engines.webgpu.compiler.lower import reduction
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.ir import Node, Value
+
+BLOCK = 64
+"""Rounds that are added up by themselves: the error of one sum of n numbers grows with n. Where
+threads share a row, each makes few."""
+
+MOST_GATHERED = 32
+"""Results that one invocation combines at most, of as many others."""
+
+
+class RowWalk:
+    """Loops over the elements of row `i`.
+
+    Args:
+        builder: Of the kernel.
+        body: Of the function.
+        node: The reduction that says what a row is.
+        threads: Invocations that go over a row together, each by its number `t`.
+
+    Attributes:
+        threads: Invocations that do go over a row together.
+        width: Elements of one round.
+        held: Each invocation has but one round: what it reads and computes there is kept.
+    """
+
+    def __init__(self, builder: KernelBuilder, body: Body, node: Node, threads: int) -> None:
+        self._builder, self._body = builder, body
+        operand = next(node.operands)
+        kept, reduced = reduction.axes_of(node)
+        count = reduction.count_of(node)
+        within = subset_map(operand.shape, reduced)
+        self._shape = operand.shape
+        self._column = tuple(n if axis in reduced else 1 for axis, n in enumerate(operand.shape))
+        self._row = tuple(1 if axis in reduced else n for axis, n in enumerate(operand.shape))
+        self._i, self._r = symbol("i", operand.size // count), symbol("r", count)
+        self._place = subset_map(operand.shape, kept).at(self._i) + within.at(self._r)
+        hardware = builder.features.kind != "cpu"
+        in_turn = not hardware and threads == 1
+        is_float = builder.storage(operand).element in ("f32", "f16")
+        # What is read in other places, too, is bound twice.
+        few = len(self._leaves(builder.root)) <= unbound(builder)
+        fits = divides(4, count) and within.identity and is_float and few
+        # Kernels that hold rows are for one length.
+        holds = fits and not is_traced(count) and _can_hold(count // 4, builder.features)
+        self.held = hardware and threads > 1 and holds
+        self.threads = count // 4 if self.held else threads
+        long = hardware and threads > 1 and fits and not is_traced(count)
+        self.width = 4 if self.held or long or (in_turn and fits) else 1
+        self._read: dict[Value, str] = {}
+        if self.held:
+            body.line("let r = t * 4u;")
+        self._shared = threads > 1
+        first = "t" if self._shared else "0u"
+        if long and not self.held:
+            first = body.let(f"t * {self.width}u", "begin")
+        step = self.width * (threads if self._shared else 1)
+        self._head = f"for (var r = {first}; r < {count}u; r += {step}u)"
+        self._count, self._size = count, operand.size
+
+    @contextlib.contextmanager
+    def in_blocks(self, adds: bool) -> Iterator[bool]:
+        """Around `elements`: goes over a row block by block, if that is long and to be added up.
+
+        Gives whether it does, so that each block has sums of its own.
+        """
+        head, count, size = self._head, self._count, BLOCK * self.width
+        if not adds or self._shared or sampled(count) <= 2 * size:
+            yield False
+            return
+        end = (
+            f"min(block + {size}u, {count}u)"
+            if may_leave_remainder(count, size)
+            else f"block + {size}u"
+        )
+        with self._body.block(f"for (var block = 0u; block < {count}u; block += {size}u)"):
+            self._head = f"for (var r = block; r < {end}; r += {self.width}u {at_most(BLOCK)})"
+            yield True
+        self._head = head
+
+    def elements(self, value: Value) -> Iterator[tuple[int, Index, str]]:
+        """A loop over a value: its elements' numbers in a round, places, and names."""
+        body = self._body
+        if self.width == 1:
+            with body.block(self._head):
+                yield 0, self._place, body.load(value, self._place)
+            return
+        leaves = self._leaves(value)
+        of_row = {
+            leaf: body.load(leaf, broadcast_map(leaf.shape, self._row).at(self._i))
+            for leaf, shape in leaves.items()
+            if all(n in (1, whole) for n, whole in zip(shape, self._row, strict=True))
+        }
+        with self._block(self._head):
+            first = body.let(self._place, "k").below(self._size)
+            begin = len(body.lines)
+            starts = {self._shape: first, self._column: self._r}
+            fours = {
+                leaf: self._four(leaf, starts[shape])
+                for leaf, shape in leaves.items()
+                if leaf not in of_row
+                and leaf not in self._read
+                and shape in starts
+                and self._builder.vector(leaf)
+            }
+            end = len(body.lines)
+            for number, lane in enumerate("xyzw"):
+                with self._block(""):
+                    place = body.let(first + number, "k").below(self._size)
+                    column = body.let(self._r + number, "r").below(self._count)
+                    body.name(place // self._count, "i")
+                    body.name(place % self._count, str(column))
+                    for leaf, name in fours.items():
+                        at = column if leaves[leaf] == self._column else place
+                        body.preset(leaf, at, f"{name}.{lane}")
+                    for leaf, name in of_row.items():
+                        body.preset(leaf, broadcast_map(leaf.shape, self._shape).at(place), name)
+                    yield number, place, body.load(value, place)
+            used = "\n".join(body.lines[end:])
+            reads = list(zip(fours.items(), body.lines[begin:end], strict=True))
+            kept = [((leaf, name), line) for (leaf, name), line in reads if f"{name}." in used]
+            body.lines[begin:end] = [line for _, line in kept]
+            if self.held:
+                self._read |= dict(read for read, _ in kept)
+
+    def _block(self, head: str) -> contextlib.AbstractContextManager[None]:
+        """A block of a round; none where all there is to it is kept."""
+        return contextlib.nullcontext() if self.held else self._body.block(head)
+
+    def write(self) -> None:
+        """The loop that writes the root."""
+        builder, body = self._builder, self._body
+        root = builder.root
+        builder.vector_out = self.width > 1 and builder.writes_vectors(self._count)
+        made = body.var("vec4<f32>", "vec4<f32>()", "made") if builder.vector_out else ""
+        for number, place, element in self.elements(root):
+            if not made:
+                body.store(place, element)
+                continue
+            body.line(f"{made}.{'xyzw'[number]} = {element};")
+            if number == 3:
+                first = builder.places.at(root, place - 3)
+                four = builder.storage(root).element
+                body.line(f"out0[{first.enclosed} >> 2u] = vec4<{four}>({made});")
+
+    def _four(self, leaf: Value, first: Index) -> str:
+        """Reads four elements of a stored value, from a place on that is a multiple of 4."""
+        at = self._builder.vector(leaf)
+        assert at is not None
+        place = self._builder.places.at(leaf, first)
+        name = self._body.fresh("q")
+        self._body.line(f"let {name} = vec4<f32>({at(f'{place.enclosed} >> 2u')});")
+        return name
+
+    def _leaves(self, value: Value) -> dict[Value, tuple[int, ...]]:
+        """The stored values that one is computed from, with shapes of its rank."""
+        builder = self._builder
+        found: dict[Value, tuple[int, ...]] = {}
+        todo = [value]
+        for value in todo:
+            if builder.computes(value):
+                todo += [v for v in builder.producers[value].operands if v not in todo]
+            elif builder.scalar(value) is None and value.rank <= len(self._shape):
+                found[value] = (1,) * (len(self._shape) - value.rank) + value.shape
+        return found
+
+
+def _can_hold(threads: int, features: Features) -> bool:
+    """Whether so many invocations make a workgroup that combines its results in two steps."""
+    if not FEWEST_SHARED["gpu"] // 4 <= threads <= min(256, features.invocations):
+        return False
+    return any(max(n, threads // n) <= MOST_GATHERED for n in divisors(threads))

@@ -1,0 +1,330 @@
+"""Graphs with open dimensions: compiled once for all sizes that compiling would do the same for.
+
+Compiling takes most of the time until a graph runs for sizes that it has not met. It is traced for
+some sizes (`shape_tracing.py`); what it makes serves all that meet the conditions asked there.
+Kernels read the numbers that follow from sizes from a uniform buffer, as alike ones of one graph do
+(`pipeline_sharing.py`), so that pipelines are made once for all of them, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+
+from webnn_py.core.gil_yield import checkpoints
+from webnn_py.core.messages import LOG, said
+from webnn_py.core.shape_tracing import ANY_MARK, MARK, Numbers, Trace, calculated, marks_in
+from webnn_py.core.shapes import check_dimensions
+from webnn_py.engines.webgpu.compiler.compiled import (
+    Compiled,
+    Tell,
+    compile_graph,
+    written,
+)
+from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
+from webnn_py.engines.webgpu.compiler.legalize.legalize import legalize
+from webnn_py.engines.webgpu.compiler.loop_bounds import without_said
+from webnn_py.engines.webgpu.compiler.pipeline_sharing import reading, word_of
+from webnn_py.engines.webgpu.compiler.template import Template
+from webnn_py.engines.webgpu.program.storage import Features
+from webnn_py.ir import Graph, Node, Value, make_graph
+from webnn_py.ops.replay import at_sizes
+
+MOST_NUMBERS = 512
+"""That a kernel reads; with more of them it is compiled for its sizes."""
+
+MOST_TRACES = 64
+"""Of a graph. Those that were of use last are kept."""
+
+_INT32 = re.compile(rf"\bi32\((-?)({ANY_MARK})\)")
+_READ = re.compile(rf"{MARK.pattern}((?:\.\d+)?(?:u|i|l[iu]|f)\b)")
+"""A mark of a number that may be read, with what tells its type."""
+
+Sizes = Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Read:
+    """A number that a kernel reads.
+
+    Attributes:
+        mark: Of the number.
+        type: What stands behind it in code.
+    """
+
+    mark: int
+    type: str
+
+    def word(self, numbers: Numbers) -> int:
+        """The bits that are read."""
+        return word_of(f"{numbers[self.mark]}{self.type}")
+
+
+class CompiledAlike:
+    """A graph compiled for all sizes that meet the conditions of a trace.
+
+    Args:
+        graph: With open dimensions, after passes.
+        sizes: Those that are traced.
+        features: What the devices have.
+        tell: As of `compile_graph`.
+        for_any: As of `Trace`.
+
+    Attributes:
+        numbers: Gives its numbers for some sizes, and how many estimates are not of these; None
+            for sizes that do not meet all conditions.
+        template: What is the same for all of them.
+    """
+
+    def __init__(
+        self, graph: Graph, sizes: Sizes, features: Features, tell: Tell, for_any: bool
+    ) -> None:
+        self._features = features
+        made: dict[str, tuple[str, Sequence[Read]]] = {}
+
+        def mark(kernel: Kernel) -> None:
+            made[kernel.code] = reading_marks(kernel, trace, features)
+            tell(dataclasses.replace(kernel, code=made[kernel.code][0]))
+
+        with Trace(sizes, for_any) as trace:
+            self._graph = legalize(_checked(at_sizes(graph, trace.sizes)), features)
+            kernels = written(self._graph, features, mark)
+            self._reads: dict[Read, int] = {}
+            self.template = Template.of(
+                self._graph,
+                features,
+                [dataclasses.replace(kernel, code=made[kernel.code][0]) for kernel in kernels],
+                [tuple(map(self._place_of, made[kernel.code][1])) for kernel in kernels],
+            )
+        self._open = {value for value in self._values() if [*marks_in(value.shape)]}
+        self.numbers = trace.calculate(self._marks())
+
+    def _place_of(self, read: Read) -> int:
+        """Of a number among all that kernels read."""
+        return self._reads.setdefault(read, len(self._reads))
+
+    def _values(self) -> Iterator[Value]:
+        yield from self._graph.inputs
+        for node in self._graph.nodes:
+            yield from node.outputs
+        for kernel in self.template.kernels:
+            yield from (part.value for part in (*kernel.reads, *kernel.writes))
+
+    def _marks(self) -> Iterator[int]:
+        for value in self._open:
+            yield from marks_in(value.shape)
+        for node in checkpoints(self._graph.nodes):
+            for options in (node.given, node.inferred):
+                yield from marks_in(tuple(options.values()))
+        yield from (read.mark for read in self._reads)
+        yield from marks_in(tuple(self.template.sizes.values()))
+        for kernel in self.template.kernels:
+            yield from marks_in((*kernel.workgroups, kernel.times))
+            for part in (*kernel.reads, *kernel.writes):
+                yield from marks_in((part.offset, part.size))
+
+    def at(self, numbers: Numbers, far: int) -> Compiled:
+        """The graph compiled for sizes that have these numbers."""
+        at, graph, template = _At(numbers, self._open), self._graph, self.template
+        words = [read.word(numbers) for read in self._reads]
+        outputs = [(name, at.value(value)) for name, value in graph.outputs]
+        ends = make_graph(map(at.value, graph.inputs), graph.constants, (), outputs)
+
+        def make_kernels() -> Sequence[Kernel]:
+            each = zip(template.kernels, template.reads, strict=True)
+            return [at.kernel(kernel, [words[place] for place in reads]) for kernel, reads in each]
+
+        return Compiled(
+            ends,
+            self._features,
+            template,
+            words,
+            make_kernels,
+            lambda: ends.replace(nodes=[at.node(node) for node in graph.nodes]),
+            numbers,
+            far > 0,
+        )
+
+
+def _checked(graph: Graph) -> Graph:
+    """A graph whose tensors are within limits for all sizes that the trace serves."""
+    for node in checkpoints(graph.nodes):
+        for value in node.outputs:
+            check_dimensions(value.shape, value.data_type)
+    return graph
+
+
+class _At:
+    """What has traced numbers, for sizes of which these are known.
+
+    Args:
+        numbers: All that there are.
+        opened: The values whose shapes have some.
+    """
+
+    def __init__(self, numbers: Numbers, opened: Set[Value]) -> None:
+        self._numbers = numbers
+        self._open = opened
+        self._values: dict[Value, Value] = {}
+
+    def value(self, value: Value) -> Value:
+        """The same one each time; itself where its shape has no traced numbers."""
+        if value not in self._open:
+            return value
+        made = self._values.get(value)
+        if made is None:
+            shape = calculated(value.shape, self._numbers)
+            made = self._values[value] = Value(value.data_type, shape, value.name)
+        return made
+
+    def kernel(self, kernel: Kernel, words: Iterable[int]) -> Kernel:
+        """A kernel with the words that it reads."""
+        return dataclasses.replace(
+            kernel,
+            reads=tuple(map(self._part, kernel.reads)),
+            writes=tuple(map(self._part, kernel.writes)),
+            workgroups=calculated(kernel.workgroups, self._numbers),
+            times=calculated(kernel.times, self._numbers),
+            numbers=tuple(words),
+            roots=tuple(map(self.value, kernel.roots)),
+        )
+
+    def _part(self, part: Part) -> Part:
+        offset, size = calculated((part.offset, part.size), self._numbers)
+        return Part(self.value(part.value), offset, size)
+
+    def node(self, node: Node) -> Node:
+        """A node with its options."""
+        inputs = tuple(None if value is None else self.value(value) for value in node.inputs)
+        given, inferred = (
+            {name: calculated(option, self._numbers) for name, option in options.items()}
+            for options in (node.given, node.inferred)
+        )
+        outputs = tuple(map(self.value, node.outputs))
+        return Node(node.op, inputs, given, outputs, node.label, inferred)
+
+
+def reading_marks(kernel: Kernel, trace: Trace, features: Features) -> tuple[str, Sequence[Read]]:
+    """The code of a kernel that reads its traced numbers, and which these are.
+
+    Those that no invocation reads, such as sizes of workgroups, are conditions.
+    """
+    if not MARK.search(kernel.code):
+        return kernel.code, ()
+    marked = _INT32.sub(r"i32(\1\2i)", without_said(kernel.code))
+    marked = MARK.sub(lambda mark: _kept(mark, marked, trace), marked)
+    found = list(_READ.finditer(marked))
+    if len({mark[0] for mark in found}) > MOST_NUMBERS:
+        return MARK.sub(lambda mark: str(trace.at(mark[1]).exactly()), kernel.code), ()
+    if not found:
+        return marked, ()
+    places: dict[Read, int] = {}
+    groups = [places.setdefault(Read(int(mark[1]), mark[2]), len(places)) for mark in found]
+    code, spans, done = "", [], 0
+    for mark in found:
+        code += marked[done : mark.start()]
+        spans.append((len(code), len(code) + 1 + len(mark[2])))
+        code, done = f"{code}0{mark[2]}", mark.end()
+    plain = dataclasses.replace(kernel, code=code + marked[done:])
+    return reading(plain, spans, groups, features), list(places)
+
+
+def _kept(mark: re.Match[str], code: str, trace: Trace) -> str:
+    """A mark, or its number where that cannot be read."""
+    found = _READ.match(code, mark.start())
+    number = trace.at(mark[1])
+    if found is None:
+        return str(number.exactly())
+    if found[2] in ("li", "lu") and not 0 <= number < 1 << 31:
+        return str(number.exactly())
+    return mark[0]
+
+
+class CompiledForSizes:
+    """Compiles one graph with open dimensions for one set of sizes after the other, on any thread.
+
+    Args:
+        features: What the devices have.
+        is_at_hand: Whether a device has the kernels of a template by now.
+    """
+
+    def __init__(self, features: Features, is_at_hand: Callable[[Template], bool]) -> None:
+        self._features = features
+        self._is_at_hand = is_at_hand
+        self._made: list[CompiledAlike] = []
+        self._lock = threading.Lock()
+
+    def known(self, sizes: Sizes) -> Compiled | None:
+        """The graph compiled for some sizes, where one for others serves these, too.
+
+        Of those that do, one whose kernels are at hand, and then the one that is least far.
+        """
+        with self._lock:
+            made = list(self._made)
+        at_hand = [alike for alike in made if self._is_at_hand(alike.template)]
+        found = _least_far(at_hand, sizes) or _least_far(made, sizes)
+        if found is None:
+            return None
+        alike, numbers, far = found
+        self._keep(alike)
+        return alike.at(numbers, far)
+
+    def compile(
+        self, graph: Graph, sizes: Sizes, fixed: Graph, tell: Tell, for_any: bool
+    ) -> Compiled:
+        """The graph compiled for some sizes, and for those that it serves, too.
+
+        Args:
+            graph: After passes, with open dimensions.
+            sizes: By name.
+            fixed: The graph recorded for them.
+            tell: As of `compile_graph`.
+            for_any: As of `Trace`.
+        """
+        made = self._traced(graph, sizes, tell, for_any)
+        return compile_graph(fixed, self._features, tell) if made is None else made
+
+    def compile_ahead(self, graph: Graph, sizes: Sizes) -> Compiled | None:
+        """The graph compiled for any sizes near some; None if others serve these, or it cannot be.
+
+        Args:
+            graph: After passes, with open dimensions.
+            sizes: By name.
+        """
+        if self.known(sizes) is not None:
+            return None
+        return self._traced(graph, sizes, lambda kernel: None, for_any=True)
+
+    def _traced(self, graph: Graph, sizes: Sizes, tell: Tell, for_any: bool) -> Compiled | None:
+        try:
+            alike = CompiledAlike(graph, sizes, self._features, tell, for_any)
+            found = alike.numbers(sizes)
+        except Exception as error:  # something needs numbers
+            LOG.info("kernels are compiled for each set of sizes: %s", said(error))
+            return None
+        if found is None:
+            return None
+        self._keep(alike)
+        return alike.at(*found)
+
+    def _keep(self, alike: CompiledAlike) -> None:
+        """As the one that was of use last."""
+        with self._lock:
+            others = [other for other in self._made if other is not alike]
+            self._made = [*others[1 - MOST_TRACES :], alike]
+
+
+def _least_far(
+    made: Sequence[CompiledAlike], sizes: Sizes
+) -> tuple[CompiledAlike, Numbers, int] | None:
+    """What serves some sizes, its numbers for them, and how many estimates are not of these."""
+    best: tuple[CompiledAlike, Numbers, int] | None = None
+    for alike in reversed(made):
+        found = alike.numbers(sizes)
+        if found is not None and (best is None or found[1] < best[2]):
+            best = alike, *found
+            if not found[1]:
+                break
+    return best

@@ -1,0 +1,122 @@
+"""What `native` does faster or better, by wgpu-py's public calls alone."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import wgpu
+
+from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.gil_yield import checkpoints
+
+Dispatch = tuple[Any, Any, tuple[int, ...], int, int, int, int]
+"""Pipeline, bind group, dynamic offsets, workgroups (x, y, z), and how many times in a row."""
+LIFE_SIGN = 0.05
+"""Seconds between two looks at whether a device still lives, as nobody tells who waits for it."""
+
+
+def encode(compute: Any, dispatches: Sequence[Dispatch]) -> None:
+    """Record dispatches into an open compute pass."""
+    for pipeline, group, offsets, x, y, z, times in checkpoints(dispatches):
+        compute.set_pipeline(pipeline)
+        compute.set_bind_group(0, group, offsets)
+        for _ in checkpoints(range(times)):
+            compute.dispatch_workgroups(x, y, z)
+
+
+def check_alive(device: Any) -> None:
+    """Raise a ContextLostError if a device was lost or destroyed."""
+    try:
+        device.create_command_encoder().finish()
+    except wgpu.GPUError as error:
+        if "lost" in str(error):
+            raise ContextLostError("the GPUDevice is lost") from None
+
+
+class BufferMapping:
+    """The mapping of a buffer for reading; another thread waits for it, as `wait` begins."""
+
+    def __init__(self, device: Any, buffer: Any) -> None:
+        self._device = device
+        self._buffer = buffer
+
+    def look(self) -> bool:
+        """Whether it has ended, which nobody can tell."""
+        return False
+
+    def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
+        """As `look`."""
+        return False
+
+    def wait(self, expected: float = 0.0) -> None:
+        """Have another thread wait, which is left behind if the device is destroyed.
+
+        Raises:
+            ContextLostError: The device was lost.
+            OperationError: The buffer cannot be mapped.
+        """
+        failed: list[BaseException] = []
+        done = threading.Event()
+
+        def wait() -> None:
+            try:
+                self._buffer.map_sync(wgpu.MapMode.READ)
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                done.set()
+
+        threading.Thread(target=wait, name="webnn-mapping", daemon=True).start()
+        while not done.wait(LIFE_SIGN):
+            check_alive(self._device)
+        if failed:
+            check_alive(self._device)
+            raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: {failed[0]}")
+
+
+def touch(buffer: Any) -> None:
+    """Raise a GPUError if a buffer is destroyed or its device lost, if it can be storage."""
+    device = device_of(buffer)
+    if device is not None and buffer.usage & wgpu.BufferUsage.STORAGE:
+        storage = {"type": wgpu.BufferBindingType.storage}
+        entry = {"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": storage}
+        layout = device.create_bind_group_layout(entries=[entry])
+        resource = {"buffer": buffer, "offset": 0, "size": 4}
+        device.create_bind_group(layout=layout, entries=[{"binding": 0, "resource": resource}])
+
+
+def device_of(thing: Any) -> Any:
+    """Return the GPUDevice that made a GPU object, or None where it does not tell.
+
+    wgpu-py has no public name for it: it is the one attribute that is a GPUDevice.
+    """
+    for value in getattr(thing, "__dict__", {}).values():
+        with contextlib.suppress(ReferenceError):  # a weak proxy whose device is gone
+            if isinstance(value, wgpu.GPUDevice):
+                return value
+    return None
+
+
+def is_foreign(thing: Any, device: Any) -> bool:
+    """Whether a GPU object was made by another device, as far as can be told."""
+    owner = device_of(thing)
+    return owner is not None and owner is not device
+
+
+def keep_for_ever() -> bool:
+    """Keep every GPU object of the process from being released; whether there are any."""
+    kinds = (wgpu.GPUAdapter, wgpu.GPUObjectBase)
+    found = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
+    keep(*found)
+    return bool(found)
+
+
+def keep(*things: object) -> None:
+    """Let objects live longer than their modules, as long as the process."""
+    for thing in things:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

@@ -1,0 +1,130 @@
+"""Arrays that are mapped from files: which file it is, and where they lie in it."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from webnn_py.ir import Array
+from webnn_py.memory.anonymous_file import NamelessFile
+
+MAPS = "/proc/self/maps"
+"""Where Linux says what is mapped."""
+
+
+class Place(NamedTuple):
+    """Where an array lies in a file.
+
+    Attributes:
+        folder: The file's.
+        file: Its name there.
+        offset: In bytes.
+        length: The same.
+    """
+
+    folder: str
+    file: str
+    offset: int
+    length: int
+
+
+class _Region(NamedTuple):
+    """Addresses to which a file is mapped, and the offset of the first one in it."""
+
+    first: int
+    end: int
+    offset: int
+    path: str
+
+
+def mapping_of(array: Array) -> mmap.mmap | None:
+    """What maps an array's memory from a file, if it is."""
+    owner: Any = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+    return owner
+
+
+def mappings_of(arrays: Iterable[Array]) -> list[mmap.mmap]:
+    """What maps some of them, each once."""
+    found = (mapping_of(array) for array in arrays)
+    return list({id(mapping): mapping for mapping in found if mapping is not None}.values())
+
+
+@contextlib.contextmanager
+def places(arrays: Mapping[str, Array]) -> Iterator[dict[str, Place]]:
+    """Where arrays lie, by name: those in files that can be opened by their names until the end.
+
+    A `NamelessFile` has a name for that long.
+    """
+    mappings = mappings_of(arrays.values())
+    nameless = [mapping for mapping in mappings if isinstance(mapping, NamelessFile)]
+    with contextlib.ExitStack() as names:
+        regions = list(_linked(nameless, names)) if nameless else []
+        if len(nameless) < len(mappings):
+            regions += _regions()
+        yield dict(_found(arrays, regions))
+
+
+def _found(arrays: Mapping[str, Array], regions: Iterable[_Region]) -> Iterator[tuple[str, Place]]:
+    for name, array in arrays.items():
+        first = array.ctypes.data
+        for region in regions:
+            if region.first <= first and first + array.nbytes <= region.end:
+                offset = first - region.first + region.offset
+                yield name, Place(*os.path.split(region.path), offset, array.nbytes)
+
+
+def _linked(files: Iterable[NamelessFile], names: contextlib.ExitStack) -> Iterator[_Region]:
+    """Files in a folder that `names` removes; none where they cannot have names."""
+    try:
+        folder = tempfile.mkdtemp(prefix="webnn-")
+    except OSError:
+        return
+    names.callback(_remove, os.rmdir, folder)
+    for number, file in enumerate(files):
+        path = Path(folder, str(number))
+        with contextlib.suppress(OSError):
+            file.link(path)
+            names.callback(_remove, os.unlink, path)
+            yield _Region(file.address, file.address + len(file), 0, str(path))
+
+
+def _remove(how: Callable[[Any], None], path: object) -> None:
+    """Take no descriptor for that, as none may be left; something else may have removed it."""
+    with contextlib.suppress(OSError):
+        how(path)
+
+
+def _regions() -> Iterator[_Region]:
+    try:
+        with open(MAPS, encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+    except OSError:
+        return
+    known: dict[str, tuple[int, int] | None] = {}
+    for line in lines:
+        addresses, _, offset, device, inode, *rest = line.rstrip("\n").split(None, 5)
+        path = rest[0] if rest else ""
+        if not path.startswith("/"):
+            continue
+        if path not in known:
+            known[path] = _identity(path)
+        major, minor = (int(part, 16) for part in device.split(":"))
+        if known[path] == (os.makedev(major, minor), int(inode)):
+            first, end = (int(part, 16) for part in addresses.split("-"))
+            yield _Region(first, end, int(offset, 16), path)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """What tells the file of a name from all others."""
+    try:
+        status = os.stat(path)
+    except OSError:  # it was deleted
+        return None
+    return status.st_dev, status.st_ino

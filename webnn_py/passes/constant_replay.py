@@ -1,0 +1,129 @@
+"""What passes compute from weights, told so that another process can compute it again."""
+
+from __future__ import annotations
+
+import ast
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from webnn_py.core.parallel_map import MOST_THREADS
+from webnn_py.ir import Array
+from webnn_py.passes import (
+    convolve_transposed,
+    filter_layouts,
+    fold,
+    fuse_batch_norm,
+    transposes,
+)
+from webnn_py.passes.derived_constants import Results, Sources
+from webnn_py.passes.target import Evaluate
+
+Buffer = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """One of those that `Target.derive` was asked for.
+
+    Attributes:
+        kind: What is computed, of KINDS.
+        text: How, as a literal of Python.
+        numbers: Float64 of that.
+        sources: From what.
+    """
+
+    kind: str
+    text: str
+    numbers: tuple[bytes, ...]
+    sources: tuple[Array | Result | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that a computation gives."""
+
+    computation: Computation
+    place: int
+
+
+class Recorder:
+    """A `Derive` that knows afterwards what was computed from what.
+
+    Arrays that nobody else has any more are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[int, tuple[weakref.ref[Array], Result]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
+        """A `Derive`."""
+        made = compute()
+        if isinstance(what, tuple) and what[0] in KINDS:
+            kind, text, *numbers = what
+            computation = Computation(
+                kind, text, tuple(numbers), tuple(map(self.origin_of, sources))
+            )
+            with self._lock:
+                for place, array in enumerate(made):
+                    self._results[id(array)] = weakref.ref(array), Result(computation, place)
+        return made
+
+    def origin_of(self, array: Array | None) -> Array | Result | None:
+        """What an array is a result of; the array itself where that is not known."""
+        if array is None:
+            return None
+        reference, result = self._results.get(id(array), (None, None))
+        return result if reference is not None and reference() is array else array
+
+
+def compute(
+    kind: str, text: str, numbers: Sequence[Buffer], sources: Sources, evaluate: Evaluate
+) -> Results:
+    """What a `Computation` gives.
+
+    Raises:
+        LookupError, TypeError, ValueError: There is no such computation.
+    """
+    arrays = [np.frombuffer(each) for each in numbers]
+    made: Results = KINDS[kind](ast.literal_eval(text), arrays, sources, evaluate)
+    return made
+
+
+def _evaluated(told: Any, _: Any, sources: Any, evaluate: Evaluate) -> Results:
+    return fold.evaluated(evaluate, fold.node_of(told), sources, MOST_THREADS)
+
+
+def _scaled(told: Any, numbers: Any, sources: Any, _: Any) -> Results:
+    op, attrs = told
+    return fuse_batch_norm.products(op, attrs, fuse_batch_norm.Affine(*numbers), *sources)
+
+
+def _laid_out(layout: Any, _: Any, sources: Any, __: Any) -> Results:
+    (array,) = sources
+    return (filter_layouts.laid_out(array, layout),)
+
+
+def _transposed(order: Any, _: Any, sources: Any, __: Any) -> Results:
+    (array,) = sources
+    return (transposes.transposed(array, order),)
+
+
+def _phases(told: Any, _: Any, sources: Any, __: Any) -> Results:
+    (array,) = sources
+    return (convolve_transposed.phases(array, *told),)
+
+
+KINDS: dict[Any, Callable[..., Results]] = {
+    fold.KIND: _evaluated,
+    fuse_batch_norm.KIND: _scaled,
+    filter_layouts.KIND: _laid_out,
+    transposes.KIND: _transposed,
+    convolve_transposed.KIND: _phases,
+}
+"""By the first word of what is computed: of the text, the numbers, the sources, and `evaluate`."""
