@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import InvalidStateError, OperationError
+from webnn_py.core.exit_guard import stop_daemon
 from webnn_py.core.thread_priority import wake_at_once
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from webnn_py.core import cooperation
+from webnn_py.core import gil_yield
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ def stop_daemon() -> None:
 
 def _is_stopped_by_python() -> bool:
     """Whether this is a daemon thread of the user's; the package's own are waited for."""
-    return threading.current_thread().daemon and not cooperation.enabled()
+    return threading.current_thread().daemon and not gil_yield.enabled()
 
 
 def finish_calls() -> None:

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from webnn_py.core import gil_yield, thread_priority
 from webnn_py.core.completion import Completion
-from webnn_py.core.ending import ENDING, finish_calls, stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.exit_guard import ENDING, finish_calls, stop_daemon
 
 T = TypeVar("T")
 Work = Callable[[], None]

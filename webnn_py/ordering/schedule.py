@@ -16,8 +16,8 @@ from collections import deque
 from typing import NamedTuple
 
 from webnn_py.core.completion import CANCELLED, check_interrupts_nothing, interrupts_own_call
-from webnn_py.core.ending import stop_daemon
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.exit_guard import stop_daemon
 from webnn_py.memory.overlap import Region
 from webnn_py.ordering.backlog import Backlog
 from webnn_py.ordering.executor_config import Executor

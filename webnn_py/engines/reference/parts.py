@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from webnn_py.core.cooperation import checkpoint
+from webnn_py.core.gil_yield import checkpoint
 
 Array = np.ndarray[Any, Any]
 Place = tuple[builtins.slice, ...]

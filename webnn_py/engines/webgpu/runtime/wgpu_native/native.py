@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core.ending import calls_library
 from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core.exit_guard import calls_library
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
