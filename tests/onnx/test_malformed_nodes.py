@@ -74,6 +74,7 @@ STRUCTURE: list[tuple[Any, str]] = [
         node("FusedMatMulActivation", ["m", "m"], ["y"], domain=OWN),
         "lacks its attribute",
     ),
+    (node("QLinearSigmoid", ["x", "v"], ["y"], domain=OWN), "2 inputs, expected 4 to 5"),
     (node("Constant", [], ["y"]), "it has 0 attributes, expected one"),
 ]
 VALUES: list[tuple[Any, str]] = [
@@ -114,6 +115,9 @@ VALUES: list[tuple[Any, str]] = [
     (node("GridSample", ["x", "m"], ["y"]), "grid has rank 2, expected 4"),
     (node("LSTM", ["lstm", "lstm", "lstm"], ["y"], direction="up"), "direction is 'up', expected"),
     (node("GRU", ["lstm", "lstm", "m"], ["y"]), "r has rank 2, expected 3"),
+    (node("AffineGrid", ["lstm", "two"], ["y"]), "size is [1, 2], expected a batch, channels and"),
+    (node("Col2Im", ["lstm", "two", "one"], ["y"]), "block_shape is [1], expected 2"),
+    (node("GroupNormalization", ["v", "v", "v"], ["y"], num_groups=1), "x has rank 1, expected 2"),
     (node("SequenceAt", ["s", "two"], ["y"]), "position has shape [2], expected one element"),
     (node("MatMulNBits", ["m", "m", "v"], ["y"], domain=OWN, K=0, N=1, block_size=16), "K is 0"),
     (node("RelativePositionBias", ["v", "one", "one"], ["y"], domain=OWN, max_distance=9),
@@ -189,11 +193,27 @@ def test_bodies_that_take_other_inputs_than_they_are_given(cpu: MLContext) -> No
             node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, scan_input_axes=[1, 1]),
             "scan_input_axes is [1, 1], expected 1 number",
         ),
+        (node("Scan", ["x", ""], ["y"], body=body, num_scan_inputs=1), "lacks one of its scan"),
+        (node("Scan", ["x"], ["y"], body=body, num_scan_inputs=-(2**62)), "expected 1 to 1"),
         (node("Loop", ["one", "", "x"], ["y"], body=body), "'body' has 1 inputs, expected 3"),
     ):
         with pytest.raises(DataError) as caught:
             load(whole(one), cpu)
         assert why in str(caught.value)
+
+
+def test_an_operator_whose_name_is_no_text(cpu: MLContext) -> None:
+    contents = whole(node("Softplus", ["x"], ["y"])).SerializeToString()
+    with pytest.raises(DataError, match=r"a node has the name .*, which is no text"):
+        load(contents.replace(b"Softplus", b"\xffoftplus"), cpu)
+
+
+def test_control_flow_of_a_version_before_it_was_there(cpu: MLContext) -> None:
+    made = whole(node("Scan", ["x"], ["y"]))
+    made.opset_import[0].version = 7
+    del made.graph.node[0]
+    with pytest.raises(NotSupportedError, match=r"Scan \[y\]: there is no such operator here"):
+        load(made, cpu)
 
 
 def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) -> None:

@@ -169,6 +169,8 @@ def _check_rounds(count: Any) -> None:
 def _check_scanned(count: int, inputs: Sequence[Any]) -> None:
     if not 1 <= count <= len(inputs):
         raise BrokenModelError(f"its num_scan_inputs is {count}, expected 1 to {len(inputs)}")
+    if any(one is None for one in inputs[-count:]):
+        raise BrokenModelError("it lacks one of its scan inputs")
 
 
 def _scanned(

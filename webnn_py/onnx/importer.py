@@ -355,7 +355,8 @@ class Importer:
         schema.check(node, inputs, opsets, handler)
         if not domain and node.op_type == "Constant":
             return [self._constant(node)]
-        if not domain and node.op_type in control.CONTROL:
+        is_control = node.op_type in control.CONTROL and schema.schema_of(node, opsets) is not None
+        if not domain and is_control:
             needed = self.liveness.needed_outputs(node, live.outputs)
             return control.CONTROL[node.op_type](self, node, inputs, scope, opsets, needed)
         folded = self._folded(node, inputs, opsets)
@@ -415,7 +416,7 @@ class Importer:
     ) -> list[Tensor] | None:
         if not all(one is None or isinstance(one, Tensor) for one in inputs):
             return None
-        if node.op_type in ("Shape", "Size") and isinstance(inputs[0], Tensor):
+        if is_standard(node) and node.op_type in ("Shape", "Size"):
             of = _shape if node.op_type == "Shape" else _size
             return [of_sizes(of(inputs[0].shape, **attributes_of(node)), onnx.TensorProto.INT64)]
         given = [one for one in inputs if one is not None]
@@ -511,6 +512,9 @@ def _check_names(nodes: Iterable[Any], own: Container[str]) -> None:
     """
     made: set[str] = set()
     for node in nodes:
+        for name in (node.op_type, node.domain, node.name, *node.input, *node.output):
+            if not isinstance(name, str):  # bytes that are no UTF-8
+                raise DataError(f"onnx: a node has the name {name!r}, which is no text")
         for name in filter(None, node.output):
             if name in made or name in own:
                 raise DataError(f"onnx: {_title(node)}: it makes {name!r}, which there is already")

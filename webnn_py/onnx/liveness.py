@@ -135,7 +135,7 @@ def _state(node: Any, body: Any) -> Iterator[tuple[int, str, int]]:
     else:  # the operator of version 8 begins with lengths
         first, made, before = 0, 0, len(node.input) - len(body.input)
         scans = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
-    for i in range(len(body.input) - first - scans):
+    for i in range(len(body.input) - first - max(scans, 0)):
         given = before + first + i
         if 0 <= given < len(node.input) and made + i < len(body.output):
             yield given, body.input[first + i].name, made + i

@@ -373,6 +373,10 @@ def check_once(named: Iterable[Any], what: str) -> None:
     """
     names: set[str] = set()
     for one in named:
+        if not isinstance(one.name, str):  # bytes that are no UTF-8
+            raise DataError(
+                f"onnx: the model's {what} have the name {one.name!r}, which is no text"
+            )
         if one.name in names:
             raise DataError(f"onnx: two of the model's {what} are called {one.name!r}")
         names.add(one.name)

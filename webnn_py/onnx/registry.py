@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +17,8 @@ class Handler:
     Attributes:
         function: Takes the emitter, the node's inputs, and its attributes as keyword arguments.
         since: The first version of the operator's definition that it imports.
-        inputs: The inputs that it takes in order: their names, and whether it needs them.
+        inputs: The inputs that it takes in order: their names, with the annotations of their types.
+        fewest: How many of these are there at least, be it that they are left out.
         is_variadic: Whether the last of these stands for any number of inputs.
         attributes: The attributes that it takes by name, with the annotations of their types.
         required: Those that it needs.
@@ -25,7 +26,8 @@ class Handler:
 
     function: Callable[..., Any]
     since: int
-    inputs: Sequence[tuple[str, bool]]
+    inputs: Mapping[str, str]
+    fewest: int
     is_variadic: bool
     attributes: Mapping[str, str]
     required: frozenset[str]
@@ -50,7 +52,8 @@ def handles(*operators: str, since: int = 1, domain: str = "") -> Callable[[F], 
         handler = Handler(
             function,
             since,
-            [(p.name, p.annotation in NEEDED) for p in given],
+            {p.name: p.annotation for p in given},
+            sum(p.default is p.empty and p.kind is not p.VAR_POSITIONAL for p in given),
             any(p.kind is p.VAR_POSITIONAL for p in given),
             {p.name: p.annotation for p in named},
             frozenset(p.name for p in named if p.default is p.empty),

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 
-from webnn_py.onnx.registry import Handler
+from webnn_py.onnx.registry import NEEDED, Handler
 from webnn_py.onnx.tensor import BrokenModelError, Tensor, Tensors, element_name
 
 ATTRIBUTES = onnx.AttributeProto.AttributeType
@@ -27,6 +27,8 @@ _OF_ANNOTATIONS = {
     "list[str]": {ATTRIBUTES.STRINGS},
 }
 """Types of attributes by what their handlers' parameters are annotated with."""
+_SEQUENCE = frozenset({"seq(tensor)"})
+"""Types of inputs that are sequences, of what does not matter."""
 _FLAGS = frozenset({"tensor(bool)", "tensor(uint8)"})
 """Element types that are one here: WebNN's comparisons make uint8."""
 
@@ -114,15 +116,17 @@ def _by_onnx(kind: str, version: int, domain: str) -> Definition | None:
 
 @functools.lru_cache(512)
 def _by_handler(handler: Handler) -> Definition:
-    inputs = [_Input(name, is_needed) for name, is_needed in handler.inputs]
-    fewest = sum(one.is_needed for one in inputs[: len(inputs) - handler.is_variadic])
+    inputs = [
+        _Input(name, kind in NEEDED, _SEQUENCE if kind == "Tensors" else frozenset())
+        for name, kind in handler.inputs.items()
+    ]
     types = {
         name: _OF_ANNOTATIONS[kind]
         for name, text in handler.attributes.items()
         if (kind := text.removesuffix(" | None")) in _OF_ANNOTATIONS
     }
     most = len(inputs) if not handler.is_variadic else MANY
-    return Definition(inputs, fewest, most, (1, MANY), types, handler.required)
+    return Definition(inputs, handler.fewest, most, (1, MANY), types, handler.required)
 
 
 def check(
@@ -216,6 +220,8 @@ def _check_attributes(node: Any, known: Mapping[str, set[int]]) -> None:
     seen = set()
     for one in node.attribute:
         title = f"attribute {one.name!r}"
+        if not isinstance(one.name, str):  # bytes that are no UTF-8
+            raise _misfit(f"{title} has a name that is no text")
         if one.name in seen:
             raise _misfit(f"{title} is there twice")
         seen.add(one.name)

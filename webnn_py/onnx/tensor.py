@@ -15,6 +15,7 @@ from webnn_py.core.dim_constraints import bounded, following, multiplied, paired
 from webnn_py.core.dimensions import MLDimension, is_dimension, symbols_of
 from webnn_py.core.errors import MLError, ValidationError
 from webnn_py.core.messages import shown
+from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.undecided_dims import questions
 from webnn_py.ops.operand import MLOperand
 
@@ -355,6 +356,8 @@ def without_elements(elem: int, shape: Sequence[Any]) -> Tensor:
         refuse("WebNN has no tensors without elements")
     if any(is_dimension(size) for size in shape):
         return Tensor(elem, tuple(shape))
+    if math.prod(max(size, 1) for size in shape) > MAX_DIMENSION:
+        refuse(f"a shape of {list(shape)}, over {MAX_DIMENSION} elements")
     return of_array(np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(elem)))
 
 

@@ -223,7 +223,7 @@ def hardmax(g: Emitter, x: Tensor, *, axis: int = -1) -> Any:
 
 def _flattened(operator: str, function: Any) -> None:
     def old(g: Emitter, x: Tensor, *, axis: int = 1) -> Any:
-        at = axis % x.rank
+        at = 0 if axis == x.rank else x.axis(axis)
         rows = math.prod(x.shape[:at])
         flat = g.moved(x, [rows, math.prod(x.shape[at:])])
         return g.moved(function(g, flat, axis=1), x.shape)

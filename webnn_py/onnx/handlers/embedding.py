@@ -158,6 +158,7 @@ def gather_block_quantized(
     quantize_axis: int = 1,
 ) -> Any:
     """Rows of a table of few bits, each block with its own scale; they alone become floats."""
+    check_rank(data.rank, scales=scales, zero_points=zero_points)
     taken_at, axis = axis_in(gather_axis, data.rank), axis_in(quantize_axis, data.rank)
     is_typed = data.elem in FOUR_BITS
     if not is_typed and data.data_type != "uint8":

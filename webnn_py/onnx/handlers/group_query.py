@@ -234,6 +234,7 @@ def group_query_attention(
         raise BrokenModelError("key and value must be given together")
     check_rank(3, query=query, key=key, value=value)
     check_rank(4, past_key=past_key, past_value=past_value)
+    check_rank(2, position_ids=position_ids)
     batch, new = query.shape[:2]
     count = num_heads + kv_num_heads
     if key is None or value is None:

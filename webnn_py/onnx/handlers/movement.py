@@ -15,7 +15,7 @@ from webnn_py.core.messages import shown
 from webnn_py.core.shapes import MAX_RANK, broadcast
 from webnn_py.onnx.arithmetic import equal, least
 from webnn_py.onnx.emitter import BOOL, Emitter
-from webnn_py.onnx.handlers.windows import Windows, overlapped, padding
+from webnn_py.onnx.handlers.windows import Windows, edges, overlapped, steps_of
 from webnn_py.onnx.registry import OWN, handles
 from webnn_py.onnx.tensor import (
     BrokenModelError,
@@ -356,7 +356,11 @@ def reverse_sequence(
 @handles("AffineGrid")
 def affine_grid(g: Emitter, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Any:
     """The places that an affine map gives the elements of an output of a known size."""
-    batch, _, *sizes = size.integers("size")
+    check_rank(3, theta=theta)
+    wanted = size.integers("size")
+    if len(wanted) < 3:
+        raise BrokenModelError(f"its size is {wanted}, expected a batch, channels and sizes")
+    batch, _, *sizes = wanted
     rank = len(sizes)
     if min(sizes, default=0) < 1 or theta.shape[1:] != (rank, rank + 1):
         raise BrokenModelError(
@@ -390,19 +394,12 @@ def col_to_im(
     strides: list[int] | None = None,
 ) -> Any:
     """Columns of blocks summed into the image that they were taken from, axis by axis."""
-    image, block = image_shape.integers("image_shape"), block_shape.integers("block_shape")
+    check_rank(3, x=x)
+    image = listed("image_shape", image_shape.integers("image_shape"), None, 1)
     rank = len(image)
-    over = Windows(
-        block,
-        padding("NOTSET", pads, image, block, strides or [1] * rank, dilations or [1] * rank),
-        strides or [1] * rank,
-        dilations or [1] * rank,
-    )
-    if min(*image, *block, *over.strides, *over.dilations) < 1 or min(map(min, over.pads)) < 0:
-        raise BrokenModelError(
-            f"its image_shape {image}, block_shape {block}, strides {over.strides}, dilations"
-            f" {over.dilations} or pads {pads} has a number that is too small"
-        )
+    block = listed("block_shape", block_shape.integers("block_shape"), rank, 1)
+    over = Windows(block, edges(rank, pads), *steps_of(rank, strides, dilations))
+    listed("pads", pads or [], None, 0)
     counts, taps = over.counts(image), math.prod(block)
     batch, channels, places = x.shape
     if channels % taps or places != math.prod(counts):

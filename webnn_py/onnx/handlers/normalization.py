@@ -8,7 +8,7 @@ from typing import Any
 from webnn_py.core.dimensions import is_dimension
 from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.registry import handles
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 @handles("BatchNormalization")
@@ -35,6 +35,7 @@ def batch_normalization(
         return g.batch_normalization(
             x, _as(g, mean, x), _as(g, variance, x), scale=scale, bias=bias, epsilon=epsilon
         )
+    check_rank(2, 10, x=x)
     axes = [i for i in range(x.rank) if i != 1]
     shape = [1, x.shape[1], *[1] * (x.rank - 2)]
     own = g.reduce_mean(x, axes=axes)
@@ -63,6 +64,7 @@ def instance_normalization(
     consumed_inputs: list[int] | None = None,
 ) -> Any:
     """Each channel of each sample by its own mean and variance."""
+    check_rank(2, 10, x=x)
     flat = g.reshape(x, [x.shape[0], x.shape[1], 1, math.prod(x.shape[2:])])
     made = g.instance_normalization(flat, scale=scale, bias=bias, epsilon=epsilon)
     return g.reshape(made, list(x.shape))
@@ -70,6 +72,7 @@ def instance_normalization(
 
 def _groups_normalized(g: Emitter, x: Tensor, groups: int, epsilon: float, **affine: Tensor) -> Any:
     """Normalize each group of channels as if it were a channel of one instance."""
+    check_rank(2, 10, x=x)
     batch, channels, *size = x.shape
     if groups < 1 or (not is_dimension(channels) and channels % groups):
         raise BrokenModelError(
