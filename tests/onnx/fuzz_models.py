@@ -30,11 +30,13 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from tests.onnx.model_mutations import Source, mutant, sources
 from webnn_py import MLContext, MLError, MLExecution, ml
@@ -80,6 +82,12 @@ class Outcome:
         self.counts[kind] += 1
         if group:
             self.findings[group].append((seed, text))
+
+    def update(self, counts: Mapping[str, int], findings: Mapping[str, list[Any]]) -> None:
+        """Add what came of other mutants."""
+        self.counts.update(counts)
+        for group, ones in findings.items():
+            self.findings[group] += ones
 
 
 def place_of(error: BaseException) -> str:
@@ -162,7 +170,7 @@ def work(found: Sequence[Source], seeds: Sequence[int], slot: Any, pipe: int, lo
             slot[:] = SLOT.pack(seed, time.monotonic())
             outcome = Outcome()
             attempt(context, found, seed, outcome)
-            line = json.dumps([seed, outcome.counts, outcome.findings]) + "\n"
+            line = json.dumps([outcome.counts, outcome.findings]) + "\n"
             os.write(pipe, line.encode())
 
 
@@ -173,10 +181,13 @@ class Worker:
         pid: The process.
         seeds: Those that it is to try.
         pipe: Where it writes what came of each.
+        is_stopped: Whether it took too long.
     """
 
     def __init__(self, found: Sequence[Source], seeds: Sequence[int]) -> None:
         self.seeds = seeds
+        self.is_stopped = False
+        self._begin = seeds[0], 0.0
         self._slot = mmap.mmap(-1, mmap.PAGESIZE)
         self._slot[: SLOT.size] = SLOT.pack(seeds[0], time.monotonic())
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `ended`
@@ -208,7 +219,7 @@ class Worker:
         seed, since = SLOT.unpack(self._slot[: SLOT.size])
         return seed, since
 
-    def computed(self) -> float:
+    def _computed(self) -> float:
         """Seconds that it has computed so far."""
         try:
             with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
@@ -217,11 +228,17 @@ class Worker:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def stop(self) -> None:
-        """End it, and have it write where it was."""
-        os.kill(self.pid, signal.SIGUSR1)
-        time.sleep(0.5)
-        os.kill(self.pid, signal.SIGKILL)
+    def watch(self) -> None:
+        """End it where a mutant takes too long, and have it write where it was."""
+        (seed, since), total = self.at, self._computed()
+        if self._begin[0] != seed:
+            self._begin = seed, total
+        is_late = total - self._begin[1] > SECONDS or time.monotonic() - since > LONGEST
+        if is_late and not self.is_stopped:
+            self.is_stopped = True
+            os.kill(self.pid, signal.SIGUSR1)
+            time.sleep(0.5)
+            os.kill(self.pid, signal.SIGKILL)
 
     def ended(self) -> tuple[int, str]:
         """Its exit status, and what it wrote of its end."""
@@ -232,6 +249,20 @@ class Worker:
         self._log.close()
         self._slot.close()
         return os.waitstatus_to_exitcode(status), text
+
+
+def buried(worker: Worker, found: Sequence[Source], outcome: Outcome) -> list[Sequence[int]]:
+    """Write down what a process ended of, and give what it has left to try."""
+    seed, _ = worker.at
+    status, text = worker.ended()
+    if not status:
+        return []
+    what = "hung" if worker.is_stopped else "crashed"
+    last = re.search(r'File ".*/(webnn_py/\S+)", line (\d+)', text)
+    where = f"{last[1]}:{last[2]}" if last else str(status)
+    outcome.add(what, seed, f"{what} in {where}", f"{mutant(found, seed)[0]}\n{text}")
+    rest = worker.seeds[worker.seeds.index(seed) + 1 :]
+    return [rest] if rest else []
 
 
 def run(count: int, first: int, jobs: int, found: Sequence[Source], told: Any = None) -> Outcome:
@@ -251,56 +282,24 @@ def run(count: int, first: int, jobs: int, found: Sequence[Source], told: Any = 
         for start in range(first, first + count, SHARE)
     ][::-1]
     selector = selectors.DefaultSelector()
-    computed: dict[int, tuple[int, float]] = {}
-    began, done, spoke = time.monotonic(), 0, time.monotonic()
-    hung: set[int] = set()
+    began = spoke = time.monotonic()
     while waiting or selector.get_map():
         while waiting and len(selector.get_map()) < jobs:
             worker = Worker(found, waiting.pop())
             selector.register(worker.pipe, selectors.EVENT_READ, worker)
         for key, _ in selector.select(0.5):
-            worker = key.data
-            lines = worker.lines()
+            lines = key.data.lines()
             for line in lines or ():
-                _, counts, findings = json.loads(line)
-                done += 1
-                outcome.counts.update(counts)
-                for group, ones in findings.items():
-                    outcome.findings[group] += ones
+                outcome.update(*json.loads(line))
             if lines is None:
-                selector.unregister(worker.pipe)
-                seed, _ = worker.at
-                status, text = worker.ended()
-                computed.pop(worker.pid, None)
-                if status:
-                    done += 1
-                    what = "hung" if worker.pid in hung else "crashed"
-                    last = re.search(r'File ".*/(webnn_py/\S+)", line (\d+)', text)
-                    where = f"{last[1]}:{last[2]}" if last else str(status)
-                    outcome.add(
-                        what, seed, f"{what} in {where}", f"{mutant(found, seed)[0]}\n{text}"
-                    )
-                    rest = worker.seeds[worker.seeds.index(seed) + 1 :]
-                    if rest:
-                        waiting.append(rest)
-        now = time.monotonic()
-        for key in list(selector.get_map().values()):
-            worker = key.data
-            seed, since = worker.at
-            total = worker.computed()
-            if computed.get(worker.pid, (None, 0))[0] != seed:
-                computed[worker.pid] = seed, total
-            spent = total - computed[worker.pid][1]
-            if worker.pid not in hung and (spent > SECONDS or now - since > LONGEST):
-                hung.add(worker.pid)
-                worker.stop()
-        if told is not None and now - spoke > 10:
-            spoke = now
-            print(
-                f"{done}/{count} {done / (now - began):.0f}/s {len(outcome.findings)} groups",
-                file=told,
-                flush=True,
-            )
+                selector.unregister(key.data.pipe)
+                waiting += buried(key.data, found, outcome)
+        for key in selector.get_map().values():
+            key.data.watch()
+        if told is not None and time.monotonic() - spoke > 10:
+            spoke, done = time.monotonic(), sum(outcome.counts.values())
+            pace, groups = done / (spoke - began), len(outcome.findings)
+            print(f"{done}/{count} {pace:.0f}/s {groups} groups", file=told, flush=True)
     return outcome
 
 
@@ -316,14 +315,12 @@ def report(outcome: Outcome) -> str:
 
 
 def replay(seed: int, found: Sequence[Source]) -> None:
-    """Try a mutant in this process, and let through what it raises."""
+    """Try a mutant in this process, print it, and let through what it raises."""
     told, contents = mutant(found, seed)
-    print(told)
-    with open(f"/tmp/mutant-{seed}.onnx", "wb") as file:
-        file.write(contents)
-    import onnx
-
-    with contextlib.suppress(Exception):
+    path = Path(tempfile.gettempdir(), f"mutant-{seed}.onnx")
+    path.write_bytes(contents)
+    print(f"{told}: {path}")
+    with contextlib.suppress(Exception):  # it may be no model
         print(onnx.printer.to_text(onnx.ModelProto.FromString(contents))[:4000])
     with quiet(), ml.create_context_sync(engine="reference") as context:
         graph = load(contents, context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -223,6 +225,44 @@ def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) 
     )
     with pytest.raises(NotSupportedError, match="2 input channels do not divide into 32 groups"):
         load(made, cpu)
+
+
+def broken_load(contents: bytes, context: MLContext) -> Any:
+    """What an importer might do of a mutant; the contents say what."""
+    if contents == b"crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while contents == b"hang":
+        pass
+    if contents == b"memory":
+        return bytearray(fuzz_models.MEMORY)
+    if contents == b"raw":
+        return {}["x"]
+    if contents == b"passed on":
+        try:
+            return {}["x"]
+        except KeyError as error:
+            raise DataError(f"it is damaged: {error}") from error
+    raise DataError("tuple index out of range" if contents == b"said" else "its axis is 3")
+
+
+def test_what_counts_as_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = ["right", "crash", "hang", "memory", "raw", "passed on", "said", "right"]
+    monkeypatch.setattr(fuzz_models, "mutant", lambda _, seed: ("", kinds[seed].encode()))
+    monkeypatch.setattr(fuzz_models, "load", broken_load)
+    monkeypatch.setattr(fuzz_models, "SECONDS", 1)
+    outcome = fuzz_models.run(len(kinds), 0, 1, [])
+    found = {seed: group for group, ones in outcome.findings.items() for seed, _ in ones}
+    assert found.keys() == set(range(1, 7))
+    starts = [
+        "crashed",
+        "hung",
+        "memory: Mem",
+        "KeyError",
+        "passed on: KeyError",
+        "said: DataError",
+    ]
+    assert [found[i].startswith(start) for i, start in enumerate(starts, 1)] == [True] * 6
+    assert outcome.counts["refused: DataError"] == 4
 
 
 def test_mutated_models() -> None:
