@@ -40,6 +40,13 @@ def taken_for(device: Any, **changes: Any) -> Iterator[MLContext]:
         yield context
 
 
+def set_policy(context: MLContext, **changes: Any) -> None:
+    """Change thresholds of a context's awaited runs: fields of `RunPolicy`, or `PoolPolicy`."""
+    session = session_of(context)
+    owner = session.independent if session.device is None else engine_of(context).gpu
+    owner.policy = dataclasses.replace(owner.policy, **changes)
+
+
 def settle(context: MLContext) -> None:
     """Wait until the context's threads have nothing left to do."""
     reader = engine_of(context).gpu.reader

@@ -17,12 +17,11 @@ import wgpu
 
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of, executable_of, session_of, settle
+from tests.internals import engine_of, executable_of, session_of, set_policy, settle
 from tests.loops import Run, cancel_after, pause, together, under_asyncio
 from tests.threads import in_threads
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
-from webnn_py.engines.webgpu.runtime import awaited
-from webnn_py.engines.webgpu.runtime import prerecord as ahead
+from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.staging import Ending, Staging
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 
@@ -31,13 +30,15 @@ from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 def context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """On a device whose driver only queues what is submitted; all runs are long, or short."""
     by_thread = request.param == "ends by a thread"
-    monkeypatch.setattr(awaited, "SHORT", 0.0 if request.param == "with the worker" else 1e9)
-    monkeypatch.setattr(awaited, "TINY", 0.0)
-    monkeypatch.setattr(awaited, "LATE_END", -1e9 if by_thread else 1e9)
-    if by_thread:
-        monkeypatch.setattr(awaited, "LATE", 1e9)
-        monkeypatch.setattr(awaited, "SOON", 1e9)
     with ml.create_context_sync(device_type="gpu") as made:
+        set_policy(
+            made,
+            short_run_seconds=0.0 if request.param == "with the worker" else 1e9,
+            tiny_run_seconds=0.0,
+            late_finish_seconds=-1e9 if by_thread else 1e9,
+        )
+        if by_thread:
+            set_policy(made, late_seconds=1e9, back_to_back_seconds=1e9)
         monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
         yield made
 
@@ -145,14 +146,12 @@ def test_their_buffers_are_used_again(context: MLContext, monkeypatch: pytest.Mo
     for number in range(12):
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
-    most = 1 + ahead.MOST_AHEAD
+    most = 1 + RunPolicy.max_prerecorded_runs
     assert 1 <= sum(bool(usage & wgpu.BufferUsage.MAP_WRITE) for usage in made) <= most
 
 
-def test_large_ones_are_uploaded_by_the_worker(
-    context: MLContext, monkeypatch: pytest.MonkeyPatch, submitters: list[int]
-) -> None:
-    monkeypatch.setattr(awaited, "HUGE", ONES.nbytes)
+def test_large_ones_are_uploaded_by_the_worker(context: MLContext, submitters: list[int]) -> None:
+    set_policy(context, large_input_bytes=ONES.nbytes)
     repeated(context)
     assert threading.get_ident() not in submitters
 
@@ -205,20 +204,19 @@ def test_who_awaits_records_what_little_is_left(
     soon: float,
 ) -> None:
     """Nothing may be recorded, as the worker may still be at it, or so many steps."""
-    monkeypatch.setattr(ahead, "MOST_AHEAD", 1)
-    monkeypatch.setattr(awaited, "SOON", soon)
+    set_policy(context, max_prerecorded_runs=1, back_to_back_seconds=soon)
     graph, record, allowed = repeated(context), Ahead.record, [1] * recorded
 
     def recording(ahead: Ahead, make: Callable[[], RunCommands], *_: Any) -> bool:
         return bool(allowed) and record(ahead, make, lambda seconds: True, allowed.pop())
 
     monkeypatch.setattr(Ahead, "record", recording)
-    monkeypatch.setattr(awaited, "MOST_LEFT", most)
+    set_policy(context, max_steps_left=most)
     for number in (3, 4):  # the first one was recorded before
         submitters.clear()
         under_asyncio(functools.partial(compute, graph, context, number))
         settle(context)
-    here = awaited.SHORT > 0 and (most in (1, 3) or soon > 0)
+    here = engine_of(context).gpu.policy.short_run_seconds > 0 and (most in (1, 3) or soon > 0)
     assert (submitters == [threading.get_ident()]) == here
 
 
@@ -304,7 +302,7 @@ def test_loops_of_two_threads(context: MLContext) -> None:
 def test_who_awaits_reads_what_is_small(
     context: MLContext, run: Run, readers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaited, "NEAR", 1e9)
+    set_policy(context, wake_seconds=1e9)
     graph, before = repeated(context, run), -1
     readers.clear()
     gate = Gate(monkeypatch)
@@ -325,8 +323,13 @@ def test_who_awaits_reads_what_is_small(
 def test_the_next_one_is_recorded_at_once_where_runs_follow_each_other(
     context: MLContext, monkeypatch: pytest.MonkeyPatch, soon: float
 ) -> None:
-    for name, seconds in {"SHORT": 1e9, "NEAR": 1e9, "LATE": 1e9, "SOON": soon}.items():
-        monkeypatch.setattr(awaited, name, seconds)
+    set_policy(
+        context,
+        short_run_seconds=1e9,
+        wake_seconds=1e9,
+        late_seconds=1e9,
+        back_to_back_seconds=soon,
+    )
     graph, found, record = repeated(context), set(), RunCommands.record
 
     def recording(self: RunCommands) -> None:
@@ -342,10 +345,8 @@ def test_the_next_one_is_recorded_at_once_where_runs_follow_each_other(
     assert (threading.get_ident() in found) == bool(soon)
 
 
-def test_the_worker_reads_what_is_large(
-    context: MLContext, readers: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(awaited, "MOST_BYTES_READ", ONES.nbytes - 1)
+def test_the_worker_reads_what_is_large(context: MLContext, readers: list[int]) -> None:
+    set_policy(context, loop_result_bytes=ONES.nbytes - 1)
     graph = repeated(context)
     under_asyncio(functools.partial(compute, graph, context))
     assert len(readers) == 4
@@ -373,7 +374,7 @@ def test_one_that_is_cancelled_while_it_is_looked_for(
     context: MLContext, run: Run, readers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph, gate = repeated(context, run), Gate(monkeypatch)
-    monkeypatch.setattr(awaited, "NEAR", 1e9)
+    set_policy(context, wake_seconds=1e9)
     readers.clear()
 
     async def main() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import executable_of, session_of
+from tests.internals import executable_of, session_of, set_policy
 from tests.loops import Run, cancel_after, limited, pause, together
 from tests.threads import LONG, in_threads
 from webnn_py import (
@@ -22,7 +22,6 @@ from webnn_py import (
     OperationError,
     ml,
 )
-from webnn_py.api import unordered_pool
 from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array
 
@@ -32,10 +31,10 @@ Act = Callable[[], None]
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
+def context() -> Iterator[MLContext]:
     """Of an engine that leaves the interpreter to others, with one helper."""
-    monkeypatch.setattr(unordered_pool, "MOST_HELPERS", 1)
     with ml.create_context_sync(device_type="cpu", engine="onnxruntime") as made:
+        set_policy(made, max_helpers=1)
         yield made
 
 
@@ -131,7 +130,7 @@ def test_nobody_helps_with_long_runs(
         raise AssertionError("it takes all cores alone")
 
     graph = short(doubling(context), never, monkeypatch)
-    monkeypatch.setattr(unordered_pool, "LONG", 0)
+    set_policy(context, long_run_seconds=0.0)
     run(lambda: together([computing(graph, context, number) for number in range(40)]))
 
 

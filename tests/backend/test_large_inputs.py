@@ -13,11 +13,10 @@ import wgpu
 
 from tests.backend.tensors import adding, tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of
+from tests.internals import engine_of, set_policy
 from tests.loops import cancel_after, pause, under_asyncio
 from webnn_py import MLAwaitedExecution, MLContext, MLGraph, ml
 from webnn_py.core.completion import runs_event_loop
-from webnn_py.engines.webgpu.runtime import awaited
 from webnn_py.engines.webgpu.runtime.devices.staging import _Pool
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
@@ -26,9 +25,9 @@ pytestmark = pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers"
 
 
 @pytest.fixture
-def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
-    monkeypatch.setattr(awaited, "HUGE", ONES.nbytes)
+def context() -> Iterator[MLContext]:
     with ml.create_context_sync(device_type="gpu") as made:
+        set_policy(made, large_input_bytes=ONES.nbytes)
         yield made
 
 

@@ -15,7 +15,7 @@ import wgpu
 
 from tests.backend.buffers import buffer_of
 from tests.graphs import awaited, doubling, normal
-from tests.internals import engine_of, executable_of, prepared_for, session_of
+from tests.internals import engine_of, executable_of, prepared_for, session_of, set_policy
 from webnn_py import (
     ContextLostError,
     MLAwaitedExecution,
@@ -26,9 +26,7 @@ from webnn_py import (
     OperationError,
     ml,
 )
-from webnn_py.engines.webgpu.runtime import awaited as awaited_runs
-from webnn_py.engines.webgpu.runtime import prerecord as runs_ahead
-from webnn_py.engines.webgpu.runtime.devices.device import MOST_RECORDED_AHEAD
+from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.executable import WebGPUExecutable
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import Encoder
@@ -37,16 +35,11 @@ X = normal(2, 3)
 TWO = np.asarray(2, np.float32)
 
 
-@pytest.fixture(autouse=True)
-def no_run_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the worker has all of them, on hardware too."""
-    monkeypatch.setattr(awaited_runs, "TINY", 0.0)
-    monkeypatch.setattr(awaited_runs, "SHORT", 0.0)
-
-
 @pytest.fixture
 def fresh() -> Iterator[MLContext]:
+    """A context whose worker has all runs, on hardware too, as none is short."""
     with ml.create_context_sync(device_type="gpu") as context:
+        set_policy(context, tiny_run_seconds=0.0, short_run_seconds=0.0)
         yield context
 
 
@@ -174,10 +167,8 @@ def test_runs_on_resources_of_the_user_are_not(fresh: MLContext, submissions: li
     run(graph)
 
 
-def test_runs_of_large_results_are_not(
-    fresh: MLContext, submissions: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(awaited_runs, "MOST_BYTES_AHEAD", X.nbytes - 1)
+def test_runs_of_large_results_are_not(fresh: MLContext, submissions: list[bool]) -> None:
+    set_policy(fresh, prerecorded_result_bytes=X.nbytes - 1)
     graph = doubling(fresh)
     for _ in range(3):
         run(graph)
@@ -241,9 +232,13 @@ def test_a_device_that_is_destroyed_with_a_run_recorded(fresh: MLContext) -> Non
 @pytest.fixture
 def following(fresh: MLContext, monkeypatch: pytest.MonkeyPatch) -> MLContext:
     """On a device whose driver only queues, short runs that follow each other at once."""
-    for name in ("SHORT", "LATE", "SOON"):
-        monkeypatch.setattr(awaited_runs, name, 1e9)
-    monkeypatch.setattr(awaited_runs, "LATE_END", -1e9)
+    set_policy(
+        fresh,
+        short_run_seconds=1e9,
+        late_seconds=1e9,
+        back_to_back_seconds=1e9,
+        late_finish_seconds=-1e9,
+    )
     monkeypatch.setattr(engine_of(fresh).gpu, "hardware", True)
     return fresh
 
@@ -268,7 +263,7 @@ def test_two_are_recorded_and_a_thread_ends_them(
     assert seen
     settle(following)
     ahead = executable_of(graph).ahead
-    assert 1 <= sum(map(bool, iter(ahead.take, None))) <= runs_ahead.MOST_AHEAD
+    assert 1 <= sum(map(bool, iter(ahead.take, None))) <= RunPolicy.max_prerecorded_runs
 
 
 def test_an_end_that_fails_in_a_thread(
@@ -298,7 +293,7 @@ def test_an_end_that_fails_in_a_thread(
 def test_sizes_that_were_used_last_have_runs_recorded(fresh: MLContext) -> None:
     b = MLGraphBuilder(fresh)
     graph = b.build_sync({"y": b.mul(b.input("x", "float32", ["n", 3]), b.constant(TWO))})
-    sizes = range(1, 3 * MOST_RECORDED_AHEAD)
+    sizes = range(1, 3 * RunPolicy.max_prerecorded_graphs)
     for _ in range(3):
         for n in sizes:
             x = normal(n, 3, seed=n)
@@ -306,7 +301,7 @@ def test_sizes_that_were_used_last_have_runs_recorded(fresh: MLContext) -> None:
                 run(graph, x)
             settle(fresh)
     recorded = [n for n in sizes if aheads_of(graph, n).recorded]
-    assert recorded == [*sizes][-MOST_RECORDED_AHEAD:]
+    assert recorded == [*sizes][-RunPolicy.max_prerecorded_graphs :]
     for n in (sizes[0], sizes[-1]):
         run(graph, normal(n, 3, seed=n))
 

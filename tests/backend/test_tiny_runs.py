@@ -15,10 +15,9 @@ import wgpu
 from tests.backend.buffers import empty_buffer
 from tests.backend.tensors import tensor
 from tests.graphs import ONES, TWOS, doubling
-from tests.internals import engine_of, executable_of, settle
+from tests.internals import engine_of, executable_of, set_policy, settle
 from tests.loops import Run, cancel_after, pause, together
 from webnn_py import ContextLostError, MLAwaitedExecution, MLContext, MLGraph, OperationError, ml
-from webnn_py.engines.webgpu.runtime import awaited
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging
 from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 
@@ -26,9 +25,8 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.native import BufferMapping
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """On a software adapter, with all runs tiny from the second on."""
-    monkeypatch.setattr(awaited, "TINY", 1e9)
-    monkeypatch.setattr(awaited, "TINY_WAIT", 1e9)
     with ml.create_context_sync(device_type="gpu") as made:
+        set_policy(made, tiny_run_seconds=1e9, tiny_wait_seconds=1e9)
         monkeypatch.setattr(engine_of(made).gpu, "hardware", False)
         yield made
 
@@ -140,10 +138,10 @@ def test_not_while_the_device_may_be_at_work(
 
 
 def test_not_on_hardware_nor_what_takes_longer(
-    context: MLContext, run: Run, here: list[bool], monkeypatch: pytest.MonkeyPatch
+    context: MLContext, run: Run, here: list[bool]
 ) -> None:
     graph = tiny(context, run)
-    monkeypatch.setattr(awaited, "TINY", 0.0)
+    set_policy(context, tiny_run_seconds=0.0)
     run(functools.partial(compute, graph, context))
     assert here == [False] * 2
 

@@ -12,9 +12,8 @@ import wgpu
 
 from tests.backend.buffers import empty_buffer
 from tests.graphs import ONES, doubling
-from tests.internals import engine_of, executable_of, settle
+from tests.internals import engine_of, executable_of, set_policy, settle
 from webnn_py import MLAwaitedExecution, MLCommandEncoder, MLContext, ml
-from webnn_py.engines.webgpu.runtime import awaited
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import FREEING
 
 
@@ -28,8 +27,8 @@ def unsubmitted() -> int:
 @pytest.fixture
 def context(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[MLContext]:
     """One whose next runs are recorded while they are not asked for."""
-    monkeypatch.setattr(awaited, "TINY", 0.0)
     with ml.create_context_sync(device_type="gpu") as made:
+        set_policy(made, tiny_run_seconds=0.0)
         monkeypatch.setattr(engine_of(made).gpu, "hardware", True)
         yield made
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from webnn_py.core.lru_owners import LastUsed
-from webnn_py.engines.webgpu.runtime.awaited import TINY
+from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead
 from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, SHORTEST, Pace, Wait
 
@@ -36,14 +36,15 @@ def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float])
 
 
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
-    device: Any = SimpleNamespace(recorded_ahead=LastUsed(1))
+    policy = RunPolicy()
+    device: Any = SimpleNamespace(recorded_ahead=LastUsed(1), policy=policy)
     whole = Ahead(device).whole
     for seconds in (1e-4, 10.0, 10.0):
         waited(whole, clock, seconds)
-    assert 1e-4 < whole.seconds < TINY
+    assert 1e-4 < whole.seconds < policy.tiny_run_seconds
     for _ in range(4):
         waited(whole, clock, 10.0)
-    assert whole.seconds > TINY
+    assert whole.seconds > policy.tiny_run_seconds
 
 
 def test_an_end_that_was_seen_late_is_looked_for_sooner(clock: list[float]) -> None:

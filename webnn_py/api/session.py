@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from webnn_py.api.unordered_pool import MOST_HELPERS, Alone, IndependentRuns
+from webnn_py.api.unordered_pool import DEFAULT_POLICY, Alone, IndependentRuns
 from webnn_py.core import fork_guard, gil_yield
 from webnn_py.core.completion import Cancellation, Completion, wait_or_cancel
 from webnn_py.core.devices import MLDeviceType
@@ -114,7 +114,9 @@ class Session:
         self.alive = True
         self._worker = Workers(f"webnn-{device_type}", workers, computes=device_type == "cpu")
         self._builder = Workers(f"webnn-{device_type}-build")
-        self._second = Workers(f"webnn-{device_type}-helper", max(1, MOST_HELPERS), computes=True)
+        self._second = Workers(
+            f"webnn-{device_type}-helper", max(1, DEFAULT_POLICY.max_helpers), computes=True
+        )
         self._improver = Workers(f"webnn-{device_type}-improver")
         self._all_workers = self._worker, self._builder, self._second, self._improver
         self.leaves_interpreter = helps

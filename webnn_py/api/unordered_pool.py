@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from webnn_py.core.completion import Waiter, end_all
@@ -25,19 +26,32 @@ from webnn_py.engines.base import HostExecutable
 from webnn_py.ir import Array
 from webnn_py.memory.allocation import Ends
 
-WAKE = 1e-3
-"""Seconds after which results are handed out while more are to come."""
-BRIEF = 2.5e-4
-"""Seconds of a run up to which that pays, as to wake a loop takes a part of them; and up to which a
-second thread within a run does not."""
-TURN = 2e-3
-"""Seconds after which other work of the context has its turn."""
-MOST_HELPERS = min(4, os.cpu_count() or 1) - 1
-"""Threads beside the context's own: more would wait for the interpreter."""
-WORTH_HELP = 2
-"""Computes that wait for each thread when another one helps."""
-MANY = 16
-"""The same of brief ones, whose threads wait for the interpreter often."""
+
+@dataclass(frozen=True)
+class PoolPolicy:
+    """Thresholds of a pool of unordered runs.
+
+    Attributes:
+        wake_seconds: A thread wakes the event loops after so long, while more runs wait.
+        brief_run_seconds: Briefer runs are handed out together, as waking a loop takes a part of
+            them; nor does a second thread within one pay.
+        turn_seconds: Other work of the context has its turn after so long.
+        long_run_seconds: Longer runs are left to the threads of their engine.
+        max_helpers: Threads beside the context's own. More would wait for the interpreter.
+        runs_per_helper: One more thread helps if more runs than this wait for each that computes.
+        brief_runs_per_helper: The same of brief runs, whose threads wait for the interpreter often.
+    """
+
+    wake_seconds: float = 1e-3
+    brief_run_seconds: float = 2.5e-4
+    turn_seconds: float = 2e-3
+    long_run_seconds: float = LONG
+    max_helpers: int = min(4, os.cpu_count() or 1) - 1
+    runs_per_helper: int = 2
+    brief_runs_per_helper: int = 16
+
+
+DEFAULT_POLICY = PoolPolicy()
 
 
 class Alone:
@@ -108,14 +122,21 @@ class IndependentRuns:
         threads: How many these are.
         helpers: Threads that may help them; None where runs hold the interpreter.
         alone: Gives what runs where several threads compute.
+        policy: Its thresholds.
     """
 
     def __init__(
-        self, workers: Workers, threads: int, helpers: Workers | None, alone: Alone
+        self,
+        workers: Workers,
+        threads: int,
+        helpers: Workers | None,
+        alone: Alone,
+        policy: PoolPolicy = DEFAULT_POLICY,
     ) -> None:
+        self.policy = policy
         self._workers, self._helpers, self._alone = workers, helpers, alone
         self._free = self._threads = threads
-        self._most_helpers = self._free_helpers = 0 if helpers is None else MOST_HELPERS
+        self._helping = 0
         self._waiting: deque[HostRequest] = deque()
         self._lock = threading.Lock()
 
@@ -164,18 +185,18 @@ class IndependentRuns:
 
     def _end_help(self, error: BaseException | None = None) -> None:
         with self._lock:
-            self._free_helpers += 1
+            self._helping -= 1
 
     def _take(self, helps: bool) -> bool:
         """Compute what waits; whether that ends as the turn of others has come."""
-        waiting = self._waiting
+        waiting, policy = self._waiting, self.policy
         requests: list[HostRequest] = []
         results: list[Any] = []
         now = woken = time.perf_counter()
-        until, turn = now + TURN, 0
+        until, turn = now + policy.turn_seconds, 0
         while waiting and now < until and not self._workers.closed:
             try:
-                if helps and waiting[0].executable.took >= LONG:
+                if helps and waiting[0].executable.took >= policy.long_run_seconds:
                     break
                 request = waiting.popleft()
             except IndexError:  # another thread was quicker
@@ -194,7 +215,8 @@ class IndependentRuns:
                 results.append(error)
                 now = time.perf_counter()
             turn += 1
-            if now - woken > WAKE or executable.took > BRIEF:
+            is_brief = executable.took <= policy.brief_run_seconds
+            if now - woken > policy.wake_seconds or not is_brief:
                 end_all(requests, results)
                 requests, results, woken = [], [], now
         end_all(requests, results)
@@ -207,21 +229,23 @@ class IndependentRuns:
             executable: What was asked for.
             turn: How many its thread computed before, in its turn.
         """
-        took, waiting = executable.took, len(self._waiting)
-        helping = self._most_helpers - self._free_helpers
-        if took >= LONG or not (self._most_helpers and (helping or waiting or turn)):
+        policy, took, waiting = self.policy, executable.took, len(self._waiting)
+        helping, most = self._helping, 0 if self._helpers is None else policy.max_helpers
+        if took >= policy.long_run_seconds or not (most and (helping or waiting or turn)):
             return executable
         alone = self._alone.of(executable)
         if alone is None:
             return executable
-        if waiting > (1 + helping) * (MANY if took <= BRIEF else WORTH_HELP):
+        is_brief = took <= policy.brief_run_seconds
+        many = policy.brief_runs_per_helper if is_brief else policy.runs_per_helper
+        if waiting > (1 + helping) * many:
             with self._lock:
-                begins = self._free_helpers > 0
-                self._free_helpers -= begins
+                begins = self._helping < most
+                self._helping += begins
             if begins:
                 self._begin_to_help()
             return alone
-        return alone if helping or took <= BRIEF else executable
+        return alone if helping or is_brief else executable
 
     def _fail(self, error: BaseException) -> None:
         """The context's threads take no more work."""

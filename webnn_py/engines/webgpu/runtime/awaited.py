@@ -29,37 +29,14 @@ from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, Pace, Wait
+from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import Pace, Wait
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host_arrays
-from webnn_py.memory.host_arrays import HUGE
 from webnn_py.memory.overlap import Region, region_of
 from webnn_py.ordering import operation
 
 Targets = Sequence[tuple[Any, int]]
 """Buffers that the host writes into, and how many bytes."""
-SHORT = 2e-3
-"""Seconds of runs that an event loop's thread sees through, other tasks' turns between."""
-LATE = 1e-3
-"""Seconds that such a run may be seen to end later, for the next one to be recorded whole, where
-runs follow each other within `SOON`: else that one would wait for it."""
-LATE_END = 1.5e-4
-"""Seconds of them for the end of a recording: to hand that over to a thread takes as long."""
-SOON = 1e-3
-"""Seconds."""
-STEPS = 8
-"""Steps of recording between two turns of other tasks."""
-MOST_LEFT = 16
-"""Steps that may be left to record of such a run before it is submitted there, or any number where
-runs follow each other: to hand it over takes longer, and those behind it would be late, too."""
-TINY = 4e-4
-"""Seconds of runs by software that an event loop's thread computes itself."""
-TINY_WAIT = 8e-4
-"""Seconds after which such a run is left to another thread."""
-MOST_BYTES_READ = 1 << 19
-"""Bytes of results that an event loop's thread copies in a moment."""
-MOST_BYTES_AHEAD = 16 << 20
-"""Bytes of results for which memory is taken before they are asked for."""
 
 
 class Run(AwaitedRun):
@@ -85,6 +62,7 @@ class Run(AwaitedRun):
     ) -> None:
         super().__init__()
         self._gpu = loaded.gpu
+        self._policy = loaded.gpu.policy
         self._loaded = loaded
         self._recorded = recorded
         self._under_way = under_way
@@ -92,10 +70,12 @@ class Run(AwaitedRun):
         self._dispatch = dispatch
         traffic = dispatch.traffic
         results = traffic.result_bytes
-        self._ahead = ahead if results <= MOST_BYTES_AHEAD and traffic.only else None
-        large = traffic.input_bytes >= HUGE
+        self._ahead = (
+            ahead if results <= self._policy.prerecorded_result_bytes and traffic.only else None
+        )
+        large = traffic.input_bytes >= self._policy.large_input_bytes
         soft = not self._gpu.hardware and self._ahead is not None and not large
-        self._may_be_tiny = soft and 0 < ahead.whole.seconds < TINY
+        self._may_be_tiny = soft and 0 < ahead.whole.seconds < self._policy.tiny_run_seconds
         # Tiny inputs go through the queue: to map memory again takes as long.
         inputs = traffic.inputs if self._gpu.uploads.there and not self._may_be_tiny else ()
         self._targets: Targets = () if large else inputs
@@ -108,7 +88,7 @@ class Run(AwaitedRun):
         self._due: Completion[Ending | None] | None = None  # its end, if that is left to who awaits
         self._is_short = False  # who awaits sees it through
         self._late = 0.0  # and may do so by so many seconds
-        self._seen_there = results <= MOST_BYTES_READ
+        self._seen_there = results <= self._policy.loop_result_bytes
         self._repeated = ahead.pace.seconds > 0
         self._given = [output for output, _ in outputs if isinstance(output, np.ndarray)]
         self._outputs = [
@@ -138,21 +118,24 @@ class Run(AwaitedRun):
     def _is_next(self) -> bool:
         """Whether it may be recorded and submitted on this thread, which may be an event loop's."""
         gpu, ahead = self._gpu, self._ahead
-        is_short = ahead is not None and 0 < ahead.pace.seconds < SHORT
+        is_short = ahead is not None and 0 < ahead.pace.seconds < self._policy.short_run_seconds
         return is_short and gpu.hardware and not (gpu.in_flight.under_way or self._large)
 
     @property
     def _most_left(self) -> int:
         """Steps that may be left to record before it is submitted on this thread."""
         ahead = self._ahead
-        if ahead is None or ahead.pace.seconds >= SHORT:
+        if ahead is None or ahead.pace.seconds >= self._policy.short_run_seconds:
             return 0
-        return sys.maxsize if self._follows else MOST_LEFT
+        return sys.maxsize if self._follows else self._policy.max_steps_left
 
     @property
     def _follows(self) -> bool:
         """Whether it begins right behind another one."""
-        return self._ahead is not None and time.monotonic() - self._ahead.ended < SOON
+        return (
+            self._ahead is not None
+            and time.monotonic() - self._ahead.ended < self._policy.back_to_back_seconds
+        )
 
     def _recorded_ahead(self, begin: bool = False) -> RunCommands | None:
         """The commands of this run as far as they were recorded ahead, its inputs written.
@@ -211,7 +194,7 @@ class Run(AwaitedRun):
             commands = self._begin()
             with device_errors("reading a graph's outputs"):
                 mapping = gpu.staging.mapping(commands.results[0][0])
-                seen = mapping.look_for(TINY_WAIT, self._record_next)
+                seen = mapping.look_for(self._policy.tiny_wait_seconds, self._record_next)
         except BaseException as error:
             self.done.set_exception(error)
             return
@@ -240,11 +223,11 @@ class Run(AwaitedRun):
                 commands.submit(self._loaded.in_pieces)
             wait = Wait(ahead.pace, commands.begun_at)
             self._submitted = commands, wait
-            self._late = LATE if follows else 0.0
+            self._late = self._policy.late_seconds if follows else 0.0
             if self._seen_there and commands.results:
                 self._due = Completion()
                 self.done.on_done(functools.partial(self._due.set_result, None))
-                if ahead.pace.seconds < SHORT:
+                if ahead.pace.seconds < self._policy.short_run_seconds:
                     self._due.set_result(gpu.staging.ending(commands.results[0][0], wait))
                     self._is_short = True
         except BaseException as error:
@@ -313,7 +296,7 @@ class Run(AwaitedRun):
         due = self._due
 
         def is_time(seconds: float) -> bool:
-            if ending.left > max(seconds, NEAR):
+            if ending.left > max(seconds, self._policy.wake_seconds):
                 return True
             return due is None and not seconds and not ending.look()
 
@@ -348,10 +331,16 @@ class Run(AwaitedRun):
             await due.settled()
             ending = due.wait(0)
             recording = self._is_short
-            while ending is not None and not (self.done.done or seen) and ending.left > -2 * NEAR:
+            while (
+                ending is not None
+                and not (self.done.done or seen)
+                and ending.left > -2 * self._policy.wake_seconds
+            ):
                 if recording:
                     is_time = functools.partial(self._is_time, ending)
-                    recording = self._record_ahead(is_time, STEPS, self._gpu.recorder)
+                    recording = self._record_ahead(
+                        is_time, self._policy.steps_per_turn, self._gpu.recorder
+                    )
                 seen = ending.look()
                 if not seen:
                     await next_turn()
@@ -366,7 +355,10 @@ class Run(AwaitedRun):
         """Whether to record what takes so many seconds before the end is looked for."""
         assert self._ahead is not None
         late = 0.0 if self._ahead.recorded else self._late
-        return ending.left + (min(late, LATE_END) if seconds else late) > seconds
+        return (
+            ending.left + (min(late, self._policy.late_finish_seconds) if seconds else late)
+            > seconds
+        )
 
     def _read_left(self, ending: Ending, seen: bool) -> None:
         """Read back what the worker has left, here if it was seen to be over."""

@@ -6,12 +6,6 @@ from typing import Any
 
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 
-MOST_OPERATIONS = 256
-"""Operations recorded before they are submitted without being asked."""
-
-MOST_BYTES = 64 << 20
-"""Bytes that wait for a batch's submission before it is submitted without being asked."""
-
 
 class Batch:
     """What is recorded and not yet submitted: one command encoder, one compute pass at a time.
@@ -33,7 +27,10 @@ class Batch:
     @property
     def full(self) -> bool:
         """Whether it is to be submitted without being asked, even if nothing is recorded."""
-        return self.operations >= MOST_OPERATIONS or self.bytes >= MOST_BYTES
+        policy = self._gpu.policy
+        return (
+            self.operations >= policy.max_batch_operations or self.bytes >= policy.max_batch_bytes
+        )
 
     def encoder(self) -> Any:
         """The command encoder, with no pass open."""

@@ -36,8 +36,6 @@ from webnn_py.ordering.operation import Operation, Run
 
 LARGE = 1 << 20
 """Bytes of a buffer that drivers take long to make."""
-MOMENT = 1e-3
-"""Seconds for which a thread that waits for a result looks itself whether the device is done."""
 
 
 class DeviceQueue(Queue):
@@ -149,7 +147,7 @@ class DeviceQueue(Queue):
         """Read on this thread if the device is done within a moment."""
         try:
             mapping = self.gpu.staging.mapping(staging)
-            soon = mapping.look_for(MOMENT)
+            soon = mapping.look_for(self.gpu.policy.blocking_read_seconds)
         except BaseException as error:
             self._refuse_reading(done, error)
             return

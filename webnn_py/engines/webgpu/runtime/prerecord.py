@@ -23,12 +23,6 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import Pace, Wait
 from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ir import Array
 
-MOST_AHEAD = 2
-"""Runs that are recorded ahead where a thread is at the end of the first: else one."""
-
-MOST_WHOLE = 1e-3
-"""Seconds that a run counts as at most where it matters whether all of it takes but a moment."""
-
 
 class RunCommands:
     """The commands of one run, recorded piece by piece, and submitted once.
@@ -232,13 +226,13 @@ class Ahead:
     """
 
     def __init__(self, gpu: Device) -> None:
-        self._all = gpu.recorded_ahead
+        self._gpu = gpu
         self.ended = -math.inf
         self.pieces: Sequence[Sequence[Encodable]] = ()
         self._kept: list[RunCommands] = []
         self._ending = Pace()
         self.pace = Pace()
-        self.whole = Pace(MOST_WHOLE)
+        self.whole = Pace(gpu.policy.max_counted_seconds)
 
     @property
     def recorded(self) -> bool:
@@ -302,9 +296,9 @@ class Ahead:
             self._keep(commands)
 
     def _keep(self, commands: RunCommands) -> None:
-        if len(self._kept) < MOST_AHEAD:
+        if len(self._kept) < self._gpu.policy.max_prerecorded_runs:
             self._kept.append(commands)
-            self._all.use(self)
+            self._gpu.recorded_ahead.use(self)
 
     def let_go(self) -> None:
         """Have nothing recorded any more: the next run is recorded when it is asked for."""
@@ -314,7 +308,9 @@ class Ahead:
         """Commands to go on with, which nobody else has meanwhile; None if enough are recorded."""
         latest = self._kept[-1:]
         if latest and latest[0].recorded:
-            more = latest[0].ends_elsewhere and len(self._kept) < MOST_AHEAD
+            more = (
+                latest[0].ends_elsewhere and len(self._kept) < self._gpu.policy.max_prerecorded_runs
+            )
             return make() if more else None
         try:
             return self._kept.pop()

@@ -22,6 +22,7 @@ from webnn_py.engines.webgpu.runtime.devices.command_tracking import let_go, obs
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
+from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
 from webnn_py.engines.webgpu.runtime.devices.semaphore import NonBlockingSemaphore
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
 from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles
@@ -33,12 +34,8 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.forks import check_process
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+DEFAULT_POLICY = RunPolicy()
 
-MAX_IN_FLIGHT = 16
-"""Awaited runs not yet read back; others begin later, so that memory stays bounded."""
-MOST_RECORDED_AHEAD = 16
-"""Graphs, and sizes of open ones, whose next runs stay recorded, with memory for what they read
-and write."""
 MOST_UNSUBMITTED = 16 << 20
 """Bytes of contents that new buffers were made with, which wgpu-native keeps a copy of until
 something is submitted."""
@@ -53,6 +50,7 @@ class Device:
         device: The user's GPUDevice, or None to request one from the best adapter.
         power_preference: Which GPU to prefer.
         hardware: Accept no software adapter.
+        policy: Thresholds of its runs.
 
     Raises:
         NotSupportedError: There is no adapter.
@@ -61,7 +59,11 @@ class Device:
     """
 
     def __init__(
-        self, device: Any = None, power_preference: str = "default", hardware: bool = False
+        self,
+        device: Any = None,
+        power_preference: str = "default",
+        hardware: bool = False,
+        policy: RunPolicy = DEFAULT_POLICY,
     ) -> None:
         check_process()
         if device is None:
@@ -71,6 +73,7 @@ class Device:
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
         native.confirm(device)
         observe(device)
+        self.policy = policy
         self.handle: Any = device
         self.queue: Any = device.queue
         self.life = life_of(device)
@@ -84,13 +87,13 @@ class Device:
         self.submit_lock = threading.Lock()
         self._unsubmitted = 0
         self._counting = threading.Lock()
-        self.in_flight = NonBlockingSemaphore(MAX_IN_FLIGHT)
+        self.in_flight = NonBlockingSemaphore(policy.max_runs_in_flight)
         self.owes_turn = False  # to other tasks, whose thread has just computed a run
         self.awake = 0.0  # seconds of the kernel that wakes it, as fast as that was seen
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
-        self.recorded_ahead = LastUsed(MOST_RECORDED_AHEAD)
+        self.recorded_ahead = LastUsed(policy.max_prerecorded_graphs)
         self.reader = Workers("webnn-readback")
         self.recorder = Workers("webnn-recording")
         for threads in (self.reader, self.recorder):
