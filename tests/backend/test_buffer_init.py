@@ -51,7 +51,7 @@ def constants(context: MLContext) -> MLGraph:
 def test_all_kinds(
     gpu: MLContext, pieces: list[int], monkeypatch: pytest.MonkeyPatch, waiting: bool
 ) -> None:
-    if waiting and not WAITING.there:
+    if waiting and not WAITING.is_available:
         pytest.skip("needs mapped buffers")
     if not waiting:
         monkeypatch.setattr(WAITING, "missing", "for a test")
@@ -61,7 +61,7 @@ def test_all_kinds(
     assert bool(pieces) == waiting
 
 
-@pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers")
+@pytest.mark.skipif(not WAITING.is_available, reason="needs mapped buffers")
 def test_a_device_that_is_destroyed_meanwhile(
     pieces: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

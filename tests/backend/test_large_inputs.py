@@ -21,7 +21,7 @@ from webnn_py.engines.webgpu.runtime.devices.staging import _Pool
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
-pytestmark = pytest.mark.skipif(not WAITING.there, reason="needs mapped buffers")
+pytestmark = pytest.mark.skipif(not WAITING.is_available, reason="needs mapped buffers")
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def test_submitting_the_user_s_makes_none(gpu: MLContext, monkeypatch: pytest.Mo
 def test_waiting_for_long_makes_none(gpu: MLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits finds out now and then whether the device lives."""
     seen: list[Any] = []
-    monkeypatch.setattr(fallback, "LIFE_SIGN", -1.0)
+    monkeypatch.setattr(fallback, "LIVENESS_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(fallback, "check_alive", seen.append)
     buffer = gpu.device.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ)
     looks, look = itertools.count(), native.BufferMapping.look
@@ -159,7 +159,9 @@ def test_places_that_cannot_be_bound(gpu: MLContext, doubling: Any, fault: str) 
         doubling(Binding(x, offset, 24), Binding(y, 0, 24), bindings)
 
 
-@pytest.mark.skipif(not RECORDING.there, reason=f"no recording of our own: {RECORDING.missing}")
+@pytest.mark.skipif(
+    not RECORDING.is_available, reason=f"no recording of our own: {RECORDING.missing}"
+)
 def test_what_is_recorded_keeps_its_device() -> None:
     """Errors are told to a callback of the GPUDevice object; wgpu-native calls it where it was."""
     device = wgpu.gpu.request_adapter_sync().request_device_sync()

@@ -252,13 +252,13 @@ def test_only_kernels_written_here_are_known_to_end(
 ) -> None:
     """Programs are of files, and of kernels that users write: their loops count rounds."""
     made: list[str] = []
-    ending = native.ending_module
+    ending = native.module_of_ending_loops
 
     def counting(device: Any, code: str, label: str) -> Any:
         made.append(code)
         return ending(device, code, label)
 
-    monkeypatch.setattr(native, "ending_module", counting)
+    monkeypatch.setattr(native, "module_of_ending_loops", counting)
     with ml.create_context_sync(device_type="gpu") as context:
         b = MLGraphBuilder(context)
         x, w = b.input("x", "float32", [1, 3, 9, 9]), b.constant(normal(7, 3, 3, 3))
@@ -281,7 +281,7 @@ def test_code_that_is_refused_where_loops_end(gpu: MLContext) -> None:
 def test_loops_that_shall_count_their_rounds_do(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native, "ending_module", lambda *_: pytest.fail("they do not"))
+    monkeypatch.setattr(native, "module_of_ending_loops", lambda *_: pytest.fail("they do not"))
     code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED}\n}}"
     (made,) = engine_of(gpu).gpu.pipelines.get_all([("counted", PipelineKey(code, ends=True))])
     assert made is not None

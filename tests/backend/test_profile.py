@@ -17,7 +17,7 @@ from webnn_py import InvalidStateError, MLContext, MLGraph, MLGraphBuilder, Time
 from webnn_py.core.dtypes import PACKED_4BIT
 from webnn_py.engines.webgpu.runtime import roofline
 from webnn_py.engines.webgpu.runtime.profiling import HostClock
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.ops.declare import REGISTRY
 
 X = normal(1, 3, 16, 16)

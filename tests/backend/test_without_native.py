@@ -156,7 +156,7 @@ def release(tmp_path: Path) -> Path:
 def work_in_another_release() -> None:
     assert hasattr(wgpu.GPUObjectBase, "_release_renamed")
     with ml.create_context_sync(device_type="gpu") as context:
-        assert [c.name for c in ALL if c.there] == ["observing"]
+        assert [c.name for c in ALL if c.is_available] == ["observing"]
         all_modes(context)
         refused(context)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from webnn_py.engines.webgpu.runtime.wgpu_native.c_types import FoundTypes, find_types_fast
+from webnn_py.engines.webgpu.runtime.wgpu_native.internals import TypeCache, install_type_cache
 
 cffi = pytest.importorskip("cffi", reason="wgpu brings cffi, and is not installed")
 
@@ -39,7 +39,7 @@ def parsed(text: str) -> Any:
 @pytest.mark.parametrize("text", SIMPLE)
 def test_simple_types_are_not_parsed(ffi: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = parsed(text)
-    find_types_fast(ffi)
+    install_type_cache(ffi)
     monkeypatch.delattr("cffi.cparser.Parser._parse")
     found = ffi.typeof(text)
     assert found is ffi.typeof(text)
@@ -49,13 +49,13 @@ def test_simple_types_are_not_parsed(ffi: Any, text: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("text", OTHERS)
 def test_others_are_parsed(ffi: Any, text: str) -> None:
-    find_types_fast(ffi)
+    install_type_cache(ffi)
     assert str(ffi.typeof(text)) == str(parsed(text))
 
 
 def test_both_ways_give_one_type(ffi: Any) -> None:
     before = ffi.typeof("Pair *")
-    find_types_fast(ffi)
+    install_type_cache(ffi)
     assert ffi.typeof("Pair *") is before
     assert ffi.typeof("Pair*") is before
     pairs = ffi.new("Pair[]", 2)
@@ -63,7 +63,7 @@ def test_both_ways_give_one_type(ffi: Any) -> None:
 
 
 def test_what_is_no_type_is_an_error(ffi: Any) -> None:
-    find_types_fast(ffi)
+    install_type_cache(ffi)
     for text in ("Unknown", "Unknown *", "Function", "Pair; *"):
         with pytest.raises((cffi.CDefError, cffi.FFIError)):
             ffi.typeof(text)
@@ -80,13 +80,13 @@ def test_an_unknown_cffi_is_left_alone(missing: str) -> None:
             delattr(self, missing)
 
     unknown = Unknown()
-    find_types_fast(unknown)
-    assert not isinstance(getattr(unknown, "_parsed_types", None), FoundTypes)
+    install_type_cache(unknown)
+    assert not isinstance(getattr(unknown, "_parsed_types", None), TypeCache)
 
 
 def test_wgpu_has_its_types_found() -> None:
     found = pytest.importorskip("webnn_py.engines.webgpu.runtime.wgpu_native.internals")
     internals = found.find_internals()
-    assert isinstance(internals.ffi._parsed_types, FoundTypes)
+    assert isinstance(internals.ffi._parsed_types, TypeCache)
     text = "WGPUBindGroupEntry []"
     assert internals.ffi.typeof(text).item is internals.ffi.typeof("WGPUBindGroupEntry")

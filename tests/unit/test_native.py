@@ -15,7 +15,6 @@ import pytest
 pytest.importorskip("wgpu")
 
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
-from webnn_py.engines.webgpu.runtime.wgpu_native.c_calls import Calls
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
     CALLING,
@@ -27,7 +26,12 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     WAITING,
     Capability,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.internals import Internals, fault, find_internals
+from webnn_py.engines.webgpu.runtime.wgpu_native.internals import (
+    CFunctions,
+    Internals,
+    fault,
+    find_internals,
+)
 
 FROM_PRIVATE_MODULES = (RECORDING, WAITING, CHECKING, FORKING, FREEING, CALLING)
 BY_NAME = FROM_PRIVATE_MODULES[:-1]
@@ -207,7 +211,7 @@ def test_functions_raise_what_they_are_told() -> None:
 
     lib = SimpleNamespace(refuse=refuse, add=lambda a, b: a + b, fail=lambda: 1 // 0)
     refused = native.wgpu.GPUValidationError
-    calls = Calls(lib, handler._get_proxy_stack, handler.handle_error, {"Validation": refused})
+    calls = CFunctions(lib, handler._get_proxy_stack, handler.handle_error, {"Validation": refused})
     assert calls.add(1, 2) == calls.add(2, 1) == 3
     with pytest.raises(refused, match="too large"):
         calls.refuse("Validation", "too large")
@@ -225,7 +229,7 @@ def test_a_thread_may_call_from_within_its_first_call(
     helpers = internals.helpers
     handler = helpers.ErrorHandler(logging.getLogger("wgpu"))
     lib = SimpleNamespace(refuse=handler.handle_error, free=lambda: None)
-    calls = Calls(lib, handler._get_proxy_stack, handler.handle_error, helpers.ERROR_TYPES)
+    calls = CFunctions(lib, handler._get_proxy_stack, handler.handle_error, helpers.ERROR_TYPES)
     freed: list[bool] = []
 
     def new_stack() -> deque[Any]:
@@ -254,20 +258,20 @@ def test_classes_that_cannot_be_specialized(monkeypatch: pytest.MonkeyPatch) -> 
 def test_handles_of_another_kind(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)
-    native.confirm(SimpleNamespace(_internal=handle))
-    assert [c for c in ALL if c.there] == [OBSERVING, FORKING, CALLING]
+    native.check_handles(SimpleNamespace(_internal=handle))
+    assert [c for c in ALL if c.is_available] == [OBSERVING, FORKING, CALLING]
 
 
 def test_an_environment_that_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for capability in ALL:
         monkeypatch.setattr(capability, "missing", None)  # and put back at the end
     monkeypatch.setenv("WEBNN_NATIVE", "0")
-    native.check()
+    native.check_capabilities()
     assert {c.missing for c in ALL} == {"WEBNN_NATIVE=0"}
 
 
 def test_what_is_there_when_python_ends_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not native.FORKING.there:
+    if not native.FORKING.is_available:
         pytest.skip("devices are released by wgpu-py alone")
 
     class Device:

@@ -26,10 +26,10 @@ from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.staging import BufferMapping, Ending
 from webnn_py.engines.webgpu.runtime.in_flight import Recorded, UnderWay
+from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate, Wait
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead, RunCommands
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import Pace, Wait
 from webnn_py.ir import Descriptor
 from webnn_py.memory import host_arrays
 from webnn_py.memory.overlap import Region, region_of
@@ -243,7 +243,7 @@ class Run(AwaitedRun):
             commands, wait = self._submitted
         else:
             commands = self._begin()
-            wait = Wait(self._ahead.pace if self._ahead else Pace(), commands.begun_at)
+            wait = Wait(self._ahead.pace if self._ahead else LatencyEstimate(), commands.begun_at)
         gpu = self._gpu
         if self._alone and gpu.in_flight.under_way == 1 and gpu.reader.idle:
             self._read_alone(commands, wait)

@@ -14,9 +14,9 @@ from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
 from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.run_buffers import RunBuffers
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ir import Descriptor, Value
 
 if TYPE_CHECKING:

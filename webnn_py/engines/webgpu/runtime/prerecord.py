@@ -17,10 +17,10 @@ from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.runtime.bind_resources import Dispatch
 from webnn_py.engines.webgpu.runtime.devices.device import Device
+from webnn_py.engines.webgpu.runtime.poll_backoff import LatencyEstimate, Wait
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import CommandBuffer
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import Pace, Wait
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ir import Array
 
 
@@ -105,7 +105,7 @@ class RunCommands:
         """Whether a thread records the end."""
         return self._end is not None
 
-    def record_end_on(self, threads: Workers, pace: Pace) -> None:
+    def record_end_on(self, threads: Workers, pace: LatencyEstimate) -> None:
         """Have a thread record the end, for which `submit` waits."""
         encoder, end = self._close(), Completion[Any]()
 
@@ -230,9 +230,9 @@ class Ahead:
         self.ended = -math.inf
         self.pieces: Sequence[Sequence[Encodable]] = ()
         self._kept: list[RunCommands] = []
-        self._ending = Pace()
-        self.pace = Pace()
-        self.whole = Pace(gpu.policy.max_counted_seconds)
+        self._ending = LatencyEstimate()
+        self.pace = LatencyEstimate()
+        self.whole = LatencyEstimate(gpu.policy.max_counted_seconds)
 
     @property
     def recorded(self) -> bool:

@@ -22,9 +22,9 @@ from webnn_py.engines.webgpu.runtime.devices.device import Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.program import LoadedProgram, ProgramCommands
 from webnn_py.engines.webgpu.runtime.program_arguments import place_arguments
+from webnn_py.engines.webgpu.runtime.submit_chunks import Encodable
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.native import timestamp_period
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import Encodable
 from webnn_py.ir import Node, Value
 from webnn_py.ops.flops import flops
 

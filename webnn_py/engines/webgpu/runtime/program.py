@@ -18,9 +18,9 @@ from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes, wr
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineKey
+from webnn_py.engines.webgpu.runtime.submit_chunks import max_chunk_dispatches
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 from webnn_py.engines.webgpu.runtime.wgpu_native.fallback import Dispatch
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import largest_piece
 from webnn_py.ir import Value
 
 
@@ -43,7 +43,7 @@ class ProgramCommands:
     def pieces(self) -> Sequence[Sequence[ProgramCommands]]:
         """The same in parts, so that the device runs one while the next is recorded."""
         count = sum(len(commands) * repeat for commands, repeat in self._sections)
-        each = largest_piece(count)
+        each = max_chunk_dispatches(count)
         return [
             [ProgramCommands([(commands, min(repeats, repeat - done))])]
             for commands, repeat in self._sections

@@ -106,7 +106,7 @@ class Costs:
             each: Gives the commands of some parts.
         """
         whole = each(parts)
-        if not (has_clock(self._gpu) and OBSERVING.there):
+        if not (has_clock(self._gpu) and OBSERVING.is_available):
             record_pass(encoder, whole)
             return
         apart = not self.known(parts)

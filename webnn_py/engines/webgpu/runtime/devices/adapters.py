@@ -11,7 +11,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.errors import NotSupportedError, OperationError
-from webnn_py.engines.webgpu.runtime.wgpu_native.forks import check_process
+from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
 
 WANTED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
 

@@ -32,14 +32,14 @@ def write_made(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> 
 
 
 def _write_mapped(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
-    if not WAITING.there:
+    if not WAITING.is_available:
         for start, contents in parts:
             buffer.write_mapped(contents, start)
         return
     memory = np.frombuffer(native.read_mapped(buffer), np.uint8)
     for start, contents in parts:
         target = memory[start : start + len(contents)]
-        if len(contents) < native.SMALL:
+        if len(contents) < native.MIN_GIL_RELEASE_BYTES:
             target.data[:] = contents.data
         else:
             np.copyto(target, contents)

@@ -82,12 +82,12 @@ class Uses:
     def carry(self, initialization: Initialization) -> None:
         """Have the commands initialize a graph, if they do not yet."""
         self.graphs.setdefault(initialization.graph, initialization)
-        if not OBSERVING.there:  # nobody will tell that they are submitted
+        if not OBSERVING.is_available:  # nobody will tell that they are submitted
             initialization.take_effect()
 
     def once_submitted(self, then: Run) -> None:
         """Have something done when the commands are submitted, which they may never be."""
-        if OBSERVING.there:
+        if OBSERVING.is_available:
             self._then.append(then)
         else:  # nobody will tell
             then()
@@ -146,7 +146,7 @@ def check_submission(commands: Sequence[Any]) -> None:
 
 def observe(device: Any) -> None:
     """Have a device note what its command buffers use; harmless twice."""
-    if not OBSERVING.there:
+    if not OBSERVING.is_available:
         return
     with _LOCK:
         if not _is_observed(device):
@@ -168,7 +168,7 @@ def observe_encoder(encoder: Any) -> Uses:
     Returns:
         Where it notes it.
     """
-    if OBSERVING.there and not _is_observed(encoder):
+    if OBSERVING.is_available and not _is_observed(encoder):
         native.specialize(encoder, _class_like(encoder, _recorder_methods))
     return uses_of(encoder)
 

@@ -30,7 +30,7 @@ from webnn_py.engines.webgpu.runtime.devices.weights import Weights
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import BindGroup, CommandBuffer, Encoder
-from webnn_py.engines.webgpu.runtime.wgpu_native.forks import check_process
+from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -71,14 +71,14 @@ class Device:
             weakref.finalize(self, let_go, device).atexit = False
         if not isinstance(device, wgpu.GPUDevice):
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
-        native.confirm(device)
+        native.check_handles(device)
         observe(device)
         self.policy = policy
         self.handle: Any = device
         self.queue: Any = device.queue
         self.life = life_of(device)
         self.life.check()
-        native.confirm_freeing(device)
+        native.check_command_buffer_layout(device)
         self.hardware = is_hardware(device.adapter)
         features = _features(device, self.hardware)
         self.features = replace(features, tiles=known_tiles(device.adapter, features))

@@ -236,7 +236,7 @@ class PipelineCache:
         code = _ENABLE.sub(_without_subgroups, key.code)
         with device_errors(f"compiling the kernel {name}"):
             if key.ends and COUNTED not in code:
-                module = native.ending_module(device, code, name)
+                module = native.module_of_ending_loops(device, code, name)
             else:
                 module = device.create_shader_module(code=code, label=name)
             main = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR
+from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR
 from webnn_py.memory.host_arrays import HUGE
 
 

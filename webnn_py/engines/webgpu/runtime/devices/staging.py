@@ -16,9 +16,9 @@ from webnn_py.core.completion import Cancellation
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import Life
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
+from webnn_py.engines.webgpu.runtime.poll_backoff import NEAR, Wait
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, Wait
 from webnn_py.ir import Array
 from webnn_py.memory.copying import copy
 from webnn_py.memory.host_arrays import HUGE
@@ -118,7 +118,7 @@ class Uploads:
     @property
     def there(self) -> bool:
         """Whether there are such buffers; else contents go through the device's queue."""
-        return WAITING.there
+        return WAITING.is_available
 
     def have(self, sizes: Iterable[int]) -> bool:
         """Whether `take` need not make buffers of so many bytes."""

@@ -117,7 +117,7 @@ def _check_target(gpu: Device, part: TexturePart, what: str) -> None:
 
     It would make the user's commands invalid.
     """
-    if part.given is part.texture or not FREEING.there:  # what is tried would be kept
+    if part.given is part.texture or not FREEING.is_available:  # what is tried would be kept
         return
     encoder = gpu.encoder("a view")
     try:

@@ -1,1 +1,1 @@
-"""wgpu-native, by what is private in wgpu where that is there, else by wgpu's public calls."""
+"""wgpu-native: through wgpu-py's private names where they exist, else through its public calls."""

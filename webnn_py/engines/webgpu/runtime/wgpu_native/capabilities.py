@@ -1,4 +1,4 @@
-"""What of wgpu's private names `native` uses, and what becomes of each use where it is missing."""
+"""Capabilities: uses of wgpu-py's private names, and the consequence where a name is missing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Capability:
-    """One use of what is private in wgpu.
+    """One use of wgpu-py's private names.
 
     Attributes:
-        name: A word for it.
-        without: What is done without it, and what is then lost.
-        interface: C functions with their types, callbacks likewise, structs with their members,
-            constants with "int".
-        attributes: The Python attributes that are used, and the methods that prove them by using
-            them themselves: "Class.method" in wgpu's classes.
-        missing: Why it is not there; None if it is.
+        name: A short name.
+        without: The consequence of doing without it.
+        interface: The C interface it needs, by name: the type of a function or callback, the
+            members of a struct, or "int" for a constant.
+        attributes: The Python attributes it needs. Each maps to a method of wgpu-py
+            ("Class.method") or a function that uses the attribute itself, which proves it exists.
+        missing: Why the capability is unavailable; None if it is available.
     """
 
     name: str
@@ -27,13 +27,13 @@ class Capability:
     missing: str | None = None
 
     @property
-    def there(self) -> bool:
-        """Whether it can be used."""
+    def is_available(self) -> bool:
+        """Return whether the capability can be used."""
         return self.missing is None
 
     @property
-    def by_handle(self) -> bool:
-        """Whether it hands wgpu-native's own handles to C functions."""
+    def passes_handles(self) -> bool:
+        """Return whether the capability passes wgpu-native's handles to C functions."""
         return bool(self.interface)
 
 
@@ -48,7 +48,7 @@ _LABELLED = "nextInChain, label"
 
 RECORDING = Capability(
     "recording",
-    "our own commands are recorded by wgpu's methods, each of which looks for errors",
+    "our own commands are recorded by wgpu-py's methods, each of which checks for errors",
     {
         "wgpuDeviceCreateBindGroup": (
             f"{_GROUP}(*)(struct WGPUDeviceImpl *, WGPUBindGroupDescriptor *)"
@@ -88,8 +88,8 @@ RECORDING = Capability(
 )
 WAITING = Capability(
     "waiting",
-    "a thread of wgpu's waits for the device, and keeps others from submitting meanwhile; where the"
-    " driver loses the device, wgpu-native ends the process",
+    "a thread of wgpu-py waits for the device and blocks submissions meanwhile; if the driver loses"
+    " the device, wgpu-native ends the process",
     {
         "wgpuBufferMapAsync": (
             f"WGPUFuture(*)({_BUFFER}, uint64_t, size_t, size_t, WGPUBufferMapCallbackInfo)"
@@ -108,8 +108,8 @@ WAITING = Capability(
 )
 CHECKING = Capability(
     "checking",
-    "only buffers that can be storage are looked at before a submission; over one of the others"
-    " that is destroyed, wgpu-native ends the process",
+    "only storage buffers are checked before a submission; if another buffer was destroyed,"
+    " wgpu-native ends the process",
     {
         "wgpuBufferUnmap": f"void(*)({_BUFFER})",
         "wgpuQueueWriteBuffer": f"void(*)({_QUEUE}, {_BUFFER}, uint64_t, void *, size_t)",
@@ -118,33 +118,33 @@ CHECKING = Capability(
 )
 OBSERVING = Capability(
     "observing",
-    "what the user's commands use is not known, and not refused; an initialization takes effect"
-    " when it is recorded, whether it is submitted or not",
+    "the resources of the user's commands are unknown and not checked; an initialization takes"
+    " effect when it is recorded, even if it is never submitted",
     {},
     {},
 )
 FORKING = Capability(
     "forking",
-    "a child process looks through all Python objects for wgpu's",
+    "a child process searches all Python objects for those of wgpu-py",
     {},
     {"_the_instance": "get_wgpu_instance", "_release": "GPUObjectBase.__del__"},
 )
 TIMING = Capability(
     "timing",
-    "timestamps are taken for nanoseconds, which they are not on every device",
+    "timestamps count as nanoseconds, which is wrong on some devices",
     {"wgpuQueueGetTimestampPeriod": f"float(*)({_QUEUE})"},
     _HANDLE,
 )
 CALLING = Capability(
     "calling",
-    "C functions are called by way of wgpu's, which takes six Python calls more for each",
+    "C functions are called through wgpu-py, with six more Python calls each",
     {},
     {},
 )
 TRUSTING = Capability(
     "trusting",
-    "loops of kernels count their rounds, though they are known to end: on an H100 up to 6 % of a"
-    " graph's time",
+    "wgpu-native counts the iterations of every loop in a kernel: up to 6 % of a graph's time on an"
+    " H100",
     {
         "wgpuDeviceCreateShaderModuleTrusted": (
             "struct WGPUShaderModuleImpl *(*)"
@@ -164,8 +164,7 @@ TRUSTING = Capability(
 )
 FREEING = Capability(
     "freeing",
-    "command buffers that are never submitted stay in memory, and with them the device and all that"
-    " they use",
+    "command buffers that are never submitted leak, with the device and every resource they use",
     {
         "wgpuCommandEncoderFinish": f"{_COMMANDS}(*)({_ENCODER}, WGPUCommandBufferDescriptor *)",
         "wgpuCommandBufferRelease": f"void(*)({_COMMANDS})",

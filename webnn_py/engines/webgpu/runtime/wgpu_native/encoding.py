@@ -1,8 +1,8 @@
-"""Commands of our own, recorded straight into wgpu-native where that can be (`RECORDING`).
+"""Encoders for our own commands, which call wgpu-native directly where possible (`RECORDING`).
 
-What wgpu-py's methods add, objects and a look for errors each, costs more than the recording. The
-errors come again when an encoder is finished. They are told to a callback that lives as long as the
-GPUDevice object: so encoders, passes and command buffers keep it, as wgpu-py's own do.
+wgpu-py's methods make an object and check for errors at each call, which costs more than the
+recording itself. Errors are reported again when an encoder is finished. They go to a callback that
+lives as long as the GPUDevice object. So encoders, passes and command buffers keep that object.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from webnn_py.core.fork_guard import in_child
 from webnn_py.core.gil_yield import checkpoints
+from webnn_py.engines.webgpu.runtime.submit_chunks import split_into_chunks
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback, native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
-from webnn_py.engines.webgpu.runtime.wgpu_native.submit_chunks import in_pieces
 
 
 class DispatchCommands:
-    """The dispatches of a graph over fixed places, to be recorded as often as one likes.
+    """The dispatches of a graph over fixed bindings, which can be recorded many times.
 
     Args:
-        dispatches: What is recorded.
+        dispatches: The dispatches to record.
     """
 
-    __slots__ = ("_calls", "_kept", "_native", "_pieces")
+    __slots__ = ("_calls", "_native", "_pieces", "_references")
 
     def __init__(self, dispatches: Sequence[fallback.Dispatch]) -> None:
-        self._native = RECORDING.there
+        self._native = RECORDING.is_available
         self._pieces: list[list[DispatchCommands]] = []
-        # Graphs keep many of these, through all of which a collection of garbage goes. One list
-        # keeps the objects, so that what is told of a dispatch has none that it follows.
-        self._kept: Sequence[Any] = ()
+        # The garbage collector visits every container that holds tracked objects, and graphs keep
+        # many of these. So one list holds the objects, and each call is a tuple of plain handles.
+        self._references: Sequence[Any] = ()
         self._calls: Sequence[Any] = dispatches
         if self._native:
             pipelines = {id(pipeline): pipeline for pipeline, *_ in dispatches}
-            self._kept = [*pipelines.values(), *(group for _, group, *_ in dispatches)]
+            self._references = [*pipelines.values(), *(group for _, group, *_ in dispatches)]
             self._calls = [
                 (pipe._internal, group._internal, len(offsets), _c_array(offsets), x, y, z, times)
                 for pipe, group, offsets, x, y, z, times in dispatches
@@ -46,19 +47,19 @@ class DispatchCommands:
 
     @property
     def pieces(self) -> Sequence[Sequence[DispatchCommands]]:
-        """The same in parts, as `in_pieces` makes them."""
+        """Return the same dispatches in chunks and steps, as of `split_into_chunks`."""
         if not self._pieces:
-            parts = in_pieces(self._calls)
+            parts = split_into_chunks(self._calls)
             self._pieces = [[self._part(calls) for calls in piece] for piece in parts]
         return self._pieces
 
     def _part(self, calls: Sequence[Any]) -> DispatchCommands:
         part = DispatchCommands(())
-        part._calls, part._kept = calls, self._kept
+        part._calls, part._references = calls, self._references
         return part
 
     def encode(self, compute: Any, repeat: int = 1) -> None:
-        """Record into an open compute pass, all of them so often in a row."""
+        """Record all dispatches into an open compute pass, `repeat` times in a row."""
         if not self._native:
             for _ in checkpoints(range(repeat)):
                 fallback.encode(compute, self._calls)
@@ -75,20 +76,20 @@ class DispatchCommands:
 
 @functools.lru_cache(1024)
 def _c_array(offsets: tuple[int, ...]) -> Any:
-    """Dynamic offsets for C; kept, as most dispatches of a graph have the same."""
+    """Return dynamic offsets as a C array. Cached, as most dispatches of a graph share them."""
     return _ffi.new(_OFFSETS, offsets) if offsets else _NULL
 
 
 class BindGroup:
-    """A GPUBindGroup of parts of buffers, which lives by itself.
+    """A bind group of buffer ranges, made without a wgpu-py object.
 
     Args:
-        device: A GPUDevice.
-        layout: Its GPUBindGroupLayout.
-        parts: The number, buffer, offset and size of each binding.
+        device: The GPUDevice.
+        layout: The GPUBindGroupLayout.
+        parts: Number, buffer, offset and size (bytes) of each binding.
 
     Raises:
-        GPUError: It is not valid.
+        GPUError: The bind group is invalid.
     """
 
     __slots__ = ("_internal",)
@@ -100,21 +101,21 @@ class BindGroup:
             (_NULL, number, buffer._internal, offset, size, _NULL, _NULL)
             for number, buffer, offset, size in parts
         ]
-        made = _ffi.new(_ENTRIES, entries)
+        c_entries = _ffi.new(_ENTRIES, entries)
         group = _ffi.new(_NEW_GROUP)
-        group.layout, group.entryCount, group.entries = layout._internal, len(entries), made
+        group.layout, group.entryCount, group.entries = layout._internal, len(entries), c_entries
         self._internal: Any = _safe.wgpuDeviceCreateBindGroup(device._internal, group)
 
     def __del__(self) -> None:
-        if _releases and hasattr(self, "_internal"):  # it has none where that failed
+        if _can_release and hasattr(self, "_internal"):  # missing if __init__ failed
             _lib.wgpuBindGroupRelease(self._internal)
 
 
 class Encoder:
-    """As much of a GPUCommandEncoder as commands between buffers take.
+    """A command encoder for copies between buffers and `DispatchCommands`.
 
     Args:
-        device: A GPUDevice.
+        device: The GPUDevice.
     """
 
     __slots__ = ("_device", "_internal")
@@ -124,43 +125,43 @@ class Encoder:
         self._internal: Any = _safe.wgpuDeviceCreateCommandEncoder(device._internal, _NEW_ENCODER)
 
     def __del__(self) -> None:
-        if _releases and hasattr(self, "_internal"):  # it has none where that failed
+        if _can_release and hasattr(self, "_internal"):  # missing if __init__ failed
             _lib.wgpuCommandEncoderRelease(self._internal)
 
     def copy_buffer_to_buffer(
         self, source: Any, source_offset: int, target: Any, target_offset: int, size: int
     ) -> None:
-        """Record a copy of whole words."""
+        """Record a copy. Offsets and size are bytes, multiples of 4."""
         _copy(
             self._internal, source._internal, source_offset, target._internal, target_offset, size
         )
 
     def clear_buffer(self, buffer: Any, offset: int, size: int) -> None:
-        """Record the writing of zeros."""
+        """Record a write of zeros."""
         _lib.wgpuCommandEncoderClearBuffer(self._internal, buffer._internal, offset, size)
 
     def begin_compute_pass(self) -> ComputePass:
-        """Begin to record dispatches."""
+        """Begin a compute pass."""
         return ComputePass(self._device, _begin_pass(self._internal, _NEW_PASS))
 
     def finish(self) -> CommandBuffer:
-        """What was recorded, as a whole.
+        """Return the recorded commands as a command buffer.
 
         Raises:
-            GPUError: It is not valid.
+            GPUError: The commands are invalid.
         """
         handle = _safe.wgpuCommandEncoderFinish(self._internal, _NEW_BUFFER)
-        made = CommandBuffer(self._device, handle)
-        native.free_when_dropped(made)
-        return made
+        commands = CommandBuffer(self._device, handle)
+        native.free_when_dropped(commands)
+        return commands
 
 
 class ComputePass:
-    """As much of a GPUComputePassEncoder as `DispatchCommands` takes.
+    """A compute pass for `DispatchCommands`.
 
     Args:
-        device: The GPUDevice of its encoder.
-        handle: Of wgpu-native.
+        device: The GPUDevice of the encoder.
+        handle: wgpu-native's handle of the pass.
     """
 
     __slots__ = ("_device", "_internal")
@@ -170,16 +171,21 @@ class ComputePass:
         self._internal = handle
 
     def __del__(self) -> None:
-        if _releases and hasattr(self, "_internal"):  # it has none where that was interrupted
+        if _can_release and hasattr(self, "_internal"):  # missing if __init__ was interrupted
             _lib.wgpuComputePassEncoderRelease(self._internal)
 
     def end(self) -> None:
-        """Let the encoder record what follows."""
+        """End the pass."""
         _lib.wgpuComputePassEncoderEnd(self._internal)
 
 
 class CommandBuffer:
-    """The result of `Encoder.finish`, to be submitted once; arguments as of `ComputePass`."""
+    """The result of `Encoder.finish`, for one submission.
+
+    Args:
+        device: The GPUDevice of the encoder.
+        handle: wgpu-native's handle of the command buffer.
+    """
 
     __slots__ = ("_device", "_internal")
 
@@ -188,22 +194,23 @@ class CommandBuffer:
         self._internal = handle
 
     def __del__(self) -> None:
-        if _releases and hasattr(self, "_internal"):  # it has none where that was interrupted
+        if _can_release and hasattr(self, "_internal"):  # missing if __init__ was interrupted
             _lib.wgpuCommandBufferRelease(self._internal)
 
     def submit(self, queue: Any) -> None:
-        """Have a GPUQueue's device run it."""
+        """Submit the commands to a GPUQueue."""
         _safe.wgpuQueueSubmit(queue._internal, 1, _ffi.new(_ONE_BUFFER, [self._internal]))
 
 
-def abandon() -> None:
-    """In a child process: release nothing that the parent's drivers made."""
-    global _releases
-    _releases = False
+def _stop_releasing() -> None:
+    """Release nothing in a child process, as the handles belong to the parent's drivers."""
+    global _can_release
+    _can_release = False
 
 
-_releases = True
-if RECORDING.there:
+_can_release = True
+in_child(_stop_releasing)
+if RECORDING.is_available:
     _safe, _lib, _ffi = native.c_interface()
     _NULL = _ffi.NULL
     _NEW_ENCODER = _ffi.new("WGPUCommandEncoderDescriptor *")

@@ -1,4 +1,4 @@
-"""What `native` does faster or better, by wgpu-py's public calls alone."""
+"""The operations of `native`, made of wgpu-py's public calls alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from webnn_py.core.errors import ContextLostError, OperationError
 from webnn_py.core.gil_yield import checkpoints
 
 Dispatch = tuple[Any, Any, tuple[int, ...], int, int, int, int]
-"""Pipeline, bind group, dynamic offsets, workgroups (x, y, z), and how many times in a row."""
-LIFE_SIGN = 0.05
-"""Seconds between two looks at whether a device still lives, as nobody tells who waits for it."""
+"""Pipeline, bind group, dynamic offsets, workgroups (x, y, z), and repetitions in a row."""
+LIVENESS_CHECK_SECONDS = 0.05
+"""Seconds between two checks of a device during a wait, as wgpu reports no loss to waiters."""
 
 
 def encode(compute: Any, dispatches: Sequence[Dispatch]) -> None:
@@ -39,22 +39,29 @@ def check_alive(device: Any) -> None:
 
 
 class BufferMapping:
-    """The mapping of a buffer for reading; another thread waits for it, as `wait` begins."""
+    """The mapping of a buffer for reading, which begins with `wait`, on another thread.
+
+    Args:
+        device: The GPUDevice.
+        buffer: A GPUBuffer with the usage MAP_READ.
+    """
 
     def __init__(self, device: Any, buffer: Any) -> None:
         self._device = device
         self._buffer = buffer
 
     def look(self) -> bool:
-        """Whether it has ended, which nobody can tell."""
+        """Return False: public calls cannot poll."""
         return False
 
     def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
-        """As `look`."""
+        """Return False: public calls cannot poll."""
         return False
 
     def wait(self, expected: float = 0.0) -> None:
-        """Have another thread wait, which is left behind if the device is destroyed.
+        """Map the buffer on another thread and wait for it.
+
+        The thread is left behind if the device is destroyed.
 
         Raises:
             ContextLostError: The device was lost.
@@ -72,7 +79,7 @@ class BufferMapping:
                 done.set()
 
         threading.Thread(target=wait, name="webnn-mapping", daemon=True).start()
-        while not done.wait(LIFE_SIGN):
+        while not done.wait(LIVENESS_CHECK_SECONDS):
             check_alive(self._device)
         if failed:
             check_alive(self._device)
@@ -80,7 +87,10 @@ class BufferMapping:
 
 
 def touch(buffer: Any) -> None:
-    """Raise a GPUError if a buffer is destroyed or its device lost, if it can be storage."""
+    """Raise a GPUError if a storage buffer is destroyed or its device lost.
+
+    Other buffers are not checked.
+    """
     device = device_of(buffer)
     if device is not None and buffer.usage & wgpu.BufferUsage.STORAGE:
         storage = {"type": wgpu.BufferBindingType.storage}
@@ -91,7 +101,7 @@ def touch(buffer: Any) -> None:
 
 
 def device_of(thing: Any) -> Any:
-    """Return the GPUDevice that made a GPU object, or None where it does not tell.
+    """Return the GPUDevice that made a GPU object, or None if the object does not hold it.
 
     wgpu-py has no public name for it: it is the one attribute that is a GPUDevice.
     """
@@ -103,20 +113,20 @@ def device_of(thing: Any) -> Any:
 
 
 def is_foreign(thing: Any, device: Any) -> bool:
-    """Whether a GPU object was made by another device, as far as can be told."""
+    """Return whether another device made a GPU object; False if its device is unknown."""
     owner = device_of(thing)
     return owner is not None and owner is not device
 
 
-def keep_for_ever() -> bool:
-    """Keep every GPU object of the process from being released; whether there are any."""
+def leak_all_gpu_objects() -> bool:
+    """Keep every GPU object of the process from being released; return whether there are any."""
     kinds = (wgpu.GPUAdapter, wgpu.GPUObjectBase)
     found = [thing for thing in gc.get_objects() if isinstance(thing, kinds)]
-    keep(*found)
+    leak(*found)
     return bool(found)
 
 
-def keep(*things: object) -> None:
-    """Let objects live longer than their modules, as long as the process."""
+def leak(*things: object) -> None:
+    """Keep objects alive until the process ends, longer than their modules."""
     for thing in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

@@ -1,9 +1,9 @@
-"""Where wgpu-py's public calls are too slow or not enough: what is private in wgpu, and only here.
+"""Device operations for which wgpu-py's public calls are too slow or missing.
 
-Each `Capability` stands for one use of wgpu's private names. It checks itself when this module is
-loaded, and its handles once more on the first device; where a release of wgpu has other names or
-signatures, the public calls do the work instead, slower or with less found out beforehand. The
-capabilities do not depend on each other. WEBNN_NATIVE=0 turns all of them off.
+Each `Capability` stands for one use of wgpu-py's private names. All are checked when this module is
+imported, and their handles again on the first device. If a release of wgpu-py has other names or
+signatures, public calls (`fallback`) do the work: more slowly, or with fewer checks. The
+capabilities are independent of each other. WEBNN_NATIVE=0 turns all of them off.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from webnn_py.core.errors import ContextLostError, OperationError
+from webnn_py.core import fork_guard
+from webnn_py.core.errors import ContextLostError, InvalidStateError, OperationError
 from webnn_py.core.exit_guard import calls_library
+from webnn_py.engines.webgpu.runtime.poll_backoff import pause
 from webnn_py.engines.webgpu.runtime.wgpu_native import fallback
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
     ALL,
@@ -37,35 +39,34 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import (
 )
 from webnn_py.engines.webgpu.runtime.wgpu_native.internals import (
     Internals,
-    calls_of,
+    c_functions,
     fault,
     find_internals,
 )
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import pause
 
-# The check
+# Capability checks
 
 
-def check() -> None:
-    """Find out what is there."""
+def check_capabilities() -> None:
+    """Import wgpu-py's private modules and set `missing` of each capability."""
     global _wgpu, _safe
     found = find_internals()
     off = os.environ.get("WEBNN_NATIVE") == "0"
     for capability in ALL:
         capability.missing = "WEBNN_NATIVE=0" if off else fault(capability, found)
     _wgpu = found if isinstance(found, Internals) else None
-    _safe = calls_of(_wgpu) if CALLING.there else _wgpu and _wgpu.api.libf
+    _safe = c_functions(_wgpu) if CALLING.is_available else _wgpu and _wgpu.api.libf
 
 
 _wgpu: Any = None
 _safe: Any = None  # C functions that raise a GPUError
-check()
+check_capabilities()
 
 
-def confirm(device: Any) -> None:
-    """Look once more, at a real device: whether its handle is what the C functions take."""
+def check_handles(device: Any) -> None:
+    """Disable the capabilities that pass handles if the handle of `device` has another C type."""
     for capability in ALL:
-        if capability.there and capability.by_handle:
+        if capability.is_available and capability.passes_handles:
             try:
                 fits = _wgpu.ffi.typeof(device._internal) is _wgpu.ffi.typeof("WGPUDevice")
             except Exception as error:
@@ -75,38 +76,42 @@ def confirm(device: Any) -> None:
 
 
 def c_interface() -> tuple[Any, Any, Any]:
-    """C functions that raise a GPUError, the same that do not, and the types of both."""
+    """Return the C functions that raise a GPUError, the same without checks, and the cffi types."""
     return _safe, _wgpu.lib, _wgpu.ffi
 
 
 # Waiting
 
 
-SMALL = 1 << 14
-"""Bytes from which copies let other threads run meanwhile."""
+MIN_GIL_RELEASE_BYTES = 1 << 14
+"""Copies of at least so many bytes release the GIL; smaller ones are over sooner without."""
 
 
 def mapping(
     device: Any, buffer: Any, writing: bool = False
 ) -> BufferMapping | fallback.BufferMapping:
-    """Begin to let the host read a buffer, or only where waiting is there write it."""
+    """Begin to map a buffer for reading, or for writing (only with `WAITING`)."""
     if WAITING.missing is not None:
         return fallback.BufferMapping(device, buffer)
     return BufferMapping(device, buffer, writing)
 
 
 def read_mapped(buffer: Any) -> Any:
-    """The memory of a mapped buffer, valid until `unmap`."""
-    if not WAITING.there:
+    """Return the memory of a mapped buffer, valid until `unmap`."""
+    if not WAITING.is_available:
         return buffer.read_mapped(copy=False)
     begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, buffer.size)
     return _wgpu.ffi.buffer(begin, buffer.size)
 
 
 def read_small(buffer: Any, target: Any) -> bool:
-    """Copy the beginning of a mapped buffer into an array, if that is little and simple."""
+    """Copy from the start of a mapped buffer into `target`, if that is small and C-contiguous.
+
+    Returns:
+        Whether the copy was made.
+    """
     size = target.nbytes
-    if size > SMALL or WAITING.missing is not None or not target.flags.c_contiguous:
+    if size > MIN_GIL_RELEASE_BYTES or WAITING.missing is not None or not target.flags.c_contiguous:
         return False
     begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, -(-size // 4) * 4)
     _wgpu.ffi.memmove(target.data, begin, size)
@@ -114,14 +119,14 @@ def read_small(buffer: Any, target: Any) -> bool:
 
 
 def write_mapped(buffer: Any, contents: Any) -> None:
-    """Copy contiguous memory into a mapped buffer, and let no other thread run meanwhile."""
+    """Copy contiguous memory into a mapped buffer without releasing the GIL."""
     ffi = _wgpu.ffi
     begin = _safe.wgpuBufferGetMappedRange(buffer._internal, 0, contents.nbytes)
     ffi.memmove(begin, ffi.from_buffer(contents), contents.nbytes)
 
 
 def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
-    """Have a queue write contiguous memory into a buffer, before what is submitted next."""
+    """Write contiguous memory into a buffer through a queue, before its next submission."""
     if RECORDING.missing is not None:
         queue.write_buffer(buffer, offset, contents.reshape(-1).view(np.uint8))
         return
@@ -130,7 +135,7 @@ def write_buffer(queue: Any, buffer: Any, offset: int, contents: Any) -> None:
 
 
 def unmap(buffer: Any) -> None:
-    """End what `mapping` began."""
+    """Unmap a buffer."""
     if WAITING.missing is None:
         _safe.wgpuBufferUnmap(buffer._internal)
     else:
@@ -138,95 +143,101 @@ def unmap(buffer: Any) -> None:
 
 
 _statuses: dict[Any, int | None] = {}
-"""How what is waited for ended, by its number as a pointer; None while it is under way."""
-_numbers = itertools.count(1)
-_ready: list[tuple[Any, Any]] = []
-"""Numbers that nobody uses now, and what tells them to wgpu-native."""
+"""Final status of each mapping, by its token (a pointer); None while it is pending."""
+_token_numbers = itertools.count(1)
+_free_tokens: list[tuple[Any, Any]] = []
+"""Unused tokens, each with the callback info that passes it to wgpu-native."""
 
 
-def _ended(status: int, _message: Any, number: Any, _unused: Any) -> None:
-    # Not once Python has ended, and nobody waits any more.
-    if _wgpu is not None and number in _statuses:
-        _statuses[number] = int(status)
+def _on_mapped(status: int, _message: Any, token: Any, _unused: Any) -> None:
+    # At interpreter exit `_wgpu` may be None, and nobody waits any more.
+    if _wgpu is not None and token in _statuses:
+        _statuses[token] = int(status)
 
 
-def _ended_all_the_same(_kind: type, error: BaseException, trace: types.TracebackType) -> None:
-    """An interrupt came as it was told, as by Ctrl-C: cffi would drop it, and what was told."""
-    told = trace.tb_frame.f_locals
-    _ended(told["status"], None, told["number"], None)
+def _on_interrupt(_kind: type, error: BaseException, trace: types.TracebackType) -> None:
+    """Store the status, and keep an interrupt (Ctrl-C) that cffi would drop, to raise it later."""
+    arguments = trace.tb_frame.f_locals
+    _on_mapped(arguments["status"], None, arguments["token"], None)
     _interrupts[threading.get_ident()] = error.with_traceback(None)
 
 
 _interrupts: dict[int, BaseException] = {}
-"""What is yet to be raised on threads."""
+"""Interrupts still to be raised, by thread."""
 
 
 @calls_library
 def _process_events() -> None:
-    """Be told what has ended, on all devices.
+    """Run the callbacks of finished work on all devices.
 
-    It loses those that their drivers have lost, which ends the process if it is at one.
+    This also reports devices that their drivers have lost. Unlike wgpuDevicePoll, it does not end
+    the process then.
     """
     _wgpu.lib.wgpuInstanceProcessEvents(_wgpu.helpers._the_instance)
     if _interrupts and (error := _interrupts.pop(threading.get_ident(), None)) is not None:
         raise error
 
 
-def _new_number() -> tuple[Any, Any]:
+def _new_token() -> tuple[Any, Any]:
     ffi = _wgpu.ffi
-    number = ffi.cast(_POINTER, next(_numbers))
-    return number, ffi.new(_INFO, [ffi.NULL, _WHEN_LOOKED, _CALLBACK, number, ffi.NULL])[0]
+    token = ffi.cast(_POINTER, next(_token_numbers))
+    return token, ffi.new(_INFO, [ffi.NULL, _ON_PROCESS_EVENTS, _CALLBACK, token, ffi.NULL])[0]
 
 
-if WAITING.there:
+if WAITING.is_available:
     _POINTER, _INFO = map(_wgpu.ffi.typeof, ("void *", "WGPUBufferMapCallbackInfo *"))
     _READ, _WRITE = _wgpu.lib.WGPUMapMode_Read, _wgpu.lib.WGPUMapMode_Write
-    _WHEN_LOOKED = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
+    _ON_PROCESS_EVENTS = _wgpu.lib.WGPUCallbackMode_AllowProcessEvents
     _CALLBACK = _wgpu.ffi.callback(
-        WAITING.interface["WGPUBufferMapCallback"], _ended, onerror=_ended_all_the_same
+        WAITING.interface["WGPUBufferMapCallback"], _on_mapped, onerror=_on_interrupt
     )
-    # A buffer may be released after this module, and its mapping ends then if it is under way.
-    fallback.keep(_CALLBACK)
+    # A buffer may be released after this module, which ends a pending mapping and calls back.
+    fallback.leak(_CALLBACK)
 
 
 class BufferMapping:
-    """The mapping of a buffer, which begins when this is made; looked for now and then.
+    """The mapping of a buffer, which begins with the constructor and is polled.
 
-    wgpu-py waits within wgpu-native, and lets nobody submit meanwhile.
+    wgpu-py waits inside wgpu-native instead, and blocks submissions meanwhile.
+
+    Args:
+        device: The GPUDevice.
+        buffer: The GPUBuffer to map, all of it.
+        writing: Map for writing instead of reading.
     """
 
-    __slots__ = ("_buffer", "_device", "_info", "_number")
+    __slots__ = ("_buffer", "_device", "_info", "_token")
 
     def __init__(self, device: Any, buffer: Any, writing: bool) -> None:
         self._device, self._buffer = device, buffer
         try:
-            self._number, self._info = _ready.pop()
+            self._token, self._info = _free_tokens.pop()
         except IndexError:
-            self._number, self._info = _new_number()
+            self._token, self._info = _new_token()
         mode = _WRITE if writing else _READ
-        _statuses[self._number] = None
+        _statuses[self._token] = None
         _safe.wgpuBufferMapAsync(buffer._internal, mode, 0, buffer.size, self._info)
 
     def __del__(self) -> None:
-        if not hasattr(self, "_number"):  # it was interrupted as it was made
+        if not hasattr(self, "_token"):  # __init__ was interrupted
             return
-        if _statuses.pop(self._number, None) is not None:  # else wgpu-native may yet use it
-            _ready.append((self._number, self._info))
+        if _statuses.pop(self._token, None) is not None:  # else wgpu-native may still use it
+            _free_tokens.append((self._token, self._info))
 
     def look(self) -> bool:
-        """Whether it has ended."""
+        """Poll, and return whether the mapping has ended."""
         _process_events()
-        return _statuses[self._number] is not None
+        return _statuses[self._token] is not None
 
     def look_for(self, seconds: float, meanwhile: Callable[[], None] | None = None) -> bool:
-        """Look for its end without a pause, for so long at most.
+        """Poll without pauses for at most `seconds`.
 
         Args:
-            seconds: How long.
-            meanwhile: Called once, if it has not ended when this is called.
+            seconds: The time limit.
+            meanwhile: Called once after the first poll, if the mapping has not ended.
 
         Returns:
-            Whether it has ended.
+            Whether the mapping has ended.
         """
         end = time.monotonic() + seconds
         while not self.look():
@@ -240,52 +251,60 @@ class BufferMapping:
         return True
 
     def wait(self, expected: float = 0.0) -> None:
-        """Wait until it has ended, which is likely to take so many seconds.
+        """Wait until the mapping has ended.
+
+        Args:
+            expected: Expected seconds; 0 if unknown.
 
         Raises:
-            ContextLostError: The device was lost meanwhile, which wgpu never tells who waits.
+            ContextLostError: The device was lost meanwhile, which wgpu does not report to waiters.
             OperationError: The buffer cannot be mapped.
         """
-        if _statuses[self._number] is None:
+        if _statuses[self._token] is None:
             begun = looked = time.monotonic()
             while not self.look():
                 now = time.monotonic()
-                if now - looked > fallback.LIFE_SIGN:
+                if now - looked > fallback.LIVENESS_CHECK_SECONDS:
                     check_alive(self._device, self._buffer)
                     looked = now
                 pause(now - begun, expected)
-        status = _statuses[self._number]
+        status = _statuses[self._token]
         if status != _wgpu.lib.WGPUMapAsyncStatus_Success:
             raise OperationError(f"mapping a buffer of {self._buffer.size} bytes: status {status}")
 
 
-# Checking
+# Checks of devices and buffers
 
 
 def is_lost(buffer: Any) -> bool:
-    """Whether the device of a buffer is lost, as its driver says; False where nobody can tell.
+    """Return whether the driver has lost the device of a buffer; False if that is unknown.
 
-    The one look that does not end the process for that.
+    Other checks end the process if the device is lost.
     """
     if WAITING.missing is not None or CHECKING.missing is not None or buffer._internal is None:
         return False
     _process_events()
     try:
         queue = buffer._device.queue._internal
-    except ReferenceError:  # all but its queue is gone
+    except ReferenceError:  # the GPUDevice object is gone
         queue = None
     try:
-        if queue is None:  # the collector was there first
+        if queue is None:  # the garbage collector took the queue first
             touch(buffer)
-        else:  # the cheapest call that fails on a lost device, and does nothing else
+        else:  # the cheapest call that fails on a lost device and does nothing else
             _safe.wgpuQueueWriteBuffer(queue, buffer._internal, 0, _wgpu.ffi.NULL, 0)
     except wgpu.GPUError as error:
-        return "lost" in str(error.with_traceback(None))  # frames would keep it, and it them
+        return "lost" in str(error.with_traceback(None))  # its frames would form a cycle
     return False
 
 
 def check_alive(device: Any, buffer: Any) -> None:
-    """Raise a ContextLostError if a device was lost or destroyed, by a buffer of it."""
+    """Raise a ContextLostError if a device was lost or destroyed.
+
+    Args:
+        device: The GPUDevice.
+        buffer: A buffer of the device.
+    """
     if CHECKING.missing is not None:
         fallback.check_alive(device)
     elif is_lost(buffer):
@@ -293,14 +312,14 @@ def check_alive(device: Any, buffer: Any) -> None:
 
 
 def is_released(resource: Any) -> bool:
-    """Whether a GPU object was released by force, so that no call may be made with it."""
-    return CHECKING.there and resource._internal is None
+    """Return whether a GPU object was released explicitly, so that no call may use it."""
+    return CHECKING.is_available and resource._internal is None
 
 
 def touch(buffer: Any) -> None:
-    """Raise wgpu's GPUError if a buffer that is not mapped is destroyed, or its device is lost."""
-    if CHECKING.there:
-        # The one call that looks at any buffer, whatever its usage, and changes none.
+    """Raise a GPUError if an unmapped buffer is destroyed or its device is lost."""
+    if CHECKING.is_available:
+        # The one call that checks a buffer of any usage and changes nothing.
         _safe.wgpuBufferUnmap(buffer._internal)
     else:
         fallback.touch(buffer)
@@ -309,8 +328,11 @@ def touch(buffer: Any) -> None:
 # Compiling
 
 
-def ending_module(device: Any, code: str, label: str) -> Any:
-    """A shader module of WGSL whose loops are known to end: none counts its rounds."""
+def module_of_ending_loops(device: Any, code: str, label: str) -> Any:
+    """Return a shader module of WGSL whose loops are known to end.
+
+    wgpu-native adds no iteration counters to its loops.
+    """
     if TRUSTING.missing is not None:
         return device.create_shader_module(code=code, label=label)
     ffi, lib = _wgpu.ffi, _wgpu.lib
@@ -319,41 +341,41 @@ def ending_module(device: Any, code: str, label: str) -> Any:
     source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
     descriptor = ffi.new("WGPUShaderModuleDescriptor *")
     descriptor.nextInChain = ffi.addressof(source.chain)
-    with ffi.from_buffer("char[]", text) as told, ffi.from_buffer("char[]", name) as called:
-        source.code.data, source.code.length = told, len(text)
-        descriptor.label.data, descriptor.label.length = called, len(name)
+    with ffi.from_buffer("char[]", text) as c_code, ffi.from_buffer("char[]", name) as c_label:
+        source.code.data, source.code.length = c_code, len(text)
+        descriptor.label.data, descriptor.label.length = c_label, len(name)
         checks = lib.WGPUShaderRuntimeChecks_BoundsChecks
-        made = _safe.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
-    return _wgpu.api.GPUShaderModule(label, made, device)
+        handle = _safe.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, checks)
+    return _wgpu.api.GPUShaderModule(label, handle, device)
 
 
 # Freeing
 
 
-_OPEN = 16
-"""The byte of a command buffer by which its release frees it; its context lies at 0, its id at 8.
-wgpu-native 29 sets it to 0 when it makes the command buffer, as it does when that is submitted."""
-if FREEING.there:
+_OPEN_FLAG_BYTE = 16
+"""Offset of the flag in a command buffer that makes its release free it (context at 0, id at 8).
+wgpu-native 29 clears the flag when it makes a command buffer, not only when it submits it."""
+if FREEING.is_available:
     _BYTES = _wgpu.ffi.typeof("uint8_t *")
 
 
 def free_when_dropped(commands: Any) -> None:
-    """Have a command buffer freed with its last reference, though it was never submitted."""
-    if FREEING.there:
-        _wgpu.ffi.cast(_BYTES, commands._internal)[_OPEN] = 1
+    """Have a command buffer freed with its last reference even if it was never submitted."""
+    if FREEING.is_available:
+        _wgpu.ffi.cast(_BYTES, commands._internal)[_OPEN_FLAG_BYTE] = 1
 
 
-def confirm_freeing(device: Any) -> None:
-    """Look whether command buffers of a device are what `free_when_dropped` takes them for."""
-    if not FREEING.there:
+def check_command_buffer_layout(device: Any) -> None:
+    """Disable `FREEING` if command buffers have another layout than `free_when_dropped` assumes."""
+    if not FREEING.is_available:
         return
     ffi = _wgpu.ffi
-    # By wgpu-py's own class, as an encoder that is observed has it done.
+    # Through wgpu-py's own class: observed encoders call `free_when_dropped` themselves.
     commands = _wgpu.api.GPUDevice.create_command_encoder(device).finish()
-    context, made_by = (ffi.cast("void **", made._internal)[0] for made in (commands, device))
-    if context != made_by:
+    context, expected = (ffi.cast("void **", thing._internal)[0] for thing in (commands, device))
+    if context != expected:
         FREEING.missing = "a command buffer does not begin with its context"
-    elif ffi.cast("uint8_t *", commands._internal)[_OPEN]:
+    elif ffi.cast("uint8_t *", commands._internal)[_OPEN_FLAG_BYTE]:
         FREEING.missing = "wgpu-native frees them itself"
     free_when_dropped(commands)
 
@@ -362,8 +384,8 @@ def confirm_freeing(device: Any) -> None:
 
 
 def timestamp_period(queue: Any) -> float:
-    """Nanoseconds between two timestamps that differ by one."""
-    if not TIMING.there:
+    """Return the nanoseconds of one timestamp tick."""
+    if not TIMING.is_available:
         return 1.0
     return float(_wgpu.lib.wgpuQueueGetTimestampPeriod(queue._internal))
 
@@ -372,23 +394,27 @@ def timestamp_period(queue: Any) -> float:
 
 
 def specialize(thing: Any, kind: type) -> None:
-    """Make an object of wgpu's one of a subclass of its class, in place."""
-    assert OBSERVING.there
+    """Change the class of a wgpu-py object to a subclass, in place."""
+    assert OBSERVING.is_available
     thing.__class__ = kind
 
 
 def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
-    """The method of a subclass of GPUDevice that releases it, unless its driver has lost it.
+    """Return the `_release` method of a subclass of GPUDevice that skips lost devices.
 
-    wgpu-native would end the process.
+    Releasing a lost device ends the process in wgpu-native.
+
+    Args:
+        base: The class whose `_release` does the rest.
+        lost: Returns whether a device is lost.
     """
-    if not FORKING.there:
+    if not FORKING.is_available:
         return {}
 
-    ending = sys.is_finalizing  # when what modules have is gone
+    ending = sys.is_finalizing  # bound here, as module globals may be gone by then
 
     def release(device: Any) -> None:
-        if ending() or (base._release is not _keep and lost(device)):
+        if ending() or (base._release is not _skip_release and lost(device)):
             device._internal = None
         else:
             base._release(device)
@@ -399,21 +425,42 @@ def releasing_unless(base: Any, lost: Callable[[Any], bool]) -> dict[str, Any]:
 # Forking
 
 
-def abandon_drivers() -> bool:
-    """In a child process: give nothing back to the parent's drivers, which hang or crash there.
+_has_parents_drivers = False
+"""Whether this is a child process of os.fork() whose parent had loaded the drivers."""
 
-    Returns:
-        Whether there were drivers; False if the parent had not used wgpu.
-    """
-    if not FORKING.there:
-        return fallback.keep_for_ever()
+
+def check_process() -> None:
+    """Raise an InvalidStateError in a child process whose parent had loaded the drivers."""
+    if _has_parents_drivers:
+        raise InvalidStateError(
+            "the GPU's driver was loaded before os.fork(), and does not work in the child process;"
+            " make GPU contexts in the child only, or start processes by another method"
+            " (multiprocessing: 'spawn')"
+        )
+
+
+def _abandon_drivers() -> None:
+    """Release nothing in a child process: the parent's drivers hang or crash there."""
+    global _has_parents_drivers
+    _has_parents_drivers = _stop_releasing()
+    if _has_parents_drivers:
+        fork_guard.end_without_libraries()
+
+
+def _stop_releasing() -> bool:
+    """Stop wgpu-py from releasing GPU objects; return whether the parent had used wgpu."""
+    if not FORKING.is_available:
+        return fallback.leak_all_gpu_objects()
     if _wgpu.helpers._the_instance is None:
         return False
     for member in vars(_wgpu.api).values():
         if isinstance(member, type) and hasattr(member, "_release"):
-            member._release = _keep
+            member._release = _skip_release
     return True
 
 
-def _keep(thing: Any) -> None:
-    """What is done in place of releasing a GPU object."""
+def _skip_release(thing: Any) -> None:
+    """Do nothing, in place of releasing a GPU object."""
+
+
+fork_guard.in_child(_abandon_drivers)

@@ -10,8 +10,13 @@ import pytest
 
 from webnn_py.core.lru_owners import LastUsed
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
+from webnn_py.engines.webgpu.runtime.poll_backoff import (
+    MIN_LATENCY_SECONDS,
+    NEAR,
+    LatencyEstimate,
+    Wait,
+)
 from webnn_py.engines.webgpu.runtime.prerecord import Ahead
-from webnn_py.engines.webgpu.runtime.wgpu_native.poll_backoff import NEAR, SHORTEST, Pace, Wait
 
 
 @pytest.fixture
@@ -22,17 +27,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def waited(pace: Pace, clock: list[float], seconds: float, late: bool = False) -> None:
-    wait = Wait(pace)
+def waited(
+    estimate: LatencyEstimate, clock: list[float], seconds: float, late: bool = False
+) -> None:
+    wait = Wait(estimate)
     clock[0] += seconds
     wait.end(late)
 
 
 def test_shorter_waits_count_at_once_and_longer_ones_in_part(clock: list[float]) -> None:
-    pace = Pace()
+    estimate = LatencyEstimate()
     for seconds, expected in ((0.08, 0.08), (0.16, 0.09), (0.02, 0.02)):
-        waited(pace, clock, seconds)
-        assert pace.seconds == pytest.approx(expected)
+        waited(estimate, clock, seconds)
+        assert estimate.seconds == pytest.approx(expected)
 
 
 def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None:
@@ -48,13 +55,13 @@ def test_what_was_interrupted_counts_so_much_at_most(clock: list[float]) -> None
 
 
 def test_an_end_that_was_seen_late_is_looked_for_sooner(clock: list[float]) -> None:
-    pace = Pace()
-    waited(pace, clock, 0.01)
-    waited(pace, clock, 0.01, late=True)
-    assert pace.seconds == pytest.approx(0.01 - NEAR / 4)
+    estimate = LatencyEstimate()
+    waited(estimate, clock, 0.01)
+    waited(estimate, clock, 0.01, late=True)
+    assert estimate.seconds == pytest.approx(0.01 - NEAR / 4)
 
 
 def test_it_stays_known(clock: list[float]) -> None:
-    pace = Pace()
-    waited(pace, clock, 1e-6, late=True)
-    assert pace.seconds == SHORTEST
+    estimate = LatencyEstimate()
+    waited(estimate, clock, 1e-6, late=True)
+    assert estimate.seconds == MIN_LATENCY_SECONDS

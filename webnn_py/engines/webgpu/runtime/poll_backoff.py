@@ -1,0 +1,93 @@
+"""Polling with back-off: when to ask a device whether its work is done.
+
+Polls follow each other without pauses around the expected end, and with growing pauses elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+
+SPIN_SECONDS = 1e-4
+"""Poll without pauses for this long at first: the shortest sleep takes as long."""
+NEAR = 2e-4
+"""Poll without pauses within so many seconds of the expected end. Waking another thread takes
+about as long."""
+MIN_LATENCY_SECONDS = 1e-5
+"""Lower bound of an estimate, as 0 stands for no estimate."""
+MAX_PAUSE_SECONDS = 2e-3
+"""Longest pause between two polls; a small part of the time waited."""
+_yield_core: Callable[[], None] = getattr(os, "sched_yield", functools.partial(time.sleep, 0))
+"""Give up this core between two polls: a software driver may need it for the work itself."""
+
+
+def pause(waited: float, expected: float = 0.0) -> None:
+    """Pause until the next poll is due.
+
+    Args:
+        waited: Seconds since the wait began.
+        expected: Expected seconds of the whole wait; 0 if unknown.
+    """
+    left = expected - waited
+    if waited < SPIN_SECONDS or abs(left) < NEAR:
+        _yield_core()
+    else:
+        seconds = min(waited / 16, MAX_PAUSE_SECONDS)
+        time.sleep(min(seconds, left - NEAR) if left > 0 else seconds)
+
+
+class LatencyEstimate:
+    """An estimate of how long waits of one kind take, learned from earlier ones.
+
+    Args:
+        max_sample: Upper bound of a sample in seconds, so that interruptions distort little.
+
+    Attributes:
+        seconds: The estimate; 0 before the first sample.
+    """
+
+    __slots__ = ("_max_sample", "seconds")
+
+    def __init__(self, max_sample: float = math.inf) -> None:
+        self.seconds = 0.0
+        self._max_sample = max_sample
+
+    def learn(self, seconds: float) -> None:
+        """Add a sample. A shorter one replaces the estimate; a longer one counts for an eighth."""
+        known, seconds = self.seconds, min(max(seconds, MIN_LATENCY_SECONDS), self._max_sample)
+        self.seconds = seconds if seconds < known or not known else known + (seconds - known) / 8
+
+
+class Wait:
+    """One wait, whose duration is added to an estimate.
+
+    Args:
+        estimate: The estimate for waits of this kind.
+        begun: Start of the wait, in seconds of `time.monotonic`; 0 for now.
+    """
+
+    __slots__ = ("_begun", "_estimate")
+
+    def __init__(self, estimate: LatencyEstimate, begun: float = 0.0) -> None:
+        self._estimate = estimate
+        self._begun = begun or time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Expected seconds left; 0 or less if the end is overdue or unknown."""
+        return self._begun + self._estimate.seconds - time.monotonic()
+
+    def pause(self) -> None:
+        """Pause until the next poll is due."""
+        pause(time.monotonic() - self._begun, self._estimate.seconds)
+
+    def end(self, late: bool = False) -> None:
+        """End the wait and learn its duration.
+
+        Args:
+            late: Whether the first poll already found it done, so that it ended some time before.
+        """
+        self._estimate.learn(time.monotonic() - self._begun - (NEAR / 4 if late else 0))
