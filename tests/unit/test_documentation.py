@@ -77,27 +77,27 @@ def test_the_guide_has_every_command() -> None:
 
 
 GEMM = """\
-Alpha * A x B + beta * C.
+Compute alpha * A x B + beta * C, a matrix product with an optional summand.
 
 Args:
     a: [m, k], or [k, m] with `a_transpose`. float32 or float16; 2-D.
     b: [k, n], or [n, k] with `b_transpose`. Data type as `a`; 2-D.
-    c: Broadcasts to [m, n]. Data type as `a`; rank 0 to 2; optional.
+    c: The summand; broadcasts to [m, n]. Data type as `a`; rank 0 to 2; optional.
     alpha: Factor of the product.
     beta: Factor of `c`.
     a_transpose: Transpose `a` first.
     b_transpose: Transpose `b` first.
-    label: A name for messages and listings.
+    label: Name of the operator in error messages and listings.
 
 Returns:
     [m, n]. Data type as `a`.
 
 Raises:
-    ValidationError: An operand or option is not as said here, or an operand is another
-        builder's.
-    NotSupportedError: The context does not run this on these data types, see
+    ValidationError: An operand or option breaks a rule stated here, or an operand belongs
+        to another builder.
+    NotSupportedError: The context does not support these data types for this operator, see
         `MLContext.op_support_limits`.
-    InvalidStateError: The builder has built its graph.
+    InvalidStateError: The builder has already built its graph.
     ContextLostError: The context is lost.
 
 Source: WebNN 2026, <https://www.w3.org/TR/webnn/#api-mlgraphbuilder-gemm>"""

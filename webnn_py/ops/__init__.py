@@ -1,3 +1,3 @@
-"""The operators: each declared once, in the file of its family."""
+"""WebNN's operators, each declared once, in the module of its family."""
 
 from __future__ import annotations

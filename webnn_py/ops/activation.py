@@ -1,4 +1,4 @@
-"""Activation functions: elementwise operators with options.
+"""Activation functions, elementwise operators with options.
 
 Source: WebNN 2026, the section of each operator's name.
 """
@@ -27,7 +27,7 @@ def _same(input: MLOperand, **attrs: Any) -> Inferred:
 
 
 def _cast_options(input: MLOperand, **numbers: float) -> Inferred:
-    """Options as the input's data type holds them: what is beyond its range is infinite."""
+    """Cast options to the input's data type; numbers beyond its range become infinite."""
     return _same(input, **{n: cast_number(v, input.data_type) for n, v in numbers.items()})
 
 
@@ -46,7 +46,7 @@ class Activation:
     """Builder methods of the activation functions.
 
     Returns:
-        Of the input's shape.
+        A tensor of the input's shape.
     """
 
     @operator(
@@ -62,12 +62,12 @@ class Activation:
         max_value: MLNumber | None = None,
         label: str = "",
     ) -> Inferred:
-        """Values held between `min_value` and `max_value`.
+        """Clamp each element to the range from `min_value` to `max_value`.
 
-        A bound that is not given, or is NaN, does not bound.
+        A bound of None or NaN has no effect.
 
         Args:
-            min_value: Lower bound, not above `max_value`; cast to the input's data type.
+            min_value: Lower bound, at most `max_value`; cast to the input's data type.
             max_value: Upper bound; cast to the input's data type.
         """
         bounds = [_bound(value, input.data_type) for value in (min_value, max_value)]
@@ -82,7 +82,7 @@ class Activation:
         wgsl="select(wn_scaled(wn_expm1({input}), {alpha}), {input}, {input} > 0.0)",
     )
     def elu(self, input: MLOperand, *, alpha: float = 1.0, label: str = "") -> Inferred:
-        """max(0, x) + alpha * (exp(min(0, x)) - 1).
+        """Compute max(0, x) + alpha * (exp(min(0, x)) - 1), the exponential linear unit.
 
         Args:
             alpha: A finite number, cast to the input's data type.
@@ -96,7 +96,7 @@ class Activation:
         section="gelu-method",
     )
     def gelu(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """Gaussian error linear unit: 0.5 * x * (1 + erf(x / sqrt(2)))."""
+        """Compute 0.5 * x * (1 + erf(x / sqrt(2))), the Gaussian error linear unit."""
         return _same(input)
 
     @operator(
@@ -108,11 +108,11 @@ class Activation:
     def hard_sigmoid(
         self, input: MLOperand, *, alpha: float = 0.2, beta: float = 0.5, label: str = ""
     ) -> Inferred:
-        """max(0, min(alpha * x + beta, 1)).
+        """Compute max(0, min(alpha * x + beta, 1)).
 
         Args:
             alpha: A finite number, cast to the input's data type.
-            beta: Likewise.
+            beta: A finite number, cast to the input's data type.
         """
         return _cast_options(input, alpha=alpha, beta=beta)
 
@@ -123,7 +123,7 @@ class Activation:
         section="hard-swish",
     )
     def hard_swish(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """X * max(0, min(x + 3, 6)) / 6."""
+        """Compute x * max(0, min(x + 3, 6)) / 6."""
         return _same(input)
 
     @operator(
@@ -132,7 +132,7 @@ class Activation:
         wgsl="select({input}, wn_scaled({input}, {alpha}), {input} < 0.0)",
     )
     def leaky_relu(self, input: MLOperand, *, alpha: float = 0.01, label: str = "") -> Inferred:
-        """X where it is not negative, else alpha * x.
+        """Compute x where x >= 0, else alpha * x.
 
         Args:
             alpha: A finite number, cast to the input's data type.
@@ -147,11 +147,11 @@ class Activation:
     def linear(
         self, input: MLOperand, *, alpha: float = 1.0, beta: float = 0.0, label: str = ""
     ) -> Inferred:
-        """Alpha * x + beta.
+        """Compute alpha * x + beta.
 
         Args:
             alpha: A finite number, cast to the input's data type.
-            beta: Likewise.
+            beta: A finite number, cast to the input's data type.
         """
         return _cast_options(input, alpha=alpha, beta=beta)
 
@@ -162,13 +162,13 @@ class Activation:
         wgsl="select({input}, wn_scaled({input}, {slope}), {input} < {T}(0))",
     )
     def prelu(self, input: MLOperand, slope: MLOperand, *, label: str = "") -> Inferred:
-        """X where it is not negative, else slope * x.
+        """Compute x where x >= 0, else slope * x.
 
         Args:
-            slope: Broadcasts with `input`.
+            slope: Factors for negative elements; broadcasts with `input`.
 
         Returns:
-            Of the shape to which the two broadcast.
+            A tensor of the shape that `input` and `slope` broadcast to.
         """
         shape = broadcast(input.shape, slope.shape, ("input", "slope"))
         return result(Descriptor(input.data_type, shape))
@@ -180,7 +180,7 @@ class Activation:
         section="relu-method",
     )
     def relu(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """max(0, x)."""
+        """Compute max(0, x), the rectified linear unit."""
         return _same(input)
 
     @operator(
@@ -190,7 +190,7 @@ class Activation:
         section="sigmoid-method",
     )
     def sigmoid(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """1 / (1 + exp(-x))."""
+        """Compute 1 / (1 + exp(-x))."""
         return _same(input)
 
     @operator(
@@ -200,7 +200,7 @@ class Activation:
         section="softplus-method",
     )
     def softplus(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """ln(1 + exp(x))."""
+        """Compute ln(1 + exp(x))."""
         return _same(input)
 
     @operator(
@@ -210,14 +210,14 @@ class Activation:
         section="softsign-method",
     )
     def softsign(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """X / (1 + |x|)."""
+        """Compute x / (1 + |x|)."""
         return _same(input)
 
     @operator(
         input=Limits(FLOATS), numpy=_wide(np.tanh), wgsl="wn_tanh({input})", section="tanh-method"
     )
     def tanh(self, input: MLOperand, *, label: str = "") -> Inferred:
-        """Hyperbolic tangent."""
+        """Compute the hyperbolic tangent."""
         return _same(input)
 
 

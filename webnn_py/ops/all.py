@@ -1,4 +1,4 @@
-"""Every family of operators in one class; what a builder inherits."""
+"""The class of all builder methods, which joins the families of operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from webnn_py.ops.activation import Activation
 from webnn_py.ops.convolution import Convolution
-from webnn_py.ops.docstrings import complete
+from webnn_py.ops.docstrings import complete_docstrings
 from webnn_py.ops.elementwise import Elementwise
 from webnn_py.ops.indexing import Indexing
 from webnn_py.ops.linalg import Linalg
@@ -39,11 +39,11 @@ class Operators(
     """The builder methods of all operators.
 
     Options:
-        label: A name for messages and listings.
+        label: Name of the operator in error messages and listings.
         axis: The dimension, counted from 0.
         axes: The dimensions, counted from 0, each once.
-        keep_dimensions: Keep what is reduced, as dimensions of size 1.
-        epsilon: Added to the variance, so that nothing is divided by 0.
+        keep_dimensions: Keep the reduced dimensions, with size 1.
+        epsilon: Number added to the variance to avoid division by 0.
         input_layout: Order of the input's and output's dimensions.
         layout: Order of the input's and output's dimensions.
     """
@@ -51,7 +51,7 @@ class Operators(
     @property
     @abstractmethod
     def _node_builder(self) -> NodeBuilder:
-        """What the methods write into."""
+        """The node builder that receives the operators' nodes."""
 
 
-complete(Operators)
+complete_docstrings(Operators)

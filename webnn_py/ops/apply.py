@@ -1,6 +1,6 @@
-"""An operator applied: its arguments bound and checked, what follows from them inferred.
+"""Applies an operator: binds and checks the arguments, infers the outputs, adds the node.
 
-`infer` is the one inference: what a builder method records, and what verifying a graph compares.
+Builder methods record what `infer` returns; the graph verifier compares nodes with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webnn_py.ops.registry import REGISTRY, Limits, Operator
 
 
 def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What every builder method does: bind, check, infer, emit."""
+    """Bind and check the arguments, infer the outputs and add the node to `builder`."""
     label = kwargs.get("label")
     label = "" if label is None else convert.label(label, f"{op.name}: option 'label'")
     label = label or builder.outer_label
@@ -41,15 +41,15 @@ def apply(op: Operator, builder: NodeBuilder, args: tuple[Any, ...], kwargs: dic
 
 
 def infer(op: Operator, operands: Mapping[str, Any], given: Mapping[str, Any]) -> Inferred:
-    """The outputs, and the options that an operator works out.
+    """Infer an operator's outputs and inferred options.
 
     Args:
         op: The operator.
-        operands: By name, None where absent; anything that has a data type and a shape.
-        given: All options by name, as `Node.given`.
+        operands: Operands by name, None where absent; they need a data type and a shape.
+        given: The caller's options by name, as in `Node.given`.
 
     Raises:
-        ValidationError: The operator does not take these together.
+        ValidationError: The operator does not accept this combination of arguments.
     """
     _check_limits(op, operands)
     inferred = op.infer(None, **operands, **given)
@@ -59,7 +59,7 @@ def infer(op: Operator, operands: Mapping[str, Any], given: Mapping[str, Any]) -
 
 
 def infer_node(node: Node) -> Inferred:
-    """What the declaration of a node's operator infers from what the node was given."""
+    """Infer a node's outputs and inferred options again from its operands and options."""
     op = REGISTRY[node.op]
     return infer(op, op.operands(node), node.given)
 
@@ -79,7 +79,7 @@ def _bind(
 
 
 def _arguments(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Everything by name, as `op.signature.bind` has it, which takes ten times as long."""
+    """Return all arguments by name, as `op.signature.bind` does, in a tenth of its time."""
     positional, defaults = _parameters(op)
     placed = dict(zip(positional, args, strict=False))
     bound = {**defaults, **placed, **kwargs}
@@ -101,14 +101,14 @@ def _arguments(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
 
 @functools.cache
 def _parameters(op: Operator) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-    """Names of what may be given without one, and all defaults, but for the builder's own."""
+    """Return the positional parameters' names, and all parameters' defaults, without `self`."""
     _, *parameters = op.signature.parameters.values()
     positional = (p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD)
     return tuple(positional), {p.name: p.default for p in parameters}
 
 
 def _present(op: Operator, name: str, value: object) -> object:
-    """An option, or its default where None stands for one that is absent."""
+    """Return an option's value, or its default if the value is None."""
     default = op.signature.parameters[name].default
     return default if value is None and default is not inspect.Parameter.empty else value
 

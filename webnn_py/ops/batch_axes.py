@@ -1,9 +1,9 @@
-"""How a dimension passes through a graph: whether runs can be joined along it, and where.
+"""Follows an open dimension through a graph to find the batch axis of each value.
 
-Runs are joined where each value of the joined run is what the values of the runs are, one behind
-the other along one axis, its *batch axis*; or the same for all of them. Each operator has a rule
-that says so of its results, or that it mixes what lies along the axis. The rules ask for no more
-than is sure: what has none mixes.
+Runs can be batched along the dimension if each value of the batched run is either the same for all
+runs, or the concatenation of their values along one axis, its *batch axis*. Each operator has a
+rule that returns the batch axis of its results, or raises `MixedError` because it mixes elements
+along that axis. Operators without a rule count as mixing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from webnn_py.ir import Descriptor, Graph, Node, Value, titled
 from webnn_py.ops.registry import REGISTRY, Operator
 
 Axis = int | None
-"""A batch axis; None for what has none."""
+"""A batch axis; None for a value that is the same for all runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAxes:
-    """Where runs of a graph are joined.
+    """The axes along which a graph's runs are batched.
 
     Attributes:
-        inputs: The batch axis of each input, in the graph's order; those that have none must be the
+        inputs: Batch axis of each input, in the graph's order. An input without one must be the
             same in all runs.
-        outputs: The same.
-        bounds: The lowest and the highest size.
+        outputs: Batch axis of each output, in the graph's order.
+        bounds: Lowest and highest size of the open dimension.
     """
 
     inputs: tuple[Axis, ...]
@@ -40,17 +40,17 @@ class BatchAxes:
     bounds: tuple[int, int]
 
 
-class Mixed(Exception):
-    """An operator's results for joined runs are others than for each alone."""
+class MixedError(Exception):
+    """An operator mixes elements along the batch axis, so batching would change its results."""
 
 
-class Applied:
-    """A node, and the batch axes of its operands.
+class NodeAxes:
+    """A node with the batch axes of its operands.
 
     Attributes:
-        attrs: The node's options, as they count.
-        output: Its first result.
-        size: The open size that runs are joined along.
+        attrs: The node's options.
+        output: The node's first output.
+        size: The open dimension along which runs are batched.
     """
 
     def __init__(self, node: Node, axes: Mapping[Value, Axis], size: MLDimension) -> None:
@@ -63,44 +63,44 @@ class Applied:
         self._names = dict(zip(op.limits, node.inputs, strict=True)) if not op.variadic else {}
 
     def operand(self, name: str) -> Value:
-        """An operand that is given."""
+        """Return a present operand."""
         value = self._names[name]
         assert value is not None
         return value
 
     def axis(self, name: str) -> Axis:
-        """The batch axis of an operand."""
+        """Return the batch axis of an operand; None if it is absent."""
         value = self._names.get(name)
         return None if value is None else self._axes[value]
 
     @property
-    def aligned(self) -> int:
-        """The result's, where operands broadcast and those that have one have the same."""
+    def broadcast_axis(self) -> int:
+        """The output's batch axis, if all batched operands broadcast to the same one."""
         found = {
             axis - value.rank
             for value in self.node.operands
             if (axis := self._axes[value]) is not None
         }
         if len(found) != 1:
-            raise Mixed
+            raise MixedError
         return found.pop() + self.output.rank
 
     def only(self, *names: str) -> Axis:
-        """The batch axis of the first of these operands; no others have one."""
+        """Return the batch axis of the first of `names`; raise if another operand has one."""
         if any(self.axis(name) is not None for name in self._names if name not in names):
-            raise Mixed
+            raise MixedError
         return self.axis(names[0])
 
 
-Rule = Callable[[Applied], int]
-"""The batch axis of a node's results, some of whose operands have one or whose options its size."""
+Rule = Callable[[NodeAxes], int]
+"""Function that returns the batch axis of a node's outputs, or raises `MixedError`."""
 RULES: dict[str, Rule] = {}
-TAKE_ITS_SIZE = ("expand", "reshape", "slice")
-"""Operators whose options may hold the size: their rules look at it."""
+OPS_WITH_SIZE_OPTIONS = ("expand", "reshape", "slice")
+"""Operators whose rules check options that depend on the open dimension."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter the rule of some operators."""
+    """Register a function as the rule of these operators."""
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -110,14 +110,14 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def batch_axes(recipe: Graph, name: str) -> BatchAxes:
-    """Where runs of a graph are joined along one of its open sizes.
+    """Return the batch axes of a graph's inputs and outputs for one of its open dimensions.
 
     Args:
-        recipe: The graph as it was recorded.
-        name: Of the size.
+        recipe: The graph as recorded.
+        name: Name of the open dimension.
 
     Raises:
-        ValidationError: An operator mixes what lies along the dimension.
+        ValidationError: An operator mixes elements along the dimension.
     """
     symbol = recipe.open_sizes[name]
     size = named(symbol.name, symbol.low, symbol.high, symbol.scope)
@@ -125,7 +125,7 @@ def batch_axes(recipe: Graph, name: str) -> BatchAxes:
     for value in recipe.inputs:
         try:
             axes[value] = _axis_of(value, size)
-        except Mixed:
+        except MixedError:
             raise ValidationError(
                 f"input {shown(value.name)}: computes of {value} cannot be joined along"
                 f" {name!r}, which is to be one of its dimensions, alone or times another size;"
@@ -134,7 +134,7 @@ def batch_axes(recipe: Graph, name: str) -> BatchAxes:
     for node in checkpoints(recipe.nodes):
         try:
             axes.update(zip(node.outputs, _results(node, axes, size), strict=True))
-        except Mixed:
+        except MixedError:
             raise ValidationError(
                 f"{titled(node.op, node.label)}: computes cannot be joined along {name!r}, as the"
                 f" operator mixes what lies along it: {_described(node)};"
@@ -155,16 +155,16 @@ def _results(node: Node, axes: Mapping[Value, Axis], size: MLDimension) -> list[
     sized = _depends([*node.attrs.values()], size)
     if not sized and all(axes[value] is None for value in node.operands):
         return [None] * len(node.outputs)
-    if sized and node.op not in TAKE_ITS_SIZE:
-        raise Mixed
-    first = _rule_of(REGISTRY[node.op])(Applied(node, axes, size))
-    # The sequence of a recurrent network's states has the steps before the dimensions of a state.
+    if sized and node.op not in OPS_WITH_SIZE_OPTIONS:
+        raise MixedError
+    first = _rule_of(REGISTRY[node.op])(NodeAxes(node, axes, size))
+    # A recurrent network's sequence output has one more leading dimension, the steps.
     results: list[Axis] = [
         first if v.rank == node.outputs[0].rank else first + 1 for v in node.outputs
     ]
-    # Whatever a rule says: a batch axis shows in the shape, and there is no other one.
+    # Check each rule's answer: the batch axis must be the one whose size depends on the dimension.
     if any(_axis_of(v, size) != axis for v, axis in zip(node.outputs, results, strict=True)):
-        raise Mixed
+        raise MixedError
     return results
 
 
@@ -179,109 +179,109 @@ def _depends(options: Sequence[Any], size: MLDimension) -> bool:
 
 
 def _axis_of(value: Value, size: MLDimension) -> Axis:
-    """The axis whose size is a multiple of the batch's, while no other one depends on it."""
+    """Return the one axis whose size is a multiple of `size`; raise if several depend on it."""
     found = [axis for axis, along in enumerate(value.shape) if _depends([along], size)]
     if not found:
         return None
     (axis, *others) = found
     each: Any = value.shape[axis] // size
     if others or _depends([each], size) or each * size != value.shape[axis]:
-        raise Mixed
+        raise MixedError
     return axis
 
 
-def _unknown(applied: Applied) -> int:
-    raise Mixed
+def _unknown(node: NodeAxes) -> int:
+    raise MixedError
 
 
-def _kept(axis: Axis, *mixed: int) -> int:
-    """The axis, if the operator does not mix it."""
+def _require_unmixed(axis: Axis, *mixed: int) -> int:
+    """Return `axis`; raise if it is None or one of the axes that the operator mixes."""
     if axis is None or axis in mixed:
-        raise Mixed
+        raise MixedError
     return axis
 
 
-def _removed(axis: int, reduced: Sequence[int], keep: bool) -> int:
-    """Where the axis is when others are reduced."""
+def _axis_after_reduction(axis: int, reduced: Sequence[int], keep: bool) -> int:
+    """Return the axis's number in the result of a reduction over other axes."""
     return axis if keep else axis - sum(other < axis for other in reduced)
 
 
 # Elementwise operators and reductions
 
 
-def _pointwise(applied: Applied) -> int:
-    return applied.aligned
+def _pointwise(node: NodeAxes) -> int:
+    return node.broadcast_axis
 
 
-def _reduction(applied: Applied) -> int:
-    attrs = applied.attrs
-    axis = _kept(applied.axis("input"), *attrs["axes"])
-    return _removed(axis, attrs["axes"], attrs["keep_dimensions"])
+def _reduction(node: NodeAxes) -> int:
+    attrs = node.attrs
+    axis = _require_unmixed(node.axis("input"), *attrs["axes"])
+    return _axis_after_reduction(axis, attrs["axes"], attrs["keep_dimensions"])
 
 
 @rule("arg_max", "arg_min")
-def _position(applied: Applied) -> int:
-    attrs = applied.attrs
-    axis = _kept(applied.axis("input"), attrs["axis"])
-    return _removed(axis, [attrs["axis"]], attrs["keep_dimensions"])
+def _position(node: NodeAxes) -> int:
+    attrs = node.attrs
+    axis = _require_unmixed(node.axis("input"), attrs["axis"])
+    return _axis_after_reduction(axis, [attrs["axis"]], attrs["keep_dimensions"])
 
 
 # Operators along some axes of their input
 
 
 @rule("arg_top_k", "batch_normalization", "cumulative_sum", "softmax", "split")
-def _along(applied: Applied) -> int:
-    return _kept(applied.only("input"), applied.attrs["axis"])
+def _along(node: NodeAxes) -> int:
+    return _require_unmixed(node.only("input"), node.attrs["axis"])
 
 
 @rule("layer_normalization", "resample2d", "reverse")
-def _along_several(applied: Applied) -> int:
-    return _kept(applied.only("input"), *applied.attrs["axes"])
+def _along_several(node: NodeAxes) -> int:
+    return _require_unmixed(node.only("input"), *node.attrs["axes"])
 
 
 @rule("instance_normalization", "average_pool2d", "l2_pool2d", "max_pool2d")
-def _windows(applied: Applied) -> int:
-    layout: str = applied.attrs["layout"]
-    return _kept(applied.only("input"), layout.index("h"), layout.index("w"))
+def _windows(node: NodeAxes) -> int:
+    layout: str = node.attrs["layout"]
+    return _require_unmixed(node.only("input"), layout.index("h"), layout.index("w"))
 
 
 @rule("conv2d", "conv_transpose2d")
-def _convolution(applied: Applied) -> int:
-    return _kept(applied.only("input"), 1, 2, 3)
+def _convolution(node: NodeAxes) -> int:
+    return _require_unmixed(node.only("input"), 1, 2, 3)
 
 
 @rule("triangular")
-def _triangular(applied: Applied) -> int:
-    rank = applied.output.rank
-    return _kept(applied.axis("input"), rank - 2, rank - 1)
+def _triangular(node: NodeAxes) -> int:
+    rank = node.output.rank
+    return _require_unmixed(node.axis("input"), rank - 2, rank - 1)
 
 
 # Products
 
 
 @rule("matmul")
-def _matmul(applied: Applied) -> int:
-    a, b = applied.operand("a"), applied.operand("b")
-    rows, columns = applied.axis("a"), applied.axis("b")
-    rank = applied.output.rank
+def _matmul(node: NodeAxes) -> int:
+    a, b = node.operand("a"), node.operand("b")
+    rows, columns = node.axis("a"), node.axis("b")
+    rank = node.output.rank
     if columns is None and rows == a.rank - 2:
         return rank - 2
     if rows is None and columns == b.rank - 1:
         return rank - 1
-    return _kept(applied.aligned, rank - 2, rank - 1)
+    return _require_unmixed(node.broadcast_axis, rank - 2, rank - 1)
 
 
 @rule("gemm")
-def _gemm(applied: Applied) -> int:
-    rows, columns, c = applied.axis("a"), applied.axis("b"), applied.axis("c")
-    if columns is None and rows == int(applied.attrs["a_transpose"]):
+def _gemm(node: NodeAxes) -> int:
+    rows, columns, c = node.axis("a"), node.axis("b"), node.axis("c")
+    if columns is None and rows == int(node.attrs["a_transpose"]):
         place = 0
-    elif rows is None and columns == int(not applied.attrs["b_transpose"]):
+    elif rows is None and columns == int(not node.attrs["b_transpose"]):
         place = 1
     else:
-        raise Mixed
-    if c is not None and c - applied.operand("c").rank != place - 2:
-        raise Mixed
+        raise MixedError
+    if c is not None and c - node.operand("c").rank != place - 2:
+        raise MixedError
     return place
 
 
@@ -289,58 +289,58 @@ def _gemm(applied: Applied) -> int:
 
 
 @rule("transpose")
-def _transpose(applied: Applied) -> int:
-    order: tuple[int, ...] = applied.attrs["permutation"]
-    return order.index(_kept(applied.axis("input")))
+def _transpose(node: NodeAxes) -> int:
+    order: tuple[int, ...] = node.attrs["permutation"]
+    return order.index(_require_unmixed(node.axis("input")))
 
 
 @rule("concat")
-def _concat(applied: Applied) -> int:
-    return _kept(applied.aligned, applied.attrs["axis"])
+def _concat(node: NodeAxes) -> int:
+    return _require_unmixed(node.broadcast_axis, node.attrs["axis"])
 
 
 @rule("pad")
-def _pad(applied: Applied) -> int:
-    axis = _kept(applied.axis("input"))
-    if applied.attrs["beginning_padding"][axis] or applied.attrs["ending_padding"][axis]:
-        raise Mixed
+def _pad(node: NodeAxes) -> int:
+    axis = _require_unmixed(node.axis("input"))
+    if node.attrs["beginning_padding"][axis] or node.attrs["ending_padding"][axis]:
+        raise MixedError
     return axis
 
 
 @rule("slice")
-def _slice(applied: Applied) -> int:
-    axis, attrs = _kept(applied.axis("input")), applied.attrs
+def _slice(node: NodeAxes) -> int:
+    axis, attrs = _require_unmixed(node.axis("input")), node.attrs
     window = (attrs["starts"][axis], attrs["sizes"][axis], attrs["strides"][axis])
-    whole = (0, applied.operand("input").shape[axis], 1)
-    if window != whole or _depends([*attrs["starts"]], applied.size):
-        raise Mixed
+    whole = (0, node.operand("input").shape[axis], 1)
+    if window != whole or _depends([*attrs["starts"]], node.size):
+        raise MixedError
     return axis
 
 
 @rule("tile")
-def _tile(applied: Applied) -> int:
-    axis = _kept(applied.axis("input"))
-    if applied.attrs["repetitions"][axis] != 1:
-        raise Mixed
+def _tile(node: NodeAxes) -> int:
+    axis = _require_unmixed(node.axis("input"))
+    if node.attrs["repetitions"][axis] != 1:
+        raise MixedError
     return axis
 
 
 @rule("expand")
-def _expand(applied: Applied) -> int:
-    if applied.axis("input") is not None:
-        return applied.aligned
-    # What is repeated along a new dimension is the same at every place.
-    return _kept(_axis_of(applied.output, applied.size))
+def _expand(node: NodeAxes) -> int:
+    if node.axis("input") is not None:
+        return node.broadcast_axis
+    # The batch axis is new: the input repeats along it.
+    return _require_unmixed(_axis_of(node.output, node.size))
 
 
 @rule("reshape")
-def _reshape(applied: Applied) -> int:
-    """What lies before the axis stays before it, so that rows of the one are rows of the other."""
-    before = _kept(applied.axis("input"))
-    after = _kept(_axis_of(applied.output, applied.size))
-    source = applied.operand("input").shape
-    if math.prod(source[:before]) != math.prod(applied.output.shape[:after]):
-        raise Mixed
+def _reshape(node: NodeAxes) -> int:
+    """Require equal element counts before the axis, so that rows of input and output agree."""
+    before = _require_unmixed(node.axis("input"))
+    after = _require_unmixed(_axis_of(node.output, node.size))
+    source = node.operand("input").shape
+    if math.prod(source[:before]) != math.prod(node.output.shape[:after]):
+        raise MixedError
     return after
 
 
@@ -348,44 +348,44 @@ def _reshape(applied: Applied) -> int:
 
 
 @rule("gather")
-def _gather(applied: Applied) -> int:
-    along, indices = applied.attrs["axis"], applied.operand("indices")
-    place = applied.axis("indices")
+def _gather(node: NodeAxes) -> int:
+    along, indices = node.attrs["axis"], node.operand("indices")
+    place = node.axis("indices")
     if place is not None:
-        applied.only("indices")
+        node.only("indices")
         return int(along + place)
-    axis = _kept(applied.axis("input"), along)
+    axis = _require_unmixed(node.axis("input"), along)
     return axis if axis < along else axis + indices.rank - 1
 
 
 @rule("gather_elements")
-def _gather_elements(applied: Applied) -> int:
-    if applied.axis("input") is None:
-        return _kept(applied.axis("indices"))
-    return _kept(applied.aligned, applied.attrs["axis"])
+def _gather_elements(node: NodeAxes) -> int:
+    if node.axis("input") is None:
+        return _require_unmixed(node.axis("indices"))
+    return _require_unmixed(node.broadcast_axis, node.attrs["axis"])
 
 
 @rule("gather_nd")
-def _gather_nd(applied: Applied) -> int:
-    *places, length = applied.operand("indices").shape
-    if applied.axis("input") is None:
-        return _kept(applied.axis("indices"), len(places))
-    axis = _kept(applied.only("input"), *range(length))
+def _gather_nd(node: NodeAxes) -> int:
+    *places, length = node.operand("indices").shape
+    if node.axis("input") is None:
+        return _require_unmixed(node.axis("indices"), len(places))
+    axis = _require_unmixed(node.only("input"), *range(length))
     return axis - length + len(places)
 
 
 @rule("scatter_elements")
-def _scatter_elements(applied: Applied) -> int:
-    _kept(applied.axis("input"))
-    return _kept(applied.aligned, applied.attrs["axis"])
+def _scatter_elements(node: NodeAxes) -> int:
+    _require_unmixed(node.axis("input"))
+    return _require_unmixed(node.broadcast_axis, node.attrs["axis"])
 
 
 @rule("scatter_nd")
-def _scatter_nd(applied: Applied) -> int:
-    *places, length = applied.operand("indices").shape
-    axis = _kept(applied.only("input", "updates"), *range(length))
-    if applied.axis("updates") != axis - length + len(places):
-        raise Mixed
+def _scatter_nd(node: NodeAxes) -> int:
+    *places, length = node.operand("indices").shape
+    axis = _require_unmixed(node.only("input", "updates"), *range(length))
+    if node.axis("updates") != axis - length + len(places):
+        raise MixedError
     return axis
 
 
@@ -393,26 +393,26 @@ def _scatter_nd(applied: Applied) -> int:
 
 
 @rule("quantize_linear", "dequantize_linear")
-def _blocks(applied: Applied) -> int:
-    axis = _kept(applied.axis("input"))
+def _blocks(node: NodeAxes) -> int:
+    axis = _require_unmixed(node.axis("input"))
     for name in ("scale", "zero_point"):
-        if applied.axis(name) != axis and applied.operand(name).shape[axis] != 1:
-            raise Mixed  # a block is made of what several runs have
+        if node.axis(name) != axis and node.operand(name).shape[axis] != 1:
+            raise MixedError  # a block would span several runs
     return axis
 
 
 @rule("gru", "lstm")
-def _network(applied: Applied) -> int:
-    return _states(applied, 1, "initial_hidden_state", "initial_cell_state")
+def _network(node: NodeAxes) -> int:
+    return _states(node, 1, "initial_hidden_state", "initial_cell_state")
 
 
 @rule("gru_cell", "lstm_cell")
-def _cell(applied: Applied) -> int:
-    return _states(applied, 0, "hidden_state", "cell_state")
+def _cell(node: NodeAxes) -> int:
+    return _states(node, 0, "hidden_state", "cell_state")
 
 
-def _states(applied: Applied, axis: int, *states: str) -> int:
-    applied.only("input", *states)
-    if any(applied.axis(name) not in (None, axis) for name in ("input", *states)):
-        raise Mixed
+def _states(node: NodeAxes, axis: int, *states: str) -> int:
+    node.only("input", *states)
+    if any(node.axis(name) not in (None, axis) for name in ("input", *states)):
+        raise MixedError
     return axis

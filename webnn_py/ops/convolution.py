@@ -23,19 +23,19 @@ ConvTranspose2dFilterLayout = Literal["iohw", "hwoi", "ohwi"]
 
 
 def dims(shape: Sequence[int], layout: str, wanted: str) -> tuple[int, ...]:
-    """The dimensions of `shape`, which is in the order `layout`, in the order `wanted`."""
+    """Reorder `shape` from the order of `layout` to that of `wanted`."""
     return tuple(shape[layout.index(letter)] for letter in wanted)
 
 
 def check_window(padding: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> None:
-    """Lengths and lowest values of the options that convolutions and pooling share."""
+    """Check lengths and lowest values of the options that convolutions and pooling share."""
     check_list(padding, 4, "padding")
     check_list(strides, 2, "strides", minimum=1)
     check_list(dilations, 2, "dilations", minimum=1)
 
 
 def check_bias(bias: MLOperand | None, channels: int) -> None:
-    """A bias has one number for each output channel."""
+    """Check that a bias has one number for each output channel."""
     if bias is not None and bias.shape != (channels,):
         raise ValidationError(
             f"operand 'bias': shape {list(bias.shape)}, expected [{channels}] (output channels)"
@@ -46,7 +46,7 @@ def check_bias(bias: MLOperand | None, channels: int) -> None:
 def _conv2d_fits(
     input: MLOperand, filter: MLOperand, groups: int, input_layout: str, filter_layout: str
 ) -> bool:
-    """Whether the channels of input and filter are those of one convolution."""
+    """Whether the channels of input and filter fit each other in a convolution."""
     out, channels_in = dims(filter.shape, filter_layout, "oi")
     channels = input.shape[input_layout.index("c")]
     return channels == channels_in * groups and out % groups == 0
@@ -55,13 +55,13 @@ def _conv2d_fits(
 def _conv_transpose2d_fits(
     input: MLOperand, filter: MLOperand, input_layout: str, filter_layout: str
 ) -> bool:
-    """Whether the channels of input and filter are those of one transposed convolution."""
+    """Whether the channels of input and filter fit each other in a transposed convolution."""
     channels = input.shape[input_layout.index("c")]
     return channels == filter.shape[filter_layout.index("i")]
 
 
 def _groups(input: MLOperand, filter: MLOperand, input_layout: str, filter_layout: str) -> str:
-    """The groups with which a convolution would fit, as the end of a message."""
+    """Advise the number of groups with which the channels would fit; "" if there is none."""
     channels = input.shape[input_layout.index("c")]
     out, channels_in = dims(filter.shape, filter_layout, "oi")
     if is_open((channels, out, channels_in)):
@@ -78,7 +78,7 @@ def check_covered(
     dilations: Sequence[int],
     remedy: Callable[[], str] = str,
 ) -> None:
-    """Raise a ValidationError if a window is so large that it has no place on the padded input."""
+    """Raise a ValidationError if a window is larger than the padded input."""
     if not all(count >= 1 for count in sizes):
         dilated = "" if set(dilations) == {1} else f" with dilations {list(dilations)}"
         padded = f" with padding {list(padding)}" if any(padding) else ""
@@ -95,7 +95,7 @@ def window_sizes(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[Shape, Shape]:
-    """Output height and width of a sliding window, rounded down; and rounded up."""
+    """Return the output's height and width, first rounded down, then rounded up."""
     height = conv_output(size[0], window[0], (padding[0], padding[1]), strides[0], dilations[0])
     width = conv_output(size[1], window[1], (padding[2], padding[3]), strides[1], dilations[1])
     return (height[0], width[0]), (height[1], width[1])
@@ -109,7 +109,7 @@ def check_sliding(
     dilations: Sequence[int],
     counts: Sequence[int],
 ) -> None:
-    """So many windows, at least one each, do not reach too far."""
+    """Check that the padded input and the windows stay below the limit of `check_reach`."""
     check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(size)], padding)
     windows = placed(size, window, padding, strides, dilations, counts)
     check_reach([along.span for along in windows], padding)
@@ -122,7 +122,7 @@ def transposed_sizes(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> tuple[int, ...]:
-    """Output height and width of a transposed convolution, the output padding left out."""
+    """Return the output height and width of a transposed convolution without output padding."""
     return tuple(
         (size[i] - 1) * strides[i]
         + (window[i] - 1) * dilations[i]
@@ -151,18 +151,18 @@ class Convolution:
         filter_layout: Conv2dFilterLayout = "oihw",
         label: str = "",
     ) -> Inferred:
-        """2-D convolution of [n, c, h, w] (or nhwc) with a filter of [o, c / groups, kh, kw].
+        """Convolve [n, c, h, w] with a filter of [o, c / groups, kh, kw].
 
-        A GPU may leave out what taps that are infinite or NaN make of the padding's zeros.
+        A GPU may skip padding, so infinite and NaN filter taps need not turn its zeros into NaN.
 
         Args:
-            input: In `input_layout`.
-            filter: In `filter_layout`.
+            input: A tensor in the order of `input_layout`.
+            filter: A tensor in the order of `filter_layout`.
             bias: One number for each output channel.
-            padding: Rows above and below, columns left and right: [top, bottom, left, right].
+            padding: Rows and columns of zeros around the input: [top, bottom, left, right].
             strides: Step of the window: [height, width].
             dilations: Distance between filter taps: [height, width].
-            groups: Input and output channels are divided into so many independent groups.
+            groups: Number of independent groups of input and output channels.
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.
 
@@ -171,8 +171,8 @@ class Convolution:
             (size + padding - (taps - 1) * dilation - 1) / stride + 1, rounded down.
 
         Raises:
-            ValidationError: The channels of input, filter, bias and groups do not fit each
-                other, or the window is larger than the padded input.
+            ValidationError: Channels of input, filter, bias and groups do not fit each other, or
+                the window is larger than the padded input.
         """
         check_window(padding, strides, dilations)
         batches, channels, height, width = dims(input.shape, input_layout, "nchw")
@@ -217,32 +217,30 @@ class Convolution:
         filter_layout: ConvTranspose2dFilterLayout = "iohw",
         label: str = "",
     ) -> Inferred:
-        """2-D transposed convolution of [n, c, h, w] with a filter of [c, o / groups, kh, kw].
+        """Compute the transposed convolution of [n, c, h, w] with a filter [c, o / groups, kh, kw].
 
         Args:
-            input: In `input_layout`.
-            filter: In `filter_layout`.
+            input: A tensor in the order of `input_layout`.
+            filter: A tensor in the order of `filter_layout`.
             bias: One number for each output channel.
-            padding: Output rows and columns cut off: [top, bottom, left, right].
+            padding: Rows and columns to cut off the output: [top, bottom, left, right].
             strides: Distance of neighbouring input elements in the output: [height, width].
             dilations: Distance between filter taps: [height, width].
-            output_padding: Rows and columns added at the bottom and the right, fewer than the
+            output_padding: Rows and columns to add at the bottom and the right, fewer than the
                 stride.
-            output_sizes: Height and width of the output, in place of `output_padding`.
-            groups: Input and output channels are divided into so many independent groups. Input
-                channels that do not divide are valid here, as in the specification, but no engine
-                computes them: an OperationError.
+            output_sizes: Height and width of the output; overrides `output_padding`.
+            groups: Number of independent groups of input and output channels; it must divide the
+                input channels.
             input_layout: Order of the input's and output's dimensions.
             filter_layout: Order of the filter's dimensions.
 
         Returns:
-            [n, o, h, w] in `input_layout`; height and width are (size - 1) * stride + (taps -
-            1) * dilation + 1 - padding + output padding each.
+            [n, o, h, w] in `input_layout`; height and width are each (size - 1) * stride +
+            (taps - 1) * dilation + 1 - padding + output padding.
 
         Raises:
-            ValidationError: The channels of input, filter, bias and groups do not fit each
-                other, nothing of the output is left, or an output padding or size is not less
-                than a stride more than without it.
+            ValidationError: Channels of input, filter, bias and groups do not fit each other, the
+                output is empty, or the output padding is not smaller than the stride.
         """
         check_window(padding, strides, dilations)
         check_list(output_padding, 2, "output_padding")
@@ -283,7 +281,7 @@ class Convolution:
             raise ValidationError(
                 f"padding {list(padding)} leaves nothing of the output: {list(sizes)}"
             )
-        # Each input element makes a window of the output.
+        # Each input element is spread over one window of the output.
         windows = placed(sizes, window, padding, strides, dilations, size)
         check_reach([along.span for along in windows], padding)
         check_reach([n + sum(padding[2 * i : 2 * i + 2]) for i, n in enumerate(sizes)], padding)

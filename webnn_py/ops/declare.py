@@ -1,9 +1,8 @@
-"""How an operator is declared: a method whose signature, decorator, docstring and body say all.
+"""Decorators that declare an operator and make its public builder method.
 
-The signature gives operands (typed `MLOperand`) and options (keyword-only), the decorator the data
-types and ranks of each operand, the docstring the documentation, and the body validates what the
-limits cannot say and returns the output's descriptor. From this the decorator makes the public
-builder method, and the registry answers every question about operators; there is no second list.
+The signature lists operands (typed `MLOperand`) and options (keyword-only). The decorator states
+the data types and ranks of each operand. The body checks all other rules and returns the outputs'
+descriptors. The registry holds the result: no other module lists operators.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ P = ParamSpec("P")
 
 
 def result(*outputs: Descriptor, **attrs: Any) -> Inferred:
-    """What a body returns: the outputs, and the options that it worked out."""
+    """Return the result of a declaration's body: outputs, and options inferred from the inputs."""
     return Inferred(outputs, attrs)
 
 
@@ -61,16 +60,16 @@ def operator(
     extension: bool = False,
     **limits: Limits,
 ) -> Callable[[Callable[P, Inferred]], Callable[P, MLOperand]]:
-    """Declare an operator with one output. Keywords are the operands' limits, in order.
+    """Declare an operator with one output.
 
     Args:
         output: Data types of the output, or the operand whose type it shares.
-        output_rank: Lowest and highest rank of the output, if not those of the first operand.
-        numpy: Elementwise operators: what defines them, called with operands and attributes.
-        wgsl: Elementwise operators: the WGSL expression, operands and attributes in braces.
-        section: End of the section's anchor in the specification, if not the name in small letters.
-        extension: Not in the specification.
-        **limits: Data types and ranks of each operand.
+        output_rank: Lowest and highest rank of the output; default: those of the first operand.
+        numpy: NumPy function that defines an elementwise operator; takes operands and attributes.
+        wgsl: WGSL expression of an elementwise operator, with operands and attributes in braces.
+        section: End of the section's anchor in the specification; default: the lower-case name.
+        extension: The specification lacks the operator.
+        **limits: Data types and ranks of each operand, in order.
     """
     more: dict[str, Any] = {
         "numpy": numpy,
@@ -98,7 +97,7 @@ def multi_operator(
     """Declare an operator that returns a list of operands.
 
     Args:
-        outputs: Names and ranks of the outputs, which have the data type of the operand `input`.
+        outputs: Names and ranks of the outputs; their data type is that of the operand `input`.
         **limits: Data types and ranks of each operand.
     """
     ranks = {name: rank_range(rank) for name, rank in outputs.items()}
@@ -122,7 +121,7 @@ def declare(
     section: str = "",
     **more: Any,
 ) -> Callable[..., Any]:
-    """Register an operator and make its builder method."""
+    """Register an operator and return its builder method."""
     signature = inspect.signature(body)
     hints = typing.get_type_hints(body, include_extras=True)
     options = [n for n in signature.parameters if n not in limits and n not in ("self", "label")]
@@ -149,8 +148,8 @@ def declare(
     register(op)
 
     body.__annotations__["return"] = returned = list[MLOperand] if multiple else MLOperand
-    public = _public(signature, hints | {"return": returned})
-    body.__signature__ = public  # type: ignore[attr-defined]  # of the method, too: see wraps
+    public = _public_signature(signature, hints | {"return": returned})
+    body.__signature__ = public  # type: ignore[attr-defined]  # wraps() copies it to the method
 
     @functools.wraps(body)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,26 +159,26 @@ def declare(
     return method
 
 
-def _public(signature: inspect.Signature, hints: Mapping[str, Any]) -> inspect.Signature:
-    """What `help` shows: every annotation spelt out, and what the method returns."""
+def _public_signature(signature: inspect.Signature, hints: Mapping[str, Any]) -> inspect.Signature:
+    """Return the signature that `help` shows, with annotations as text."""
     parameters = [
-        parameter.replace(annotation=_spelt(hints[name])) if name != "self" else parameter
+        parameter.replace(annotation=_annotation(hints[name])) if name != "self" else parameter
         for name, parameter in signature.parameters.items()
     ]
-    return signature.replace(parameters=parameters, return_annotation=_spelt(hints["return"]))
+    return signature.replace(parameters=parameters, return_annotation=_annotation(hints["return"]))
 
 
-def _spelt(hint: Any) -> str:
-    """A type as one writes it, aliases that are not public resolved."""
+def _annotation(hint: Any) -> str:
+    """Return a type's source text; resolve aliases that are not public."""
     if hint == MLOperandDataType:
         return "MLOperandDataType"
     origin, members = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return " | ".join(map(_spelt, members))
+        return " | ".join(map(_annotation, members))
     if origin is typing.Annotated:
-        return _spelt(members[0])
+        return _annotation(members[0])
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, members))}]"
     if origin is not None:
-        return f"{origin.__name__}[{', '.join(map(_spelt, members))}]"
+        return f"{origin.__name__}[{', '.join(map(_annotation, members))}]"
     return "None" if hint is type(None) else str(hint.__name__)

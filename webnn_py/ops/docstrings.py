@@ -1,8 +1,7 @@
-"""What `help` shows of an operator's method: the declaration's docstring and the facts beside it.
+"""Completes the docstrings of the builder methods for `help` and the reference.
 
-A declaration's docstring describes what its limits do not say. Data types, ranks, what is raised
-and the section of the specification are added here, from where they are checked; what operators
-have in common stands once, in the docstring of their family or of the class of all.
+Data types, ranks, exceptions and the specification's section come from the declaration itself.
+Text that operators share stands once, in the docstring of their family or of `Operators`.
 """
 
 from __future__ import annotations
@@ -18,74 +17,74 @@ from webnn_py.core.shapes import MAX_RANK
 from webnn_py.ops.declare import Operator
 
 SPECIFICATION = "https://www.w3.org/TR/webnn/#"
-WIDTH = 92
+MAX_LINE_COLUMNS = 92
 RAISES = {
-    "ValidationError": "An operand or option is not as said here, or an operand is another"
-    " builder's.",
-    "NotSupportedError": "The context does not run this on these data types, see"
+    "ValidationError": "An operand or option breaks a rule stated here, or an operand belongs to"
+    " another builder.",
+    "NotSupportedError": "The context does not support these data types for this operator, see"
     " `MLContext.op_support_limits`.",
-    "InvalidStateError": "The builder has built its graph.",
+    "InvalidStateError": "The builder has already built its graph.",
     "ContextLostError": "The context is lost.",
 }
-TYPE_CHOICE = "MLOperandDataType"
+DATA_TYPE_ANNOTATION = "MLOperandDataType"
 Sections = dict[str, dict[str, str]]
 
 
-def complete(operators: type) -> None:
-    """Complete the docstring of every operator's method in a class and its bases."""
+def complete_docstrings(operators: type) -> None:
+    """Complete the docstring of every builder method in a class and its bases."""
     common = _sections(inspect.cleandoc(operators.__doc__ or ""))
     for family in operators.__mro__[1:-1]:
         shared = _sections(inspect.cleandoc(family.__doc__ or ""))
         for method in vars(family).values():
             if isinstance(op := getattr(method, "operator", None), Operator):
-                doc = _completed(op, shared, common)
-                method.__doc__ = method.__wrapped__.__doc__ = doc  # tools look at either
+                doc = _complete_docstring(op, shared, common)
+                method.__doc__ = method.__wrapped__.__doc__ = doc  # some tools read the inner one
 
 
-def _completed(op: Operator, shared: Sections, common: Sections) -> str:
+def _complete_docstring(op: Operator, shared: Sections, common: Sections) -> str:
     text, own = _split(op.doc)
-    said = common.get("Options", {}) | shared.get("Options", {}) | own.get("Args", {})
+    described = common.get("Options", {}) | shared.get("Options", {}) | own.get("Args", {})
     entries = {
-        name: _joined(said.get(name, ""), _facts(op, name))
+        name: _join(described.get(name, ""), _argument_facts(op, name))
         for name in op.signature.parameters
         if name != "self"
     }
     shape = (own.get("Returns") or shared.get("Returns") or {}).get("", "")
     rules = shared.get("Raises", {}) | own.get("Raises", {})
-    raised = {name: _joined(always, rules.get(name, "")) for name, always in RAISES.items()}
+    raised = {name: _join(always, rules.get(name, "")) for name, always in RAISES.items()}
     parts = [
         text,
-        "\n".join(["Args:", *_listed(entries)]),
-        "\n".join(["Returns:", *_wrapped(_joined(shape, _output_facts(op)), 4, 4)]),
-        "\n".join(["Raises:", *_listed(raised)]),
+        "\n".join(["Args:", *_format_entries(entries)]),
+        "\n".join(["Returns:", *_wrap(_join(shape, _output_facts(op)), 4, 4)]),
+        "\n".join(["Raises:", *_format_entries(raised)]),
         f"Source: {source(op)}",
     ]
     return "\n\n".join(parts)
 
 
 def source(op: Operator) -> str:
-    """Where the specification describes an operator."""
+    """Return the link to an operator's section of the specification."""
     return "an extension." if op.extension else f"WebNN 2026, <{SPECIFICATION}{op.section}>"
 
 
-def _facts(op: Operator, name: str) -> str:
-    """What is allowed for an operand, or for the option that chooses the output's data type."""
+def _argument_facts(op: Operator, name: str) -> str:
+    """Describe the allowed data types and ranks of an argument; empty for most options."""
     limits = op.limits.get(name)
     if limits is None:
-        return _sentence([_types(op.output_types)]) if name == _choice(op) else ""
+        return _sentence([_types(op.output_types)]) if name == _data_type_option(op) else ""
     optional = op.signature.parameters[name].default is None
     facts = [_types(limits.types), _ranks(*limits.rank_range), "optional" if optional else ""]
     return _sentence(facts)
 
 
 def _output_facts(op: Operator) -> str:
-    return _sentence([_types(_choice(op) or op.output_types)])
+    return _sentence([_types(_data_type_option(op) or op.output_types)])
 
 
-def _choice(op: Operator) -> str:
-    """The option that chooses the output's data type; empty if none does."""
+def _data_type_option(op: Operator) -> str:
+    """Return the name of the option that sets the output's data type, or ""."""
     parameters = op.signature.parameters.values()
-    named = (p.name for p in parameters if p.annotation == TYPE_CHOICE)
+    named = (p.name for p in parameters if p.annotation == DATA_TYPE_ANNOTATION)
     return next(named, "")
 
 
@@ -111,7 +110,7 @@ def _sentence(facts: Iterable[str]) -> str:
     return f"{text[0].upper() if text.startswith(('any', 'data')) else text[0]}{text[1:]}."
 
 
-def _joined(*sentences: str) -> str:
+def _join(*sentences: str) -> str:
     return " ".join(filter(None, sentences))
 
 
@@ -120,7 +119,7 @@ def _sections(doc: str) -> Sections:
 
 
 def _split(doc: str) -> tuple[str, Sections]:
-    """A docstring's text, and its sections: entries by name; one without names by ""."""
+    """Split a docstring into its text and its sections; `Returns` has the one entry ""."""
     text, *rest = re.split(r"^(Args|Options|Returns|Raises):\n", doc, flags=re.MULTILINE)
     return text.rstrip(), {
         title: {"": " ".join(body.split())} if title == "Returns" else dict(_entries(body))
@@ -134,15 +133,18 @@ def _entries(body: str) -> Iterator[tuple[str, str]]:
         yield name, " ".join(text.split())
 
 
-def _listed(entries: Mapping[str, Any]) -> list[str]:
-    return [line for name, text in entries.items() for line in _wrapped(f"{name}: {text}", 4, 8)]
+def _format_entries(entries: Mapping[str, Any]) -> list[str]:
+    return [line for name, text in entries.items() for line in _wrap(f"{name}: {text}", 4, 8)]
 
 
-def _wrapped(text: str, first: int, rest: int) -> list[str]:
-    """Lines of a paragraph; `textwrap` takes ten times as long, for every import."""
+def _wrap(text: str, first: int, rest: int) -> list[str]:
+    """Wrap a paragraph; `first` and `rest` are the lines' indentations.
+
+    `textwrap` takes ten times as long, which every import of the package would pay.
+    """
     lines, line = [], " " * first
     for word in text.split():
-        if len(line) + len(word) >= WIDTH and line.strip():
+        if len(line) + len(word) >= MAX_LINE_COLUMNS and line.strip():
             lines.append(line)
             line = " " * rest
         line += word if line.isspace() else f" {word}"

@@ -1,7 +1,7 @@
-"""Elementwise operators without options: one row each.
+"""Elementwise operators without options, one row each.
 
-A row gives the data types, the NumPy function that defines the operator and the WGSL expression.
-Helpers named `wn_*` stand in the WebGPU compiler's prelude; `{T}` is the WGSL type of the output.
+A row states the data types, the NumPy function that defines the operator and the WGSL expression.
+Functions named `wn_*` are in the WebGPU compiler's prelude; `{T}` is the WGSL type of the output.
 Source: WebNN 2026, "Element-wise binary/logical/unary operations" and "where".
 """
 
@@ -36,7 +36,7 @@ class _BinaryCall(Protocol):
 
 
 class _Unary(Protocol):
-    """A method of one operand; the protocol gives type checkers its bound signature."""
+    """Method of one operand; the protocol tells type checkers its bound signature."""
 
     def __get__(self, instance: Any, owner: Any = None) -> _UnaryCall: ...
 
@@ -115,7 +115,7 @@ def _compare(name: str, types: tuple[str, ...], numpy: Any, test: str, doc: str)
     return row
 
 
-_BROADCAST = "\n\nReturns:\n    Of the shape to which the two broadcast."
+_BROADCAST = "\n\nReturns:\n    A tensor of the shape that `a` and `b` broadcast to."
 _wide = numeric.wide
 
 
@@ -123,74 +123,102 @@ class Elementwise:
     """Builder methods of the elementwise operators.
 
     Returns:
-        Of the input's shape.
+        A tensor of the input's shape.
     """
 
-    abs = _unary("abs", SIGNED, np.abs, "abs({input})", "Absolute value.")
-    ceil = _unary("ceil", FLOATS, np.ceil, "ceil({input})", "Least integer not below.")
-    cos = _unary("cos", FLOATS, _wide(np.cos), "wn_cos({input})", "Cosine of radians.")
-    erf = _unary("erf", FLOATS, _wide(numeric.erf), "wn_erf({input})", "Gauss error function.")
-    exp = _unary("exp", FLOATS, _wide(np.exp), "wn_exp({input})", "Exponential.")
-    floor = _unary("floor", FLOATS, np.floor, "floor({input})", "Greatest integer not above.")
-    identity = _unary("identity", ANY, np.copy, "{input}", "The same values.")
-    log = _unary("log", FLOATS, _wide(np.log), "wn_log({input})", "Natural logarithm.")
-    neg = _unary("neg", SIGNED, np.negative, "-({input})", "Negation.")
+    abs = _unary("abs", SIGNED, np.abs, "abs({input})", "Compute the absolute value.")
+    ceil = _unary("ceil", FLOATS, np.ceil, "ceil({input})", "Round up to an integer.")
+    cos = _unary("cos", FLOATS, _wide(np.cos), "wn_cos({input})", "Compute the cosine; radians.")
+    erf = _unary(
+        "erf", FLOATS, _wide(numeric.erf), "wn_erf({input})", "Compute the Gauss error function."
+    )
+    exp = _unary("exp", FLOATS, _wide(np.exp), "wn_exp({input})", "Compute the exponential.")
+    floor = _unary("floor", FLOATS, np.floor, "floor({input})", "Round down to an integer.")
+    identity = _unary("identity", ANY, np.copy, "{input}", "Return the same values.")
+    log = _unary("log", FLOATS, _wide(np.log), "wn_log({input})", "Compute the natural logarithm.")
+    neg = _unary("neg", SIGNED, np.negative, "-({input})", "Compute -x.")
     reciprocal = _unary(
-        "reciprocal", FLOATS, lambda input: 1 / input, "1.0 / {input}", "One divided by each."
+        "reciprocal", FLOATS, lambda input: 1 / input, "1.0 / {input}", "Compute 1 / x."
     )
     round_even = _unary(
-        "round_even", FLOATS, np.rint, "round({input})", "Nearest integer, halves to the even one."
+        "round_even",
+        FLOATS,
+        np.rint,
+        "round({input})",
+        "Round to the nearest integer, halves to the even one.",
     )
-    sign = _unary("sign", SIGNED, np.sign, "sign({input})", "-1, 0 or 1.")
-    sin = _unary("sin", FLOATS, _wide(np.sin), "wn_sin({input})", "Sine of radians.")
-    sqrt = _unary("sqrt", FLOATS, np.sqrt, "sqrt({input})", "Square root.")
-    tan = _unary("tan", FLOATS, _wide(np.tan), "wn_tan({input})", "Tangent of radians.")
+    sign = _unary("sign", SIGNED, np.sign, "sign({input})", "Return the sign: -1, 0 or 1.")
+    sin = _unary("sin", FLOATS, _wide(np.sin), "wn_sin({input})", "Compute the sine; radians.")
+    sqrt = _unary("sqrt", FLOATS, np.sqrt, "sqrt({input})", "Compute the square root.")
+    tan = _unary("tan", FLOATS, _wide(np.tan), "wn_tan({input})", "Compute the tangent; radians.")
 
-    add = _binary("add", ANY, np.add, "{a} + {b}", "Sum.")
-    sub = _binary("sub", ANY, np.subtract, "{a} - {b}", "Difference.")
-    mul = _binary("mul", ANY, np.multiply, "{a} * {b}", "Product.")
-    div = _binary("div", ANY, numeric.divide, "{a} / {b}", "Quotient.")
-    max = _binary("max", ANY, np.maximum, "max({a}, {b})", "The greater one.")
-    min = _binary("min", ANY, np.minimum, "min({a}, {b})", "The smaller one.")
+    add = _binary("add", ANY, np.add, "{a} + {b}", "Compute a + b.")
+    sub = _binary("sub", ANY, np.subtract, "{a} - {b}", "Compute a - b.")
+    mul = _binary("mul", ANY, np.multiply, "{a} * {b}", "Compute a * b.")
+    div = _binary("div", ANY, numeric.divide, "{a} / {b}", "Compute a / b.")
+    max = _binary("max", ANY, np.maximum, "max({a}, {b})", "Return the greater of a and b.")
+    min = _binary("min", ANY, np.minimum, "min({a}, {b})", "Return the smaller of a and b.")
     pow = _binary(
         "pow",
         ANY,
         _wide(numeric.power),
         "wn_pow({a}, {b})",
-        "a to the power of b.",
+        "Raise a to the power of b.",
     )
 
-    equal = _compare("equal", ANY, np.equal, "{a} == {b}", "1 where a = b.")
-    not_equal = _compare("not_equal", ANY, np.not_equal, "{a} != {b}", "1 where a differs from b.")
-    greater = _compare("greater", ANY, np.greater, "{a} > {b}", "1 where a > b.")
-    greater_or_equal = _compare(
-        "greater_or_equal", ANY, np.greater_equal, "{a} >= {b}", "1 where a >= b."
+    equal = _compare("equal", ANY, np.equal, "{a} == {b}", "Return 1 where a = b, else 0.")
+    not_equal = _compare(
+        "not_equal", ANY, np.not_equal, "{a} != {b}", "Return 1 where a differs from b, else 0."
     )
-    lesser = _compare("lesser", ANY, np.less, "{a} < {b}", "1 where a < b.")
+    greater = _compare("greater", ANY, np.greater, "{a} > {b}", "Return 1 where a > b, else 0.")
+    greater_or_equal = _compare(
+        "greater_or_equal", ANY, np.greater_equal, "{a} >= {b}", "Return 1 where a >= b, else 0."
+    )
+    lesser = _compare("lesser", ANY, np.less, "{a} < {b}", "Return 1 where a < b, else 0.")
     lesser_or_equal = _compare(
-        "lesser_or_equal", ANY, np.less_equal, "{a} <= {b}", "1 where a <= b."
+        "lesser_or_equal", ANY, np.less_equal, "{a} <= {b}", "Return 1 where a <= b, else 0."
     )
     logical_and = _compare(
-        "logical_and", FLAG, np.logical_and, "{a} != 0u && {b} != 0u", "1 where both are not 0."
+        "logical_and",
+        FLAG,
+        np.logical_and,
+        "{a} != 0u && {b} != 0u",
+        "Return 1 where both a and b are nonzero, else 0.",
     )
     logical_or = _compare(
-        "logical_or", FLAG, np.logical_or, "{a} != 0u || {b} != 0u", "1 where one is not 0."
+        "logical_or",
+        FLAG,
+        np.logical_or,
+        "{a} != 0u || {b} != 0u",
+        "Return 1 where a or b is nonzero, else 0.",
     )
     logical_xor = _compare(
         "logical_xor",
         FLAG,
         np.logical_xor,
         "({a} != 0u) != ({b} != 0u)",
-        "1 where just one of the two is not 0.",
+        "Return 1 where exactly one of a and b is nonzero, else 0.",
     )
     logical_not = _predicate(
-        "logical_not", FLAG, np.logical_not, "wn_flag({a} == 0u)", "1 where a is 0."
+        "logical_not",
+        FLAG,
+        np.logical_not,
+        "wn_flag({a} == 0u)",
+        "Return 1 where a is 0, else 0.",
     )
     is_nan = _predicate(
-        "is_nan", FLOATS, np.isnan, "wn_flag(wn_is_nan({a}))", "1 where a is not a number."
+        "is_nan",
+        FLOATS,
+        np.isnan,
+        "wn_flag(wn_is_nan({a}))",
+        "Return 1 where a is NaN, else 0.",
     )
     is_infinite = _predicate(
-        "is_infinite", FLOATS, np.isinf, "wn_flag(wn_is_inf({a}))", "1 where a is infinite."
+        "is_infinite",
+        FLOATS,
+        np.isinf,
+        "wn_flag(wn_is_inf({a}))",
+        "Return 1 where a is infinite, else 0.",
     )
 
     @operator(
@@ -211,15 +239,15 @@ class Elementwise:
         *,
         label: str = "",
     ) -> Inferred:
-        """Elements of `true_value` where `condition` is not 0, else of `false_value`.
+        """Select elements of `true_value` where `condition` is nonzero, else of `false_value`.
 
         Args:
-            condition: Broadcasts with the two others.
-            true_value: Broadcasts with `false_value`.
-            false_value: Broadcasts with `true_value`.
+            condition: Flags; broadcasts with the two others.
+            true_value: Elements for nonzero flags; broadcasts with `false_value`.
+            false_value: Elements for flags 0; broadcasts with `true_value`.
 
         Returns:
-            Of the shape to which all three broadcast.
+            A tensor of the shape that all three operands broadcast to.
         """
         values = broadcast(true_value.shape, false_value.shape, ("true_value", "false_value"))
         shape = broadcast(condition.shape, values, ("condition", "the values"))
@@ -232,12 +260,12 @@ class Elementwise:
         wgsl="{T}({input})",
     )
     def cast(self, input: MLOperand, data_type: MLOperandDataType, *, label: str = "") -> Inferred:
-        """Each element converted to `data_type`; floats truncate, integers wrap.
+        """Convert each element to `data_type`; floats truncate, integers wrap.
 
         Args:
-            data_type: What to convert to.
+            data_type: The output's data type.
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         return result(Descriptor(data_type, input.shape))

@@ -1,4 +1,4 @@
-"""How much arithmetic an operator does: additions and multiplications, each function as one."""
+"""Counts the arithmetic operations of a node; each call of a function counts as one."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from webnn_py.ops.registry import REGISTRY
 
 
 def flops(node: Node) -> int:
-    """Arithmetic operations that computing a node takes, a multiplication and addition as two.
+    """Return the number of arithmetic operations of a node; a multiply-add counts as two.
 
-    What only moves elements takes none. Operators without a rule of their own take one for each
-    element that they make.
+    Operators that only move elements count 0. Operators without a rule count one for each output
+    element.
     """
     rule = _RULES.get(node.op) or _RULES_OF_FAMILIES.get(REGISTRY[node.op].family)
-    return _elements_made(node) if rule is None else rule(node)
+    return _output_elements(node) if rule is None else rule(node)
 
 
-def _elements_made(node: Node) -> int:
+def _output_elements(node: Node) -> int:
     return sum(value.size for value in node.outputs)
 
 
-def _elements_read(node: Node) -> int:
+def _input_elements(node: Node) -> int:
     return _operand(node, 0).size
 
 
@@ -44,10 +44,10 @@ def _gemm(node: Node) -> int:
 
 
 def _convolution(node: Node) -> int:
-    """Each element of what is scattered or gathered meets all of a filter's but those of one axis.
+    """Return two operations for each pair of an element and a filter tap that meet.
 
-    A filter has an axis of output channels; the transposed form has one of input channels instead,
-    and goes over its input's elements.
+    Each output element meets the filter's taps of one output channel. In the transposed form, each
+    input element meets the taps of one input channel.
     """
     transposed = node.op == "conv_transpose2d"
     axis: int = node.attrs["filter_layout"].index("i" if transposed else "o")
@@ -63,14 +63,14 @@ def _pooling(node: Node) -> int:
 
 
 def _recurrent(node: Node) -> int:
-    """Every weight is used once for each row of each step."""
+    """Return the operations of the matrix products: each row of each step uses every weight."""
     x, weight, recurrent = (_operand(node, place) for place in range(3))
     rows = x.size // x.shape[-1]
     return 2 * rows * (weight.size + recurrent.size)
 
 
 def _times(count: int) -> Callable[[Node], int]:
-    return lambda node: count * _elements_read(node)
+    return lambda node: count * _input_elements(node)
 
 
 _NONE = _times(0)
@@ -81,8 +81,8 @@ _RULES_OF_FAMILIES: Mapping[str, Callable[[Node], int]] = {
     "convolution": _convolution,
     "pooling": _pooling,
     "recurrent": _recurrent,
-    "reduction": _elements_read,
-    "scan": _elements_read,
+    "reduction": _input_elements,
+    "scan": _input_elements,
     "resampling": lambda node: 8 * node.output.size if node.attrs["mode"] == "linear" else 0,
     "quantization": _times(2),
 }
@@ -90,7 +90,8 @@ _RULES: Mapping[str, Callable[[Node], int]] = {
     "matmul": _matmul,
     "gemm": _gemm,
     "identity": _NONE,
-    # Sum, difference, square, sum, quotient, product, sum; the statistics are given to the first.
+    # Mean, difference, square, variance, quotient, scale and bias count one each; batch
+    # normalization computes no mean, square and variance.
     "batch_normalization": _times(4),
     "instance_normalization": _times(7),
     "layer_normalization": _times(7),

@@ -1,4 +1,4 @@
-"""NodeList: nodes written into lists; GraphBuilder: that, with every operator's method."""
+"""Builders of graphs for decompositions, passes and users' builders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webnn_py.ops.operand import MLOperand, NodeBuilder, value_of
 
 
 class NodeList(NodeBuilder):
-    """Records nodes and constants; knows nothing of contexts."""
+    """A list of inputs, constants and nodes that becomes a graph; it has no context."""
 
     def __init__(self) -> None:
         self._inputs: list[Value] = []
@@ -29,36 +29,36 @@ class NodeList(NodeBuilder):
         return [MLOperand(self, value) for value in node.outputs]
 
     def recorded(self, outputs: Mapping[str, MLOperand] | None = None) -> Graph:
-        """What was recorded so far, and which of it are the results."""
+        """Return the nodes added so far as a graph with these named outputs."""
         pairs = [(name, value_of(operand)) for name, operand in (outputs or {}).items()]
         return make_graph(self._inputs, self._constants, self._nodes, pairs)
 
     def add_input(self, name: str, descriptor: Descriptor) -> MLOperand:
-        """An input of a name that no other one has."""
+        """Add an input, whose name must be unique, and return its operand."""
         check_dimensions(descriptor.shape, descriptor.data_type)
         value = Value(descriptor.data_type, descriptor.shape, name)
         self._inputs.append(value)
         return MLOperand(self, value)
 
     def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:
-        """A constant that holds just this array, which nobody may change any more."""
+        """Add a constant that shares `array`, make the array read-only, and return its operand."""
         array.flags.writeable = False
         value = Value(data_type, array.shape, name)
         self._constants[value] = array
         return MLOperand(self, value)
 
     def array_of(self, operand: MLOperand | None) -> Any:
-        """The contents of an operand if it is a constant, else None."""
+        """Return the array of a constant operand, else None."""
         return None if operand is None else self._constants.get(value_of(operand))
 
     def constant_of(self, value: object, like: MLOperand) -> MLOperand:
-        """A scalar constant of the data type of `like`."""
+        """Add a scalar constant with the data type of `like`."""
         info = dtypes.DTYPES[like.data_type]
         return self.add_constant(np.array(value, dtype=info.numpy), like.data_type)
 
 
 class GraphBuilder(Operators, NodeList):
-    """A list of nodes that operators' methods write into: for decompositions and passes."""
+    """A node list with all builder methods, for decompositions and passes."""
 
     @property
     def _node_builder(self) -> NodeBuilder:

@@ -1,8 +1,8 @@
 """Gathering and scattering by indices. Source: WebNN 2026, the section of each name.
 
-A negative index counts from the end of its dimension; what is still outside is clamped to it. Where
-several indices scatter to one element, the last one in row-major order wins on the reference
-engine; which one does on another is not said.
+A negative index counts from the end of its dimension; an index outside is clamped to it. If several
+indices scatter to one element, the reference engine keeps the last in row-major order; other
+engines may keep any of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INDICES = ("int32", "uint32", "int64")
 
 
 def _check_elements(input: MLOperand, indices: MLOperand, axis: int) -> None:
-    """Indices have the input's shape but for `axis`."""
+    """Check that the indices have the input's shape except along `axis`."""
     check_axis(axis, input.rank)
     length = indices.shape[axis : axis + 1]
     expected = (*input.shape[:axis], *length, *input.shape[axis + 1 :])
@@ -33,7 +33,7 @@ def _check_elements(input: MLOperand, indices: MLOperand, axis: int) -> None:
 
 
 def _slices(input: MLOperand, indices: MLOperand) -> tuple[int, ...]:
-    """Shape of the slices that coordinates in the last dimension of `indices` select."""
+    """Return the shape of the slices that the coordinates in `indices` select."""
     *places, last = indices.shape
     length = fixed(last, "operand 'indices': the last dimension")
     if length > input.rank:
@@ -59,15 +59,16 @@ class Indexing:
     def gather(
         self, input: MLOperand, indices: MLOperand, *, axis: int = 0, label: str = ""
     ) -> Inferred:
-        """Slices of the input at `indices` along `axis`, which is replaced by the indices' shape.
+        """Gather slices of the input at `indices` along `axis`.
 
-        An input [a, b, c] gathered along axis 1 by indices [i, j] gives [a, i, j, c].
+        An input of shape [a, b, c] and indices of shape [i, j] along axis 1 give [a, i, j, c].
 
         Args:
-            indices: Negative ones count from the end; what is outside is clamped.
+            indices: Positions along `axis`. Negative ones count from the end; positions outside
+                are clamped.
 
         Returns:
-            The input's shape with that of `indices` in the place of `axis`.
+            A tensor of the input's shape, with the shape of `indices` in place of `axis`.
         """
         check_axis(axis, input.rank)
         shape = (*input.shape[:axis], *indices.shape, *input.shape[axis + 1 :])
@@ -77,14 +78,14 @@ class Indexing:
     def gather_elements(
         self, input: MLOperand, indices: MLOperand, *, axis: int = 0, label: str = ""
     ) -> Inferred:
-        """For each index, the input's element at the same place but at that index along `axis`.
+        """Gather one element for each index: the one at its position, with the index along `axis`.
 
         Args:
-            indices: Of the input's shape but for `axis`. Negative ones count from the end; what
-                is outside is clamped.
+            indices: Positions along `axis`, of the input's shape except along `axis`. Negative ones
+                count from the end; positions outside are clamped.
 
         Returns:
-            Of the shape of `indices`.
+            A tensor of the shape of `indices`.
         """
         _check_elements(input, indices, axis)
         return result(Descriptor(input.data_type, indices.shape))
@@ -95,12 +96,12 @@ class Indexing:
         output_rank=(0, MAX_RANK),
     )
     def gather_nd(self, input: MLOperand, indices: MLOperand, *, label: str = "") -> Inferred:
-        """Slices of the input at the coordinates in the last dimension of `indices`.
+        """Gather slices of the input at the coordinates in the last dimension of `indices`.
 
         Args:
-            input: Of some rank n.
-            indices: [..., k], k up to n. Negative ones count from the end; what is outside is
-                clamped.
+            input: A tensor of rank n.
+            indices: [..., k] with k at most n: coordinates along the input's first k dimensions.
+                Negative ones count from the end; coordinates outside are clamped.
 
         Returns:
             [..., and the input's last n - k dimensions].
@@ -121,15 +122,15 @@ class Indexing:
         axis: int = 0,
         label: str = "",
     ) -> Inferred:
-        """The input, with each of `updates` put at the same place but at its index along `axis`.
+        """Copy the input and write each update at its position, with its index along `axis`.
 
         Args:
-            indices: Of the input's shape but for `axis`. Negative ones count from the end; what
-                is outside is clamped.
-            updates: Of the shape of `indices`.
+            indices: Positions along `axis`, of the input's shape except along `axis`. Negative ones
+                count from the end; positions outside are clamped.
+            updates: New elements, of the shape of `indices`.
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         _check_elements(input, indices, axis)
         _check_updates(updates, indices.shape)
@@ -143,16 +144,16 @@ class Indexing:
     def scatter_nd(
         self, input: MLOperand, indices: MLOperand, updates: MLOperand, *, label: str = ""
     ) -> Inferred:
-        """The input, with slices of `updates` put at the coordinates in `indices`.
+        """Copy the input and write slices of `updates` at the coordinates in `indices`.
 
         Args:
-            input: Of some rank n.
-            indices: [..., k], k up to n. Negative ones count from the end; what is outside is
-                clamped.
+            input: A tensor of rank n.
+            indices: [..., k] with k at most n: coordinates along the input's first k dimensions.
+                Negative ones count from the end; coordinates outside are clamped.
             updates: [..., and the input's last n - k dimensions].
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         _check_updates(updates, _slices(input, indices))
         return result(Descriptor(input.data_type, input.shape))

@@ -16,10 +16,10 @@ class Linalg:
 
     @operator(a=Limits(FLOATS, (2, MAX_RANK)), b=Limits("a", (2, MAX_RANK)), output="a")
     def matmul(self, a: MLOperand, b: MLOperand, *, label: str = "") -> Inferred:
-        """Matrix product of the last two dimensions: [..., m, k] x [..., k, n] -> [..., m, n].
+        """Multiply matrices in the last two dimensions: [..., m, k] x [..., k, n] -> [..., m, n].
 
         Args:
-            a: [..., m, k]; its first dimensions broadcast with those of `b`.
+            a: [..., m, k]; its leading dimensions broadcast with those of `b`.
             b: [..., k, n].
 
         Returns:
@@ -46,12 +46,12 @@ class Linalg:
         b_transpose: bool = False,
         label: str = "",
     ) -> Inferred:
-        """Alpha * A x B + beta * C.
+        """Compute alpha * A x B + beta * C, a matrix product with an optional summand.
 
         Args:
             a: [m, k], or [k, m] with `a_transpose`.
             b: [k, n], or [n, k] with `b_transpose`.
-            c: Broadcasts to [m, n].
+            c: The summand; broadcasts to [m, n].
             alpha: Factor of the product.
             beta: Factor of `c`.
             a_transpose: Transpose `a` first.

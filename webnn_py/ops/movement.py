@@ -28,7 +28,7 @@ MAX_TENSORS = 8192
 
 
 def split_sizes(size: int, splits: int | Sequence[int]) -> tuple[int, ...]:
-    """Sizes of the parts of a dimension: `splits` equal ones, or just those."""
+    """Return the sizes of a dimension's parts; an integer `splits` makes that many equal parts."""
     return (size // splits,) * splits if isinstance(splits, int) else tuple(splits)
 
 
@@ -37,14 +37,13 @@ class Movement:
 
     @operator(inputs=Limits(ANY, (1, MAX_RANK)), output="inputs")
     def concat(self, inputs: Sequence[MLOperand], axis: int, *, label: str = "") -> Inferred:
-        """The inputs one after the other along `axis`.
+        """Join the inputs along `axis`.
 
         Args:
-            inputs: At least one, at most 8,192, all of one data type, and of one shape but for
-                `axis`.
+            inputs: 1 to 8,192 operands of one data type, and of one shape except along `axis`.
 
         Returns:
-            The sum of the sizes along `axis`, else as the inputs.
+            A tensor whose size along `axis` is the sum of the inputs' sizes.
         """
         first, *rest = inputs
         if len(inputs) > MAX_TENSORS:
@@ -64,14 +63,14 @@ class Movement:
 
     @operator(input=Limits(ANY))
     def expand(self, input: MLOperand, new_shape: Sequence[Size], *, label: str = "") -> Inferred:
-        """Dimensions of size 1 repeated (and dimensions put in front) to make `new_shape`.
+        """Broadcast the input to `new_shape`.
 
         Args:
-            input: Broadcasts to `new_shape`.
-            new_shape: The output's.
+            input: Its shape broadcasts to `new_shape`.
+            new_shape: The output's shape.
 
         Returns:
-            Of shape `new_shape`.
+            A tensor of shape `new_shape`.
         """
         check_broadcast_to(input.shape, new_shape, "input")
         return result(Descriptor(input.data_type, tuple(new_shape)))
@@ -87,20 +86,19 @@ class Movement:
         value: MLNumber = 0,
         label: str = "",
     ) -> Inferred:
-        """Elements added around the input: so many before and after along each dimension.
+        """Add elements before and after the input along each dimension.
 
         Args:
-            beginning_padding: Elements to add before, for each dimension.
-            ending_padding: Elements to add after, for each dimension.
+            beginning_padding: Number of elements to add before, for each dimension.
+            ending_padding: Number of elements to add after, for each dimension.
             mode: "constant" adds `value`, "edge" repeats the border, "reflection" mirrors at it.
             value: The number for mode "constant", cast to the input's data type.
 
         Returns:
-            Each dimension with its padding.
+            A tensor of the input's shape plus both paddings.
 
         Raises:
-            ValidationError: A reflection is as long as the dimension that it mirrors, or
-                longer.
+            ValidationError: A reflection padding is not smaller than its dimension.
         """
         check_list(beginning_padding, input.rank, "beginning_padding")
         check_list(ending_padding, input.rank, "ending_padding")
@@ -116,13 +114,13 @@ class Movement:
 
     @operator(input=Limits(ANY), section="reshape-method")
     def reshape(self, input: MLOperand, new_shape: Sequence[Size], *, label: str = "") -> Inferred:
-        """The same elements in the same order under another shape.
+        """Change the shape and keep the elements in their row-major order.
 
         Args:
-            new_shape: Holds as many elements as the input.
+            new_shape: The output's shape, with as many elements as the input.
 
         Returns:
-            Of shape `new_shape`.
+            A tensor of shape `new_shape`.
         """
         check_dimensions(new_shape, input.data_type)
         if math.prod(new_shape) != input.size:
@@ -137,13 +135,13 @@ class Movement:
     def reverse(
         self, input: MLOperand, *, axes: Sequence[int] | None = None, label: str = ""
     ) -> Inferred:
-        """Elements in the opposite order along `axes`.
+        """Reverse the order of the elements along `axes`.
 
         Args:
-            axes: The dimensions, counted from 0, each once; all of them if not given.
+            axes: The dimensions, counted from 0, each once; default: all.
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         used = tuple(range(input.rank)) if axes is None else tuple(axes)
         check_axes(used, input.rank)
@@ -159,16 +157,16 @@ class Movement:
         strides: Sequence[int] | None = None,
         label: str = "",
     ) -> Inferred:
-        """A window of `sizes` elements from `starts`, of which every `strides`-th is taken.
+        """Cut out a window of `sizes` elements from `starts` and take every `strides`-th element.
 
         Args:
-            starts: First element, for each dimension.
-            sizes: Elements that the window spans, for each dimension, at least 1; within the
-                input.
-            strides: Steps, for each dimension, at least 1; all 1 if not given.
+            starts: First element of the window, for each dimension.
+            sizes: Number of elements that the window spans, for each dimension; at least 1, and
+                within the input.
+            strides: Step, for each dimension, at least 1; default: all 1.
 
         Returns:
-            Of shape ceil(sizes / strides).
+            A tensor of shape ceil(sizes / strides).
         """
         steps = (1,) * input.rank if strides is None else tuple(strides)
         check_list(starts, input.rank, "starts")
@@ -190,14 +188,14 @@ class Movement:
     def split(
         self, input: MLOperand, splits: int | Sequence[Size], *, axis: int = 0, label: str = ""
     ) -> Inferred:
-        """The input cut along `axis` into `splits` equal parts, or into parts of these sizes.
+        """Split the input along `axis` into equal parts or into parts of specified sizes.
 
         Args:
-            splits: How many parts, a divisor of the dimension; or their sizes, which add up to
-                it.
+            splits: Number of equal parts, a divisor of the dimension; or the parts' sizes, whose
+                sum is the dimension.
 
         Returns:
-            A list of the parts, each of the input's shape but for `axis`.
+            A list of the parts, each of the input's shape except along `axis`.
         """
         check_axis(axis, input.rank)
         size = input.shape[axis]
@@ -217,13 +215,13 @@ class Movement:
 
     @operator(input=Limits(ANY))
     def tile(self, input: MLOperand, repetitions: Sequence[Size], *, label: str = "") -> Inferred:
-        """The whole input repeated so many times along each dimension.
+        """Repeat the whole input along each dimension.
 
         Args:
-            repetitions: At least 1, for each dimension.
+            repetitions: Number of copies, at least 1, for each dimension.
 
         Returns:
-            The input's shape times `repetitions`.
+            A tensor of the input's shape times `repetitions`.
         """
         check_list(repetitions, input.rank, "repetitions", minimum=1)
         shape = tuple(n * times for n, times in zip(input.shape, repetitions, strict=True))
@@ -233,13 +231,13 @@ class Movement:
     def transpose(
         self, input: MLOperand, *, permutation: Sequence[int] | None = None, label: str = ""
     ) -> Inferred:
-        """Dimensions permuted: the i-th of the output is the input's permutation[i]-th.
+        """Permute the dimensions: the output's dimension i is the input's permutation[i].
 
         Args:
-            permutation: Each dimension, counted from 0, once; the reversed order if not given.
+            permutation: Each dimension, counted from 0, once; default: the reversed order.
 
         Returns:
-            The input's dimensions in their new order.
+            A tensor of the input's dimensions in their new order.
         """
         order = tuple(reversed(range(input.rank))) if permutation is None else tuple(permutation)
         check_list(order, input.rank, "permutation")
@@ -251,14 +249,14 @@ class Movement:
     def triangular(
         self, input: MLOperand, *, upper: bool = True, diagonal: SignedSize = 0, label: str = ""
     ) -> Inferred:
-        """The upper (or lower) triangle of the last two dimensions, zeros in the rest.
+        """Keep the upper or lower triangle of the last two dimensions and set the rest to 0.
 
         Args:
-            upper: The upper triangle, else the lower one.
-            diagonal: The last diagonal that belongs to it, counted from the main one to the
-                upper right.
+            upper: Keep the upper triangle; False: the lower one.
+            diagonal: The outermost diagonal of the triangle, counted from the main diagonal (0)
+                towards the upper right.
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         return result(Descriptor(input.data_type, input.shape))

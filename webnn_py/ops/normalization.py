@@ -1,4 +1,4 @@
-"""Normalizations and softmax; all of them composites. Source: WebNN 2026, their sections."""
+"""Normalizations and softmax; all are composites. Source: WebNN 2026, the section of each name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Normalization:
     """Builder methods of normalizations.
 
     Returns:
-        Of the input's shape.
+        A tensor of the input's shape.
     """
 
     @operator(
@@ -49,13 +49,13 @@ class Normalization:
         epsilon: float = 1e-5,
         label: str = "",
     ) -> Inferred:
-        """Scale * (x - mean) / sqrt(variance + epsilon) + bias, each along `axis`.
+        """Compute scale * (x - mean) / sqrt(variance + epsilon) + bias along `axis`.
 
         Args:
-            mean: Of the size of the input's dimension `axis`.
-            variance: Of the size of the input's dimension `axis`.
-            scale: Of the size of the input's dimension `axis`.
-            bias: Of the size of the input's dimension `axis`.
+            mean: One number for each element along `axis`.
+            variance: One number for each element along `axis`.
+            scale: Factor, one number for each element along `axis`; default: 1.
+            bias: Summand, one number for each element along `axis`; default: 0.
         """
         check_axis(axis, input.rank)
         operands = {"mean": mean, "variance": variance, "scale": scale, "bias": bias}
@@ -80,11 +80,11 @@ class Normalization:
         layout: InputLayout = "nchw",
         label: str = "",
     ) -> Inferred:
-        """Normalize the height and width of each sample and channel.
+        """Normalize each sample and channel over height and width.
 
         Args:
-            scale: Factor, one number for each channel.
-            bias: Summand, one number for each channel.
+            scale: Factor, one number for each channel; default: 1.
+            bias: Summand, one number for each channel; default: 0.
         """
         channels = input.shape[layout.index("c")]
         _check_shape(scale, "scale", [channels])
@@ -108,9 +108,11 @@ class Normalization:
         """Normalize over `axes`.
 
         Args:
-            scale: Factor; its i-th dimension has the size of the input's dimension axes[i].
-            bias: Summand, of the shape of `scale`.
-            axes: The dimensions, counted from 0, each once; all but the first if not given.
+            scale: Factor; its dimension i has the size of the input's dimension axes[i]; default:
+                1.
+            bias: Summand; its dimension i has the size of the input's dimension axes[i]; default:
+                0.
+            axes: The dimensions, counted from 0, each once; default: all but the first.
         """
         used = tuple(range(1, input.rank)) if axes is None else tuple(axes)
         check_axes(used, input.rank)
@@ -122,6 +124,6 @@ class Normalization:
 
     @operator(input=Limits(FLOATS, (1, MAX_RANK)), section="softmax-method")
     def softmax(self, input: MLOperand, axis: int, *, label: str = "") -> Inferred:
-        """exp(x) / sum(exp(x)) along `axis`."""
+        """Compute exp(x) / sum(exp(x)) along `axis`."""
         check_axis(axis, input.rank)
         return result(Descriptor(input.data_type, input.shape))

@@ -1,7 +1,7 @@
-"""NumPy functions that NumPy lacks, for the declarations of elementwise operators.
+"""Elementwise functions that NumPy lacks, for the declarations of operators.
 
-Each takes and returns arrays of one data type; floats are computed in float64 where float32 would
-lose bits, integers wrap.
+Each function takes and returns arrays of one data type. Floats are computed in float64 where
+float32 would lose bits; integers wrap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from webnn_py.core.dtypes import DTYPES
 
 Array = np.ndarray[Any, Any]
 
-# Cody's rational functions (see `_erf`): numerator and denominator, the highest power first.
+# Cody's rational functions (see `_erf`): numerator and denominator, highest power first.
 ERF_TO_0_46875 = (
     (
         1.857777061846031526730e-1,
@@ -77,7 +77,7 @@ ERFC_FROM_4 = (
 
 
 def wide(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Compute a float function in float64 and round once to the operands' type."""
+    """Make a float function compute in float64 and round once to the operands' type."""
 
     def call(*arrays: Array, **options: Any) -> Array:
         dtype = arrays[0].dtype
@@ -90,12 +90,12 @@ def wide(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def flag(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A predicate as uint8."""
+    """Wrap a predicate so that it returns uint8."""
     return lambda *arrays: np.asarray(function(*arrays)).astype(np.uint8)
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Division; integers truncate towards zero, and x / 0 is x, as WGSL has it."""
+    """Divide; integers truncate towards zero, and x / 0 is x, as in WGSL."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
     safe = np.where(b == 0, np.ones_like(b), b)
@@ -106,7 +106,7 @@ def divide(a: Array, b: Array) -> Array:
 
 
 def power(a: Array, b: Array) -> Array:
-    """Exponentiation; integers wrap, and a negative exponent truncates towards zero."""
+    """Raise to a power; integers wrap, and negative exponents truncate towards zero."""
     if a.dtype.kind == "f":
         return np.power(a, b)
     if a.dtype.kind == "u":
@@ -118,29 +118,29 @@ def power(a: Array, b: Array) -> Array:
 
 
 def prelu(input: Array, slope: Array) -> Array:
-    """X where it is not negative, else slope * x."""
+    """Return x where x >= 0, else slope * x."""
     return np.where(input < 0, slope * input, input)
 
 
 def erf(x: Array) -> Array:
-    """Error function."""
+    """Compute the error function."""
     small, rest = _erf(x)
     result = np.where(np.abs(x) <= 0.46875, small, np.sign(x) * (1.0 - rest))
     return np.where(np.isnan(x), x, result)
 
 
 def gelu(x: Array) -> Array:
-    """0.5 * x * (1 + erf(x / sqrt(2))); where that would cancel, by the complementary function."""
+    """Compute 0.5 * x * (1 + erf(x / sqrt(2))); use erfc where the sum would cancel."""
     scaled = x * np.sqrt(0.5)
     factor = np.where(scaled < -0.46875, _erf(scaled)[1], 1.0 + erf(scaled))
     return np.asarray(0.5 * x * factor)
 
 
 def _erf(x: Array) -> tuple[Array, Array]:
-    """The error function where |x| <= 0.46875, and 1 - erf(|x|) elsewhere.
+    """Return erf(x), valid where |x| <= 0.46875, and erfc(|x|), valid elsewhere.
 
-    After W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of
-    Computation 23 (1969); relative error below 1e-15.
+    Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Mathematics of
+    Computation 23 (1969). The relative error is below 1e-15.
     """
     y = np.abs(x)
     small = x * _ratio(np.minimum(y, 0.5) ** 2, ERF_TO_0_46875)
@@ -159,7 +159,7 @@ def _ratio(x: Array, polynomials: tuple[tuple[float, ...], tuple[float, ...]]) -
 
 
 def cast(input: Array, data_type: str) -> Array:
-    """Conversion between data types; floats out of an integer's range saturate, NaN becomes 0."""
+    """Convert to a data type; floats outside an integer's range saturate, NaN becomes 0."""
     info = DTYPES[data_type]
     if input.dtype.kind != "f" or info.kind == "f":
         with np.errstate(over="ignore"):

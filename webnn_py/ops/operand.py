@@ -1,4 +1,4 @@
-"""MLOperand, and the interface through which operators write nodes."""
+"""`MLOperand`, and the interface through which builder methods add nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MLOperand(Unpicklable, Suggesting):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The dimensions, a tuple of int, MLDimension where open; empty for a scalar."""
+        """The dimensions as a tuple of int, or MLDimension where open; empty for a scalar."""
         return self._value.shape
 
     @property
@@ -48,7 +48,7 @@ class MLOperand(Unpicklable, Suggesting):
         return self._value.size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Raise: an operand stands for contents that are known only when its graph runs.
+        """Raise an error, because an operand has no contents until its graph runs.
 
         Raises:
             ValidationError: Always.
@@ -65,11 +65,11 @@ class MLOperand(Unpicklable, Suggesting):
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What an operator's declaration says of the options and operands that it was given.
+    """The result of an operator's inference.
 
     Attributes:
         outputs: The outputs' data types and shapes.
-        attrs: Options that it worked out, as `Node.inferred`.
+        attrs: Inferred options, as in `Node.inferred`.
     """
 
     outputs: tuple[Descriptor, ...]
@@ -77,16 +77,15 @@ class Inferred:
 
 
 def value_of(operand: MLOperand) -> Value:
-    """What stands for an operand in the graph's intermediate representation."""
+    """Return an operand's value in the intermediate representation."""
     return operand._value
 
 
 class NodeBuilder(ABC):
-    """What operators' methods write into: that of a user's builder, or a pass that rewrites.
+    """The interface through which builder methods add nodes to a graph.
 
     Attributes:
-        outer_label: The label of operators that are given none: that of the node that they are put
-            in the place of.
+        outer_label: Label of operators that have none. A pass sets it to the replaced node's label.
     """
 
     outer_label = ""
@@ -97,33 +96,33 @@ class NodeBuilder(ABC):
 
     @abstractmethod
     def add_constant(self, array: Array, data_type: MLOperandDataType, name: str = "") -> MLOperand:
-        """A constant that holds just this array, which nobody may change any more."""
+        """Add a constant that shares `array`, make the array read-only, and return its operand."""
 
     @abstractmethod
     def constant_of(self, value: object, like: MLOperand) -> MLOperand:
-        """A scalar constant of the data type of `like`."""
+        """Add a scalar constant with the data type of `like`."""
 
     def check_open(self) -> None:
-        """Raise if nothing can be added any more."""
+        """Raise if the builder accepts no more nodes."""
         return None
 
     def check_dimensions(self, options: Iterable[object]) -> None:
-        """Raise if open dimensions in options are not of this builder's inputs."""
+        """Raise if options contain open dimensions that no input of this builder has."""
         return None
 
     def check_supported(
         self, op: Any, operands: Mapping[str, Any], outputs: Sequence[Descriptor]
     ) -> None:
-        """Raise if the target cannot run this operator on these data types."""
+        """Raise if the target does not support the operator for these data types."""
         return None
 
     def check_operand(self, value: object, name: str, others: Iterable[Any] = ()) -> MLOperand:
-        """Return `value` if it is an operand made by this builder, else raise.
+        """Return `value` if it is an operand of this builder, else raise.
 
         Args:
-            value: What was given.
-            name: For what.
-            others: What was given next to it, for messages.
+            value: The argument.
+            name: The operand's name, for messages.
+            others: The call's other arguments, for messages.
         """
         if not isinstance(value, MLOperand):
             remedy = remedies.operand(value, lambda one: isinstance(one, MLOperand), others)

@@ -62,24 +62,24 @@ def _pool(
 
 
 class Pooling:
-    """Builder methods of pooling; the three share every option.
+    """Builder methods of pooling; all three take the same options.
 
     Options:
-        window_dimensions: Height and width of the window; the whole input if not given.
-        padding: [top, bottom, left, right]; padded elements take no part.
+        window_dimensions: Height and width of the window; default: those of the input.
+        padding: [top, bottom, left, right]; the results ignore padded elements.
         strides: Step of the window: [height, width].
         dilations: Distance between the elements of a window: [height, width].
-        output_shape_rounding: How a window that hangs over the end counts: "floor" or
-            "ceil".
-        output_sizes: Height and width of the output, overriding the rounding.
+        output_shape_rounding: Rounding of the output's height and width. "floor" drops a
+            window that exceeds the padded input, "ceil" keeps it.
+        output_sizes: Height and width of the output; overrides the rounding.
 
     Returns:
-        [n, c, h, w] in `layout`; height and width are (size + padding - (window - 1) *
-        dilation - 1) / stride + 1 each, rounded.
+        [n, c, h, w] in `layout`; height and width are each (size + padding - (window - 1) *
+        dilation - 1) / stride + 1, rounded.
 
     Raises:
-        ValidationError: A window is larger than the padded input, or `output_sizes` are
-            neither those rounded down nor those rounded up.
+        ValidationError: A window is larger than the padded input, or `output_sizes` equal
+            neither the sizes rounded down nor those rounded up.
     """
 
     @operator(input=Limits(FLOATS, 4), section="pool2d")
@@ -96,7 +96,7 @@ class Pooling:
         output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
-        """Mean of the elements in each window, padding left out of the count."""
+        """Compute the mean of the elements in each window, without padding."""
         return _pool(**_options(locals()))
 
     @operator(input=Limits(FLOATS, 4), section="pool2d")
@@ -113,7 +113,7 @@ class Pooling:
         output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
-        """Square root of the sum of squares in each window."""
+        """Compute the square root of the sum of squares in each window."""
         return _pool(**_options(locals()))
 
     @operator(input=Limits(ANY, 4), section="pool2d")
@@ -130,9 +130,9 @@ class Pooling:
         output_sizes: Sequence[Size] | None = None,
         label: str = "",
     ) -> Inferred:
-        """Greatest element in each window."""
+        """Return the greatest element of each window."""
         return _pool(**_options(locals()))
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in ("self", "label")}
+def _options(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in ("self", "label")}

@@ -1,4 +1,4 @@
-"""Quantization to integers and back. Source: WebNN 2026, "quantizeLinear", "dequantizeLinear".
+"""Linear quantization. Source: WebNN 2026, "quantizeLinear" and "dequantizeLinear".
 
 int4 and uint4 are an extension, see D8 in spec/deviations.md.
 """
@@ -16,7 +16,7 @@ QUANTIZED = ("uint8", "int8", "uint32", "int32", *PACKED_4BIT)
 
 
 def _check_blocks(input: MLOperand, scale: MLOperand, zero_point: MLOperand) -> None:
-    """Scale and zero point have one shape, which divides the input's."""
+    """Check that scale and zero point have one shape, whose dimensions divide the input's."""
     if scale.rank != input.rank:
         raise ValidationError(
             f"operand 'scale': rank {scale.rank} of shape {list(scale.shape)}, expected"
@@ -39,12 +39,13 @@ class Quantization:
     """Builder methods of linear quantization.
 
     Options:
-        scale: Of the input's rank; each dimension divides the input's: a number for all
-            (1), for each place (the same size), or for each block.
-        zero_point: Of the shape of `scale`.
+        scale: A tensor of the input's rank, each of whose dimensions divides the input's. Size
+            1 is one number for all elements along it, the input's size one for each element,
+            and another size one for each block.
+        zero_point: A tensor of the shape of `scale`.
 
     Returns:
-        Of the input's shape.
+        A tensor of the input's shape.
     """
 
     @operator(
@@ -56,7 +57,7 @@ class Quantization:
     def dequantize_linear(
         self, input: MLOperand, scale: MLOperand, zero_point: MLOperand, *, label: str = ""
     ) -> Inferred:
-        """(input - zero_point) * scale."""
+        """Compute (input - zero_point) * scale."""
         _check_blocks(input, scale, zero_point)
         return result(Descriptor(scale.data_type, input.shape))
 
@@ -69,6 +70,9 @@ class Quantization:
     def quantize_linear(
         self, input: MLOperand, scale: MLOperand, zero_point: MLOperand, *, label: str = ""
     ) -> Inferred:
-        """round(input / scale) + zero_point, halves to the even one, held in the type's range."""
+        """Compute round(input / scale) + zero_point, clamped to the type's range.
+
+        Halves round to the even integer.
+        """
         _check_blocks(input, scale, zero_point)
         return result(Descriptor(zero_point.data_type, input.shape))

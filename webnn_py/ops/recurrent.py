@@ -1,7 +1,7 @@
-"""Recurrent networks and their cells; all of them composites. Source: WebNN 2026, "gru", "lstm".
+"""Recurrent networks and their cells; all are composites. Source: WebNN 2026, "gru" and "lstm".
 
-Gates lie one after the other in the second last dimension of the weights, in the order that
-`layout` names.
+The second last dimension of the weights contains the gates one after the other, in the order of
+`layout`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _check_steps(input: MLOperand, steps: int) -> None:
 def _sequence_outputs(
     input: MLOperand, directions: int, hidden_size: int, states: int, return_sequence: bool
 ) -> tuple[Descriptor, ...]:
-    """The last state (or states), and the hidden state of every step if asked."""
+    """Return the last states, and the hidden states of all steps if `return_sequence`."""
     steps, batches, _ = input.shape
     last = Descriptor(input.data_type, (directions, batches, hidden_size))
     sequence = Descriptor(input.data_type, (steps, *last.shape))
@@ -90,7 +90,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """One step of a gated recurrent unit.
+        """Compute one step of a gated recurrent unit.
 
         Args:
             input: [batch, features].
@@ -102,7 +102,7 @@ class Recurrent:
             recurrent_bias: [3 * hidden].
             reset_after: Apply the reset gate after the product with the recurrent weight.
             layout: Order of the gates: update z, reset r, new n.
-            activations: Of the update and reset gates, and of the new gate.
+            activations: Functions of the update and reset gates, and of the new gate.
 
         Returns:
             The new hidden state [batch, hidden].
@@ -147,7 +147,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """A gated recurrent unit over all steps.
+        """Run a gated recurrent unit over all steps.
 
         Args:
             input: [steps, batch, features].
@@ -157,15 +157,15 @@ class Recurrent:
             hidden_size: Number of features in the hidden state.
             bias: [directions, 3 * hidden].
             recurrent_bias: [directions, 3 * hidden].
-            initial_hidden_state: [directions, batch, hidden]; zeros if not given.
+            initial_hidden_state: [directions, batch, hidden]; default: zeros.
             reset_after: Apply the reset gate after the product with the recurrent weight.
-            return_sequence: Return the hidden states of all steps as well.
-            direction: "forward", "backward" (from the last step), or "both" (two directions).
+            return_sequence: Also return the hidden states of all steps.
+            direction: "forward", "backward" (starts at the last step), or "both".
             layout: Order of the gates: update z, reset r, new n.
-            activations: Of the update and reset gates, and of the new gate.
+            activations: Functions of the update and reset gates, and of the new gate.
 
         Returns:
-            The last hidden state [directions, batch, hidden] and, with `return_sequence`, the
+            The last hidden state [directions, batch, hidden]. With `return_sequence` also the
             hidden states of all steps [steps, directions, batch, hidden].
         """
         directions = 2 if direction == "both" else 1
@@ -211,7 +211,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """One step of a long short-term memory.
+        """Compute one step of a long short-term memory.
 
         Args:
             input: [batch, features].
@@ -222,13 +222,14 @@ class Recurrent:
             hidden_size: Number of features in the states.
             bias: [4 * hidden].
             recurrent_bias: [4 * hidden].
-            peephole_weight: [3 * hidden], for input, output and forget gate in this order; all
-                three see the cell state before the step.
+            peephole_weight: [3 * hidden], for the input, output and forget gates in this order;
+                all three use the cell state before the step.
             layout: Order of the gates: input i, output o, forget f, cell g.
-            activations: Of input, forget and output gate; of the cell gate; of the new cell state.
+            activations: Functions of the input, forget and output gates, of the cell gate, and of
+                the new cell state.
 
         Returns:
-            The new hidden and cell state, [batch, hidden] each.
+            The new hidden state and the new cell state, each [batch, hidden].
         """
         batches, features = input.shape
         _check_options(4, hidden_size, activations, 3)
@@ -276,7 +277,7 @@ class Recurrent:
         activations: Sequence[Activation] = ("sigmoid", "tanh", "tanh"),
         label: str = "",
     ) -> Inferred:
-        """A long short-term memory over all steps.
+        """Run a long short-term memory over all steps.
 
         Args:
             input: [steps, batch, features].
@@ -286,18 +287,19 @@ class Recurrent:
             hidden_size: Number of features in the states.
             bias: [directions, 4 * hidden].
             recurrent_bias: [directions, 4 * hidden].
-            peephole_weight: [directions, 3 * hidden], for input, output and forget gate in this
-                order; all three see the cell state before the step.
-            initial_hidden_state: [directions, batch, hidden]; zeros if not given.
-            initial_cell_state: [directions, batch, hidden]; zeros if not given.
-            return_sequence: Return the hidden states of all steps as well.
-            direction: "forward", "backward" (from the last step), or "both" (two directions).
+            peephole_weight: [directions, 3 * hidden], for the input, output and forget gates in
+                this order; all three use the cell state before the step.
+            initial_hidden_state: [directions, batch, hidden]; default: zeros.
+            initial_cell_state: [directions, batch, hidden]; default: zeros.
+            return_sequence: Also return the hidden states of all steps.
+            direction: "forward", "backward" (starts at the last step), or "both".
             layout: Order of the gates: input i, output o, forget f, cell g.
-            activations: Of input, forget and output gate; of the cell gate; of the new cell state.
+            activations: Functions of the input, forget and output gates, of the cell gate, and of
+                the new cell state.
 
         Returns:
-            The last hidden and the last cell state [directions, batch, hidden] and, with
-            `return_sequence`, the hidden states of all steps [steps, directions, batch,
+            The last hidden state and the last cell state, each [directions, batch, hidden]. With
+            `return_sequence` also the hidden states of all steps [steps, directions, batch,
             hidden].
         """
         directions = 2 if direction == "both" else 1

@@ -1,7 +1,6 @@
-"""Reductions over axes: one row each. Source: WebNN 2026, "Reduction operations".
+"""Reductions over axes, one row each. Source: WebNN 2026, "Reduction operations".
 
-A row gives NumPy's definition, and how one element is mapped, two are combined and the result is
-finished in WGSL; `{n}` is the number of elements that go into one result.
+A row states the NumPy function that defines the operator and its WGSL expressions (see `Reduce`).
 """
 
 from __future__ import annotations
@@ -79,10 +78,11 @@ class Reduction:
     """Builder methods of reductions.
 
     Options:
-        axes: The dimensions to reduce, counted from 0, each once; all of them if not given.
+        axes: The dimensions to reduce, counted from 0, each once; default: all.
 
     Returns:
-        Of the input's shape without `axes`, or with 1 in their place if `keep_dimensions`.
+        A tensor of the input's shape without `axes`, or with size 1 in their place if
+        `keep_dimensions`.
     """
 
     reduce_l1 = _row(
@@ -90,54 +90,62 @@ class Reduction:
         SUMMED,
         lambda x, **how: np.sum(np.abs(x), **how),
         Reduce("abs({x})", "{a} + {b}", "0", "{x}"),
-        "Sum of absolute values.",
+        "Compute the sum of absolute values.",
     )
     reduce_l2 = _row(
         "reduce_l2",
         FLOATS,
         lambda x, **how: np.sqrt(np.sum(x * x, **how)),
         Reduce("{x} * {x}", "{a} + {b}", "0", "sqrt({x})"),
-        "Square root of the sum of squares.",
+        "Compute the square root of the sum of squares.",
     )
     reduce_log_sum = _row(
         "reduce_log_sum",
         FLOATS,
         lambda x, **how: np.log(np.sum(x, **how)),
         Reduce("{x}", "{a} + {b}", "0", "wn_log({x})"),
-        "Logarithm of the sum.",
+        "Compute the logarithm of the sum.",
     )
     reduce_log_sum_exp = _row(
         "reduce_log_sum_exp",
         FLOATS,
         _log_sum_exp,
         Reduce("wn_exp({x})", "{a} + {b}", "0", "wn_log({x})"),
-        "Logarithm of the sum of exponentials.",
+        "Compute the logarithm of the sum of exponentials.",
     )
     reduce_max = _row(
-        "reduce_max", ANY, np.max, Reduce("{x}", "max({a}, {b})", "min", "{x}"), "Greatest element."
+        "reduce_max",
+        ANY,
+        np.max,
+        Reduce("{x}", "max({a}, {b})", "min", "{x}"),
+        "Return the greatest element.",
     )
     reduce_mean = _row(
         "reduce_mean",
         FLOATS,
         np.mean,
         Reduce("{x}", "{a} + {b}", "0", "{x} / {n}"),
-        "Mean.",
+        "Compute the mean.",
     )
     reduce_min = _row(
-        "reduce_min", ANY, np.min, Reduce("{x}", "min({a}, {b})", "max", "{x}"), "Least element."
+        "reduce_min",
+        ANY,
+        np.min,
+        Reduce("{x}", "min({a}, {b})", "max", "{x}"),
+        "Return the least element.",
     )
     reduce_product = _row(
         "reduce_product",
         SUMMED,
         np.prod,
         Reduce("{x}", "{a} * {b}", "1", "{x}"),
-        "Product.",
+        "Compute the product.",
     )
-    reduce_sum = _row("reduce_sum", SUMMED, np.sum, _SUM, "Sum.")
+    reduce_sum = _row("reduce_sum", SUMMED, np.sum, _SUM, "Compute the sum.")
     reduce_sum_square = _row(
         "reduce_sum_square",
         SUMMED,
         lambda x, **how: np.sum(x * x, **how),
         Reduce("{x} * {x}", "{a} + {b}", "0", "{x}"),
-        "Sum of squares.",
+        "Compute the sum of squares.",
     )

@@ -1,4 +1,4 @@
-"""What is known of each operator: one entry, and no second list."""
+"""The registry of operators: one `Operator` for each declaration."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from webnn_py.ir import Node, Value
 from webnn_py.ops.operand import Inferred
 
 TypesByOperand = Mapping[str, tuple[str, ...]]
-"""Data types by operand, and of the "output"."""
+"""Data types by the name of an operand, or by "output"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operand may be.
+    """Allowed data types and ranks of an operand.
 
     Attributes:
         types: Allowed data types, or the name of the operand whose type it must share.
-        rank: Allowed ranks, lowest and highest inclusive, or one number for both.
+        rank: Lowest and highest allowed rank, both inclusive; one number stands for both.
     """
 
     types: tuple[str, ...] | str
@@ -30,24 +30,24 @@ class Limits:
 
     @property
     def rank_range(self) -> tuple[int, int]:
-        """Lowest and highest rank."""
+        """Lowest and highest allowed rank."""
         return rank_range(self.rank)
 
 
 def rank_range(rank: tuple[int, int] | int) -> tuple[int, int]:
-    """Lowest and highest rank of one number or both."""
+    """Return the lowest and highest rank; one number stands for both."""
     return (rank, rank) if isinstance(rank, int) else rank
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """A reduction in WGSL expressions.
+    """WGSL expressions of a reduction.
 
     Attributes:
-        map: What is done to each element `{x}`.
-        combine: Two partial results `{a}` and `{b}` made one.
-        init: The neutral element: "0", "1", or the data type's "min" or "max".
-        finish: What is done to the whole `{x}` of `{n}` elements.
+        map: Expression applied to each element `{x}`.
+        combine: Expression that combines two partial results `{a}` and `{b}`.
+        init: The identity element: "0", "1", or the data type's "min" or "max".
+        finish: Expression applied to the combined result `{x}` of `{n}` elements.
     """
 
     map: str
@@ -58,27 +58,30 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """All that is known of one operator.
+    """The declaration of one operator.
 
     Attributes:
         name: Python name.
         idl: Name in the specification's IDL.
-        section: Anchor of the section of the specification.
+        section: Anchor of its section in the specification.
+        family: Name of the module that declares it, such as "pooling".
+        signature: Signature of its builder method.
         limits: Data types and ranks of each operand, in declaration order.
-        output_types: Allowed data types of the output where an option chooses it, or the operand
-            whose type it shares.
-        output_ranks: Lowest and highest rank of each output, under its name in the specification;
-            one entry stands for all members of a list of any length.
-        sizes: The options that are sizes: an open dimension may stand in them.
+        output_types: Allowed data types of the output, or the operand whose type it shares.
+        output_ranks: Lowest and highest rank of each output, by its name in the specification. One
+            entry stands for every member of a list.
+        converters: Function that converts and checks an option's value, by option.
+        sizes: Names of the options that accept open dimensions.
         variadic: The first operand is a list of any length.
         multiple: The method returns a list.
-        infer: The body.
-        numpy: Elementwise only: the NumPy function that defines it.
-        wgsl: Elementwise only: the WGSL expression, operands and options in braces, `{T}` for the
-            type of the output. It is written as for numbers of a type that WGSL has.
-        reduce: Reductions only: their WGSL expressions.
-        reduce_numpy: Reductions only: NumPy's function, called with `axis` and `keepdims`.
-        extension: Not in the specification.
+        infer: The declaration's body, which returns the outputs' descriptors.
+        doc: The declaration's docstring.
+        numpy: NumPy function that defines an elementwise operator.
+        wgsl: WGSL expression of an elementwise operator. Operands and options stand in braces;
+            `{T}` is the WGSL type of the output.
+        reduce: WGSL expressions of a reduction.
+        reduce_numpy: NumPy function of a reduction, called with `axis` and `keepdims`.
+        extension: The specification lacks the operator.
     """
 
     name: str
@@ -103,16 +106,16 @@ class Operator:
 
     @property
     def elementwise(self) -> bool:
-        """Each output element depends on the operands' elements at its own place alone."""
+        """Whether each output element depends only on the operands' elements at its position."""
         return self.numpy is not None
 
     def operand_types(self, operand: str) -> tuple[str, ...]:
-        """The data types an operand may have, references followed."""
+        """Return the allowed data types of an operand or of the "output"."""
         types = self.output_types if operand == "output" else self.limits[operand].types
         return self.operand_types(types) if isinstance(types, str) else types
 
     def operands(self, node: Node, of: Mapping[Value, Any] | None = None) -> dict[str, Any]:
-        """A node's operands by name, mapped through `of` where given."""
+        """Return a node's operands by name, each replaced by its entry in `of` if there is one."""
 
         def look(value: Value | None) -> Any:
             return value if of is None or value is None else of[value]
@@ -120,10 +123,10 @@ class Operator:
         return self.named([look(value) for value in node.inputs])
 
     def named(self, operands: Sequence[Any]) -> dict[str, Any]:
-        """Operands by name, given in the order in which nodes have them.
+        """Map the operands' names to `operands`, which are in declaration order.
 
         Raises:
-            ValueError: There are more or fewer.
+            ValueError: The number of operands is wrong.
         """
         if self.variadic:
             (name,) = self.limits
@@ -131,14 +134,14 @@ class Operator:
         return dict(zip(self.limits, operands, strict=True))
 
     def arguments(self, node: Node, of: Mapping[Value, Any] | None = None) -> dict[str, Any]:
-        """A node's operands and attributes by name: what computes or decomposes it is called with.
+        """Return a node's operands and all attributes by name.
 
-        A builder method is called with `given_arguments`.
+        Kernels and decompositions take these; builder methods take `given_arguments`.
         """
         return self.operands(node, of) | dict(node.attrs)
 
     def given_arguments(self, node: Node, of: Mapping[Value, Any] | None = None) -> dict[str, Any]:
-        """A node's operands and given options by name: what a builder method is called with."""
+        """Return a node's operands and its caller's options by name, without inferred ones."""
         return self.operands(node, of) | dict(node.given)
 
 
@@ -147,13 +150,13 @@ REGISTRY: Mapping[str, Operator] = MappingProxyType(_REGISTRY)
 
 
 def register(op: Operator) -> None:
-    """Enter an operator into the registry."""
+    """Add an operator to the registry."""
     assert op.name not in _REGISTRY, f"operator {op.name} is declared twice"
     _REGISTRY[op.name] = op
 
 
 def idl_name(python_name: str) -> str:
-    """conv_transpose2d -> convTranspose2d, gather_nd -> gatherND, is_nan -> isNaN."""
+    """Return a Python name as the IDL spells it: gather_nd -> gatherND, is_nan -> isNaN."""
     head, *tail = python_name.split("_")
     special = {"nd": "ND", "nan": "NaN"}
     return head + "".join(special.get(part, part.capitalize()) for part in tail)

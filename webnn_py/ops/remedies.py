@@ -1,6 +1,7 @@
-"""What to do about a call that is refused: the ends of messages, empty where nothing can be said.
+"""Advice at the end of error messages about refused calls.
 
-Each answers a mistake that is common: habits of NumPy and ONNX, names of the specification's IDL.
+Each function answers a common mistake, such as habits from NumPy and ONNX or names of the IDL.
+It returns "" if it has no advice.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ SPATIAL = {
     **dict.fromkeys(("strides", "dilations", "window_dimensions"), 2),
     **dict.fromkeys(("output_padding", "output_sizes", "scales", "sizes"), 2),
 }
-"""Options with a number for each spatial dimension, or each of its ends, and how many these are."""
+"""Number of members of options that have one for each spatial dimension, or for each end of it."""
 EACH_DIMENSION = ("expand", "pad", "slice", "tile")
-"""Operators whose lists have a member for each dimension."""
+"""Operators whose lists have one member for each dimension."""
 
 
 def call(name: str, signature: inspect.Signature, options: Mapping[str, Any]) -> str:
-    """How an operator is called, and what an option that it lacks may have meant."""
+    """Show an operator's signature, and suggest a name for an unknown option."""
     known = [parameter for parameter in signature.parameters if parameter != "self"]
     unknown = [option for option in options if option not in known]
     meant = suggestion(unknown[0], known) if unknown else ""
@@ -39,12 +40,12 @@ def call(name: str, signature: inspect.Signature, options: Mapping[str, Any]) ->
 
 
 def operand(value: object, is_operand: Callable[[object], bool], others: Iterable[Any] = ()) -> str:
-    """How to make an operand of what is none.
+    """Advise how to make an operand of a value that is none.
 
     Args:
-        value: What was given.
-        is_operand: Tells operands.
-        others: What else was given, whose data type a number probably has.
+        value: The argument.
+        is_operand: Whether a value is an operand.
+        others: The call's other arguments; a number probably has their data type.
     """
     if isinstance(value, (list, tuple)) and value and all(map(is_operand, value)):
         return f"; it is a list of {len(value)}, as split makes them: take one of it by its index"
@@ -57,20 +58,20 @@ def operand(value: object, is_operand: Callable[[object], bool], others: Iterabl
 
 
 def option(op: str, name: str, value: object, shape: Sequence[int] | None) -> str:
-    """How to say what a negative number says in NumPy and ONNX, a number for a list, and None.
+    """Advise how to write NumPy's and ONNX's negative axes, single numbers and None.
 
     Args:
-        op: The operator.
-        name: The option.
-        value: What was given for it.
-        shape: Of the first operand.
+        op: Name of the operator.
+        name: Name of the option.
+        value: The option's value.
+        shape: Shape of the first operand.
     """
     if name == "new_shape" and isinstance(value, (list, tuple)) and any(n is None for n in value):
         return "; give each size, such as x.shape[0] of an operand x"
     if (repeated := _repeated(op, name, value, shape)) is not None:
         return f"; give {shown(repeated)}"
     given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
-    # Spans of time are integers to NumPy, but are not compared with numbers.
+    # NumPy counts timedelta64 as an integer, but it cannot be compared with numbers.
     whole = all(
         isinstance(n, (numbers.Integral, MLDimension)) and not isinstance(n, np.timedelta64)
         for n in given
@@ -97,7 +98,7 @@ def option(op: str, name: str, value: object, shape: Sequence[int] | None) -> st
 def _repeated(
     op: str, name: str, value: object, shape: Sequence[int] | None
 ) -> list[object] | None:
-    """The list that a number stands for elsewhere; None where it is none, or none is sure."""
+    """Return the list that NumPy or ONNX reads a single number as; None if that is uncertain."""
     number: Any = value.item() if isinstance(value, (np.integer, np.floating)) else value
     if type(number) is not int and not (type(number) is float and name == "scales"):
         return None
@@ -114,7 +115,7 @@ def _repeated(
 
 
 def flat(name: str, shape: Sequence[int], rank: int) -> str:
-    """How to make a vector of an operand that has its numbers along one of several dimensions."""
+    """Advise `reshape` for an operand that must be 1-D and has one dimension above 1."""
     size = math.prod(shape)
     if rank != 1 or len(shape) == 1 or is_open(shape) or size != max(shape, default=0):
         return ""
@@ -122,11 +123,11 @@ def flat(name: str, shape: Sequence[int], rank: int) -> str:
 
 
 def layouts(fits: Callable[..., bool], **choices: tuple[str, ...]) -> str:
-    """With which layouts operands would fit that do not.
+    """Name the layouts with which the operands would fit.
 
     Args:
-        fits: Tells, given one layout of each.
-        **choices: The layouts that each option may have, the one that was given first.
+        fits: Whether the operands fit with one layout for each option.
+        **choices: Possible layouts of each option; the caller's is the first.
     """
 
     def changes(chosen: tuple[str, ...]) -> dict[str, str]:
@@ -146,5 +147,5 @@ def layouts(fits: Callable[..., bool], **choices: tuple[str, ...]) -> str:
 
 
 def given_first(given: str, layouts: Sequence[str]) -> tuple[str, ...]:
-    """The layouts in the order that `layouts` of this module takes them."""
+    """Return all layouts with the caller's first, as `layouts` expects them."""
     return (given, *(layout for layout in layouts if layout != given))

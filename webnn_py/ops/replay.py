@@ -1,4 +1,4 @@
-"""A graph recorded once more, from what each of its nodes was given."""
+"""Replays a recorded graph through a builder, or binds its open dimensions to sizes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ def replay(
     inputs: Mapping[str, MLOperand],
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, MLOperand]:
-    """Apply a graph's operators again, through the methods of a builder.
+    """Apply a graph's operators again through the methods of a builder.
 
-    Constants are shared: the same arrays, under the same names.
+    The new graph shares the constants' arrays and keeps their names.
 
     Args:
-        graph: What to replay, as it was recorded.
-        builder: What records it, and checks it as it checks what a user calls.
-        inputs: An operand of the builder for each of the graph's inputs, by name. Data types and
-            shapes may be others than the graph was recorded with: what was not given (axes, the
-            window of a global pool) follows from them anew.
-        sizes: What open dimensions in options are; if not given, they stay as they are.
+        graph: The graph as recorded, before any pass.
+        builder: The builder that checks the calls and records the new graph.
+        inputs: An operand of the builder for each graph input, by name. Data types and shapes may
+            differ from the recorded ones; default options are inferred again from them.
+        sizes: Sizes of the open dimensions in options; they stay open if None.
 
     Returns:
         The outputs, by name.
 
     Raises:
-        MLError: An operator does not take such operands; the message names it and its label.
+        MLError: An operator does not accept such operands; the message names it and its label.
     """
     operands: dict[Value, MLOperand] = {value: inputs[value.name] for value in graph.inputs}
     for value, array in graph.constants.items():
@@ -54,17 +53,16 @@ def replay(
 
 
 def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph recorded for these sizes; itself where none of its dimensions is open.
+    """Return the graph with its open dimensions bound to `sizes`; itself if it has none.
 
-    What was inferred for all sizes is not inferred anew.
+    Shapes are evaluated from the recorded ones, not inferred again.
 
     Args:
-        recipe: As it was recorded.
-        sizes: A number for each of its open sizes, by name.
+        recipe: The graph as recorded.
+        sizes: A number for each open dimension, by name.
 
     Raises:
-        ValidationError: A size is missing, unknown or out of bounds, or with it a tensor has more
-            elements than there may be.
+        ValidationError: A size is missing, unknown or out of bounds, or makes a tensor too large.
     """
     numbers = check_sizes(recipe.open_sizes, sizes)
     if not recipe.open_sizes:
@@ -80,7 +78,10 @@ def fix(recipe: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
-    """The graph recorded for these sizes, whatever calculates as numbers do, unchecked."""
+    """Return the graph with `numbers` in place of its open dimensions, without checks.
+
+    The numbers may be any objects that calculate as integers do.
+    """
     values: dict[Value, Value] = {
         v: Value(v.data_type, evaluated(v.shape, numbers), v.name) for v in recipe.inputs
     }
@@ -99,11 +100,11 @@ def at_sizes(recipe: Graph, numbers: Mapping[str, Any]) -> Graph:
 
 
 def output_shapes(recipe: Graph, sizes: Mapping[str, int]) -> dict[str, Shape]:
-    """The shapes of the results for these sizes, by name.
+    """Return the outputs' shapes for these sizes, by name.
 
     Args:
-        recipe: A graph as it was recorded.
-        sizes: A number for each of its open sizes, by name.
+        recipe: The graph as recorded.
+        sizes: A number for each open dimension, by name.
 
     Raises:
         ValidationError: A size is missing, unknown or out of bounds.

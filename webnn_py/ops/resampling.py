@@ -25,7 +25,7 @@ def resampled(
     sizes: Sequence[int] | None,
     axes: Sequence[int],
 ) -> tuple[int, ...]:
-    """Shape after resampling: `sizes` along `axes`, or the old ones times `scales`."""
+    """Return the shape after resampling: `sizes` along `axes`, or old sizes times `scales`."""
     new = list(shape)
     for i, axis in enumerate(axes):
         above, below = scales[i].as_integer_ratio()
@@ -34,7 +34,7 @@ def resampled(
 
 
 def _single(scales: Sequence[float]) -> tuple[float, ...]:
-    """The numbers as float32 holds them, which is what the IDL says the option is."""
+    """Round the numbers to float32, the option's type in the IDL."""
     with np.errstate(over="ignore"):
         return tuple(float(np.float32(scale)) for scale in scales)
 
@@ -53,17 +53,17 @@ class Resampling:
         axes: Sequence[int] = (2, 3),
         label: str = "",
     ) -> Inferred:
-        """The input stretched along two axes; pixel centres are half a pixel inside.
+        """Resize the input along two axes; pixel centres lie at half-pixel positions.
 
         Args:
-            mode: "nearest-neighbor" takes one element (of two as near the one before), "linear"
-                interpolates between four; integers are then rounded, halves to the even one.
-            scales: Factors for the two axes, as float32; sizes are rounded down.
-            sizes: Sizes of the two axes, overriding `scales`.
+            mode: "nearest-neighbor" takes the nearest element, the earlier of two at one distance.
+                "linear" interpolates between four and rounds integers, halves to the even one.
+            scales: Factors for the two axes, as float32; the new sizes are rounded down.
+            sizes: New sizes of the two axes; overrides `scales`.
             axes: The two axes.
 
         Returns:
-            The input's shape, with the two axes resampled.
+            A tensor of the input's shape, except along the two axes.
         """
         factors = _single(scales)
         if len(factors) != 2 or not all(0 < factor < math.inf for factor in factors):

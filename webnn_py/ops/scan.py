@@ -1,4 +1,4 @@
-"""Operators that run along one axis. Source: WebNN 2026, "argMin/argMax" and "cumulativeSum".
+"""Operators along one axis. Source: WebNN 2026, "argMin/argMax" and "cumulativeSum".
 
 WebNN has no sorting; `arg_top_k` is an extension, see D48 in spec/deviations.md.
 """
@@ -35,7 +35,7 @@ def _position(
 
 
 class Scan:
-    """Builder methods of what runs along one axis."""
+    """Builder methods of operators along one axis."""
 
     @operator(
         input=Limits(ANY, (1, MAX_RANK)),
@@ -52,13 +52,14 @@ class Scan:
         output_data_type: MLOperandDataType = "int32",
         label: str = "",
     ) -> Inferred:
-        """Position of the greatest element along `axis`; the first one of equals.
+        """Return the position of the greatest element along `axis`, the first of equal ones.
 
         Args:
-            output_data_type: It can count the elements.
+            output_data_type: Data type of the positions; it must count all elements of `axis`.
 
         Returns:
-            Of the input's shape without `axis`, or with 1 in its place if `keep_dimensions`.
+            A tensor of the input's shape without `axis`, or with size 1 in its place if
+            `keep_dimensions`.
         """
         return _position(input, axis, keep_dimensions, output_data_type)
 
@@ -77,13 +78,14 @@ class Scan:
         output_data_type: MLOperandDataType = "int32",
         label: str = "",
     ) -> Inferred:
-        """Position of the least element along `axis`; the first one of equals.
+        """Return the position of the least element along `axis`, the first of equal ones.
 
         Args:
-            output_data_type: It can count the elements.
+            output_data_type: Data type of the positions; it must count all elements of `axis`.
 
         Returns:
-            Of the input's shape without `axis`, or with 1 in its place if `keep_dimensions`.
+            A tensor of the input's shape without `axis`, or with size 1 in its place if
+            `keep_dimensions`.
         """
         return _position(input, axis, keep_dimensions, output_data_type)
 
@@ -102,16 +104,17 @@ class Scan:
         largest: bool = True,
         label: str = "",
     ) -> Inferred:
-        """Positions of the k greatest elements along `axis`, in order; of equals the first first.
+        """Return the positions of the k greatest elements along `axis`, the greatest first.
 
-        `gather_elements` gives the elements. Where some are NaN, any positions may be given.
+        Equal elements come in their order. `gather_elements` turns the positions into elements.
+        If a row contains NaN, its positions are undefined.
 
         Args:
-            k: How many, from 1 to the size of the dimension.
-            largest: Those of the least elements if False.
+            k: Number of positions, from 1 to the size of the dimension.
+            largest: Return the greatest elements; False: the least, the least first.
 
         Returns:
-            int64, of the input's shape with k along `axis`.
+            An int64 tensor of the input's shape with size k along `axis`.
         """
         check_axis(axis, input.rank)
         size = input.shape[axis]
@@ -131,17 +134,17 @@ class Scan:
         reversed: bool = False,
         label: str = "",
     ) -> Inferred:
-        """Sum along `axis` of all elements up to and with each one.
+        """Compute running sums along `axis`, each element included in its own sum.
 
-        [1, 2, 3, 4] gives [1, 3, 6, 10]; without the element itself (`exclusive`) [0, 1, 3, 6];
-        from the end (`reversed`) [10, 9, 7, 4].
+        [1, 2, 3, 4] gives [1, 3, 6, 10]; with `exclusive` [0, 1, 3, 6]; with `reversed`
+        [10, 9, 7, 4].
 
         Args:
-            exclusive: Leave out each element itself.
-            reversed: Begin at the end.
+            exclusive: Leave each element out of its own sum.
+            reversed: Sum from the end.
 
         Returns:
-            Of the input's shape.
+            A tensor of the input's shape.
         """
         check_axis(axis, input.rank)
         return result(Descriptor(input.data_type, input.shape))

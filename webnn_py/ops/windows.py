@@ -1,4 +1,4 @@
-"""Windows along one dimension: how far they reach, and what of them makes a difference."""
+"""Sliding windows of convolution and pooling along one dimension."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Windows:
     """Windows that slide along one dimension.
 
     Attributes:
-        size: Elements of the dimension.
-        padding: Elements put before the first one.
-        taps: Elements that one window looks at.
-        stride: From one window to the next.
-        dilation: From one tap to the next.
-        count: Windows.
+        size: Number of elements of the dimension.
+        padding: Number of padding elements before the first one.
+        taps: Number of elements that one window reads.
+        stride: Distance from one window to the next, in elements.
+        dilation: Distance from one tap to the next, in elements.
+        count: Number of windows.
     """
 
     size: int
@@ -32,11 +32,11 @@ class Windows:
 
     @property
     def span(self) -> int:
-        """Elements from the first one of the first window to the last one of the last."""
+        """Number of elements from the first window's first tap to the last window's last tap."""
         return (self.count - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     def plain(self) -> Windows:
-        """The same windows, without a stride or dilation that nothing follows from."""
+        """Return the same windows with stride and dilation 1 where these have no effect."""
         return replace(
             self,
             stride=self.stride if self.count > 1 else 1,
@@ -44,9 +44,9 @@ class Windows:
         )
 
     def cropped(self) -> Windows:
-        """The same windows, without taps before and behind that never meet the tensor.
+        """Return the same windows without the outer taps that read padding in every window.
 
-        One tap is left of windows that lie in padding as a whole.
+        At least one tap remains.
         """
         furthest = (self.count - 1) * self.stride
         first = max(0, -(-(self.padding - furthest) // self.dilation))
@@ -61,14 +61,16 @@ class Windows:
 
 
 def check_reach(reach: Sequence[int], padding: Sequence[int]) -> None:
-    """What windows slide over can be counted in 31 bits, padding included.
+    """Check that the padded height and width are below 2^31.
+
+    The specification has no such limit (see spec/deviations.md).
 
     Args:
-        reach: Elements along height and width, the padding included.
+        reach: Number of elements along height and width, with padding.
         padding: The option, for the message.
 
     Raises:
-        ValidationError: It has more, a departure from the texts (spec/deviations.md).
+        ValidationError: A dimension is larger.
     """
     for extent in reach:
         if is_over(extent, MAX_DIMENSION):
@@ -87,7 +89,7 @@ def placed(
     dilations: Sequence[int],
     counts: Sequence[int],
 ) -> list[Windows]:
-    """The windows of a convolution or pooling, along height and width; arguments as its options."""
+    """Return the windows along height and width; the arguments are the operator's options."""
     return [
         Windows(size[i], padding[2 * i], window[i], strides[i], dilations[i], counts[i])
         for i in (0, 1)
@@ -102,6 +104,6 @@ def sliding(
     dilations: Sequence[int],
     counts: Sequence[int],
 ) -> tuple[Windows, Windows]:
-    """As `placed`, without a stride or dilation that nothing follows from."""
+    """Return the windows as `placed` does, with stride and dilation 1 where they have no effect."""
     height, width = placed(size, window, padding, strides, dilations, counts)
     return height.plain(), width.plain()

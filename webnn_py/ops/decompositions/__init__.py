@@ -1,6 +1,7 @@
-"""Composite operators in terms of others: importing this registers all of them.
+"""Decompositions of composite operators into other operators.
 
-They stand apart from the declarations, because they need all of those.
+Importing this package registers all of them. They need every declaration, so they are apart from
+the modules that declare operators.
 """
 
 from __future__ import annotations
@@ -20,4 +21,4 @@ from webnn_py.ops.decompositions import (  # noqa: F401  (they register themselv
 from webnn_py.ops.decompositions.registry import FUNCTIONS
 
 DECOMPOSITIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(FUNCTIONS)
-"""What makes the result of a composite operator, by the operator's name."""
+"""Function that builds a composite operator from others, by the operator's name."""

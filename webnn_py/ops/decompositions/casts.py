@@ -1,4 +1,4 @@
-"""Casts that are left out where there is nothing to convert."""
+"""Casts that add no node if the operand already has the data type."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from webnn_py.ops.operand import MLOperand
 
 
 def wide(g: GraphBuilder, operand: MLOperand) -> MLOperand:
-    """As float32, so that intermediate results neither lose bits nor overflow."""
+    """Cast to float32, so that intermediate results neither lose bits nor overflow."""
     return narrow(g, operand, "float32")
 
 
 def narrow(g: GraphBuilder, operand: MLOperand, data_type: MLOperandDataType) -> MLOperand:
-    """As `data_type`."""
+    """Cast to `data_type`."""
     return operand if operand.data_type == data_type else g.cast(operand, data_type)

@@ -1,4 +1,4 @@
-"""`gemm` in terms of other operators."""
+"""Decomposition of `gemm`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gemm(
     a_transpose: bool,
     b_transpose: bool,
 ) -> MLOperand:
-    """A product, scaled and added to where the options say so."""
+    """Multiply, then scale and add where the options require it."""
     left = g.transpose(a) if a_transpose else a
     right = g.transpose(b) if b_transpose else b
     product = g.matmul(left, right)

@@ -1,4 +1,4 @@
-"""`split` in terms of `slice`."""
+"""Decomposition of `split`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webnn_py.ops.operand import MLOperand
 def split(
     g: GraphBuilder, input: MLOperand, splits: int | Sequence[int], axis: int
 ) -> list[MLOperand]:
-    """A slice for each part."""
+    """Slice out each part."""
     starts, sizes = [0] * input.rank, list(input.shape)
     parts = []
     for size in split_sizes(input.shape[axis], splits):

@@ -1,4 +1,4 @@
-"""Normalizations and softmax in terms of other operators; computed in float32."""
+"""Decompositions of normalizations and softmax; they compute in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webnn_py.ops.operand import MLOperand
 
 
 def _along(g: GraphBuilder, operand: MLOperand, axes: Sequence[int], rank: int) -> MLOperand:
-    """`operand`, whose i-th dimension belongs to axes[i], in a shape that broadcasts to `rank`."""
+    """Reshape `operand`, whose dimension i belongs to axes[i], to broadcast with rank `rank`."""
     order = tuple(int(i) for i in np.argsort(axes))
     placed = (
         operand if order == tuple(range(len(order))) else g.transpose(operand, permutation=order)
@@ -38,7 +38,7 @@ def _affine(
 
 @decomposition
 def softmax(g: GraphBuilder, input: MLOperand, axis: int) -> MLOperand:
-    """Exponentials of what is not above 0, which cannot overflow, by their sum."""
+    """Subtract the maximum first, so that the exponentials cannot overflow."""
     x = wide(g, input)
     shifted = g.sub(x, g.reduce_max(x, axes=[axis], keep_dimensions=True))
     exponent = g.exp(shifted)
@@ -49,7 +49,7 @@ def softmax(g: GraphBuilder, input: MLOperand, axis: int) -> MLOperand:
 def _moments_normalized(
     g: GraphBuilder, x: MLOperand, axes: Sequence[int], epsilon: float
 ) -> MLOperand:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`, in float32."""
+    """Compute (x - mean) / sqrt(variance + epsilon) over `axes`, in float32."""
     centered = g.sub(x, g.reduce_mean(x, axes=axes, keep_dimensions=True))
     variance = g.reduce_mean(g.mul(centered, centered), axes=axes, keep_dimensions=True)
     deviation = g.sqrt(g.add(variance, g.constant_of(epsilon, x)))
@@ -65,7 +65,7 @@ def layer_normalization(
     axes: Sequence[int],
     epsilon: float,
 ) -> MLOperand:
-    """Moments over `axes`."""
+    """Normalize by mean and variance over `axes`."""
     normal = _moments_normalized(g, wide(g, input), axes, epsilon)
     return narrow(g, _affine(g, normal, scale, bias, axes), input.data_type)
 
@@ -79,7 +79,7 @@ def instance_normalization(
     epsilon: float,
     layout: str,
 ) -> MLOperand:
-    """Moments over height and width."""
+    """Normalize by mean and variance over height and width."""
     axes = [layout.index("h"), layout.index("w")]
     normal = _moments_normalized(g, wide(g, input), axes, epsilon)
     scaled = _affine(g, normal, scale, bias, [layout.index("c")])
@@ -97,12 +97,13 @@ def batch_normalization(
     axis: int,
     epsilon: float,
 ) -> MLOperand:
-    """The moments that are given, along `axis`."""
+    """Normalize by the operands `mean` and `variance` along `axis`."""
     x = wide(g, input)
     spread = g.sqrt(g.add(wide(g, variance), g.constant_of(epsilon, x)))
     centered = g.sub(x, _along(g, wide(g, mean), [axis], x.rank))
     if scale is not None and input.data_type == "float16":
-        # One factor a channel, and no division an element: float32 has the digits to spare.
+        # One factor for each channel saves a division for each element; float32 is precise enough
+        # for a float16 result.
         factor = g.div(wide(g, scale), spread)
         scaled = g.mul(centered, _along(g, factor, [axis], x.rank))
         return narrow(g, _affine(g, scaled, None, bias, [axis]), input.data_type)

@@ -1,4 +1,4 @@
-"""Quantization to integers and back in terms of other operators; computed in float32."""
+"""Decompositions of linear quantization; they compute in float32."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from webnn_py.ops.operand import MLOperand
 
 
 def _blockwise(g: GraphBuilder, blocks: MLOperand, target: MLOperand) -> MLOperand:
-    """`blocks` in a shape that broadcasts to `target`: elements repeated along split axes."""
+    """Repeat the elements of `blocks` so that it broadcasts to `target`."""
     for axis, (count, size) in enumerate(zip(blocks.shape, target.shape, strict=True)):
         if count in (1, size):
             continue
         outer, inner = blocks.shape[:axis], blocks.shape[axis + 1 :]
         before, after = math.prod(outer), math.prod(inner)
-        apart = g.reshape(blocks, [before, count, 1, after])
-        repeated = g.expand(apart, [before, count, size // count, after])
+        unrepeated = g.reshape(blocks, [before, count, 1, after])
+        repeated = g.expand(unrepeated, [before, count, size // count, after])
         blocks = g.reshape(repeated, [*outer, size, *inner])
     return blocks
 
@@ -28,7 +28,7 @@ def _blockwise(g: GraphBuilder, blocks: MLOperand, target: MLOperand) -> MLOpera
 def dequantize_linear(
     g: GraphBuilder, input: MLOperand, scale: MLOperand, zero_point: MLOperand
 ) -> MLOperand:
-    """(input - zero point) * scale."""
+    """Compute (input - zero point) * scale."""
     zero = _blockwise(g, wide(g, zero_point), input)
     factor = _blockwise(g, wide(g, scale), input)
     product = g.mul(g.sub(wide(g, input), zero), factor)
@@ -39,10 +39,10 @@ def dequantize_linear(
 def quantize_linear(
     g: GraphBuilder, input: MLOperand, scale: MLOperand, zero_point: MLOperand
 ) -> MLOperand:
-    """Rounded, held in the range of the type, and only then cast."""
+    """Round, clamp to the range of the type, then cast."""
     info = DTYPES[zero_point.data_type]
     zero = _blockwise(g, wide(g, zero_point), input)
     factor = _blockwise(g, wide(g, scale), input)
     shifted = g.add(g.round_even(g.div(wide(g, input), factor)), zero)
-    held = g.clamp(shifted, min_value=info.min, max_value=info.max)
-    return narrow(g, held, zero_point.data_type)
+    clamped = g.clamp(shifted, min_value=info.min, max_value=info.max)
+    return narrow(g, clamped, zero_point.data_type)

@@ -1,8 +1,8 @@
-"""Recurrent networks in terms of other operators.
+"""Decompositions of recurrent networks.
 
-The inputs of all steps are multiplied by the weight at once, and each step multiplies the hidden
-state by the recurrent weight once for all gates. Products are made in the operands' data type; what
-follows, and the cell state between steps, in float32.
+One matrix product multiplies the inputs of all steps by the weight. Each step multiplies the hidden
+state by the recurrent weight, once for all gates. Products use the operands' data type; all other
+operators, and the cell state between steps, use float32.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from webnn_py.ops.operand import MLOperand
 
 
 class _Cell:
-    """What the steps of one direction share.
+    """The cell of one direction: weights and state that its steps share.
 
     Attributes:
-        hidden: The hidden state, of the operands' data type.
+        hidden: The hidden state [batch, hidden], of the operands' data type.
     """
 
     def __init__(
@@ -41,22 +41,28 @@ class _Cell:
         self._recurrent_weight = recurrent_weight
         self._transposed: dict[tuple[int, int], MLOperand] = {}
 
-    def projected(
+    def project(
         self, x: MLOperand, weight: MLOperand, biases: Sequence[MLOperand | None]
     ) -> MLOperand:
-        """X [rows, k] by weight [n, k] transposed, plus biases [n], in float32."""
+        """Multiply x [rows, k] by the transposed weight [n, k], add biases [n]; in float32."""
         product = self.g.matmul(x, self.g.transpose(weight))
-        return self.plus(wide(self.g, product), *biases)
+        return self.add_biases(wide(self.g, product), *biases)
 
-    def plus(self, value: MLOperand, *biases: MLOperand | None) -> MLOperand:
-        """Biases that are there, added."""
+    def add_biases(self, value: MLOperand, *biases: MLOperand | None) -> MLOperand:
+        """Add the biases that are not None."""
         for bias in biases:
             if bias is not None:
                 value = self.g.add(value, wide(self.g, bias))
         return value
 
-    def recurrent(self, state: MLOperand, first: int, gates: int) -> MLOperand:
-        """The state [batch, hidden] by the recurrent weight of some gates, plus their bias."""
+    def project_state(self, state: MLOperand, first: int, gates: int) -> MLOperand:
+        """Multiply the state [batch, hidden] by the recurrent weight of some gates, add its bias.
+
+        Args:
+            state: The hidden state.
+            first: Index of the first gate.
+            gates: Number of gates.
+        """
         size = self.hidden.shape[1]
         key = first, gates
         if key not in self._transposed:
@@ -65,7 +71,7 @@ class _Cell:
         product = wide(self.g, self.g.matmul(state, self._transposed[key]))
         if self.recurrent_bias is None:
             return product
-        return self.plus(product, self._part(self.recurrent_bias, first * size, gates * size))
+        return self.add_biases(product, self._part(self.recurrent_bias, first * size, gates * size))
 
     def _part(self, operand: MLOperand, start: int, length: int) -> MLOperand:
         if length == operand.shape[0]:
@@ -74,18 +80,18 @@ class _Cell:
         return self.g.slice(operand, [start, *[0] * len(rest)], [length, *rest])
 
     def gates(self, value: MLOperand) -> dict[str, MLOperand]:
-        """The parts of [batch, gates * hidden] by the letters of the layout."""
+        """Split [batch, gates * hidden] into the gates, by the letters of the layout."""
         count = value.shape[1] // self.hidden.shape[1]
         return dict(zip(self.layout, self.g.split(value, count, axis=1), strict=False))
 
     def activate(self, number: int, value: MLOperand) -> MLOperand:
-        """An activation function applied."""
+        """Apply the activation function of this number."""
         method: Any = getattr(self.g, self.activations[number])
         activated: MLOperand = method(value)
         return activated
 
     def step(self, projected: MLOperand) -> None:
-        """Take the projected input of one step [batch, gates * hidden] into the state."""
+        """Update the state with the projected input of one step [batch, gates * hidden]."""
         raise NotImplementedError
 
 
@@ -99,22 +105,22 @@ class _GruCell(_Cell):
         data_type = self.hidden.data_type
         before = wide(self.g, self.hidden)
         inputs = self.gates(projected)
-        # The new gate is the last one in both layouts.
-        states = self.gates(self.recurrent(self.hidden, 0, 3 if self.reset_after else 2))
+        # The new gate n is the last one in both layouts.
+        states = self.gates(self.project_state(self.hidden, 0, 3 if self.reset_after else 2))
         z = self.activate(0, g.add(inputs["z"], states["z"]))
         r = self.activate(0, g.add(inputs["r"], states["r"]))
         if self.reset_after:
             remembered = g.mul(r, states["n"])
         else:
             reset = narrow(self.g, g.mul(r, before), data_type)
-            remembered = self.recurrent(reset, 2, 1)
+            remembered = self.project_state(reset, 2, 1)
         n = self.activate(1, g.add(inputs["n"], remembered))
-        kept = g.sub(self.g.constant_of(1.0, z), z)
-        self.hidden = narrow(self.g, g.add(g.mul(z, before), g.mul(n, kept)), data_type)
+        complement = g.sub(self.g.constant_of(1.0, z), z)
+        self.hidden = narrow(self.g, g.add(g.mul(z, before), g.mul(n, complement)), data_type)
 
 
 class _LstmCell(_Cell):
-    """Keeps the cell state in float32."""
+    """The cell of an LSTM, whose cell state is float32."""
 
     def __init__(self, *args: Any, cell: MLOperand, peephole: MLOperand | None) -> None:
         super().__init__(*args)
@@ -124,7 +130,7 @@ class _LstmCell(_Cell):
 
     def step(self, projected: MLOperand) -> None:
         g = self.g
-        total = self.gates(g.add(projected, self.recurrent(self.hidden, 0, 4)))
+        total = self.gates(g.add(projected, self.project_state(self.hidden, 0, 4)))
         i, o, f = (self._gate(total[letter], letter) for letter in "iof")
         new = self.activate(1, total["g"])
         self.cell = g.add(g.mul(f, self.cell), g.mul(i, new))
@@ -151,10 +157,10 @@ def gru_cell(
     layout: str,
     activations: Sequence[str],
 ) -> MLOperand:
-    """One step."""
+    """Compute one step."""
     shared = (recurrent_weight, recurrent_bias, hidden_state, layout, activations)
     cell = _GruCell(g, *shared, reset_after=reset_after)
-    cell.step(cell.projected(input, weight, [bias]))
+    cell.step(cell.project(input, weight, [bias]))
     return cell.hidden
 
 
@@ -173,10 +179,10 @@ def lstm_cell(
     layout: str,
     activations: Sequence[str],
 ) -> list[MLOperand]:
-    """One step."""
+    """Compute one step."""
     shared = (recurrent_weight, recurrent_bias, hidden_state, layout, activations)
     cell = _LstmCell(g, *shared, cell=cell_state, peephole=peephole_weight)
-    cell.step(cell.projected(input, weight, [bias]))
+    cell.step(cell.project(input, weight, [bias]))
     return [cell.hidden, narrow(g, cell.cell, input.data_type)]
 
 
@@ -197,17 +203,17 @@ def gru(
     layout: str,
     activations: Sequence[str],
 ) -> list[MLOperand]:
-    """All steps of each direction."""
+    """Unroll all steps of each direction."""
     cells: list[_Cell] = []
     sequences = []
     for number, backward in enumerate(_directions(direction)):
-        hidden = _initial(g, initial_hidden_state, number, input, hidden_size)
-        shared = (_at(g, recurrent_weight, number), _maybe(g, recurrent_bias, number))
+        hidden = _initial_state(g, initial_hidden_state, number, input, hidden_size)
+        shared = (_at(g, recurrent_weight, number), _optional_at(g, recurrent_bias, number))
         cell = _GruCell(g, *shared, hidden, layout, activations, reset_after=reset_after)
-        projected = _all_projected(cell, input, weight, bias, number)
+        projected = _project_inputs(cell, input, weight, bias, number)
         sequences.append(_run(cell, projected, backward))
         cells.append(cell)
-    last = _stacked(g, [cell.hidden for cell in cells], 0, 3)
+    last = _stack(g, [cell.hidden for cell in cells], 0, 3)
     return [last, *_sequence(g, sequences, return_sequence)]
 
 
@@ -229,64 +235,64 @@ def lstm(
     layout: str,
     activations: Sequence[str],
 ) -> list[MLOperand]:
-    """All steps of each direction."""
+    """Unroll all steps of each direction."""
     cells: list[_LstmCell] = []
     sequences = []
     for number, backward in enumerate(_directions(direction)):
-        hidden = _initial(g, initial_hidden_state, number, input, hidden_size)
-        state = _initial(g, initial_cell_state, number, input, hidden_size)
-        shared = (_at(g, recurrent_weight, number), _maybe(g, recurrent_bias, number))
-        peephole = _maybe(g, peephole_weight, number)
+        hidden = _initial_state(g, initial_hidden_state, number, input, hidden_size)
+        state = _initial_state(g, initial_cell_state, number, input, hidden_size)
+        shared = (_at(g, recurrent_weight, number), _optional_at(g, recurrent_bias, number))
+        peephole = _optional_at(g, peephole_weight, number)
         cell = _LstmCell(g, *shared, hidden, layout, activations, cell=state, peephole=peephole)
-        projected = _all_projected(cell, input, weight, bias, number)
+        projected = _project_inputs(cell, input, weight, bias, number)
         sequences.append(_run(cell, projected, backward))
         cells.append(cell)
-    hidden = _stacked(g, [cell.hidden for cell in cells], 0, 3)
+    hidden = _stack(g, [cell.hidden for cell in cells], 0, 3)
     states = [narrow(g, cell.cell, input.data_type) for cell in cells]
-    last = [hidden, _stacked(g, states, 0, 3)]
+    last = [hidden, _stack(g, states, 0, 3)]
     return [*last, *_sequence(g, sequences, return_sequence)]
 
 
 def _directions(direction: str) -> list[bool]:
-    """For each direction, whether it runs from the last step."""
+    """Return for each direction whether it starts at the last step."""
     return {"forward": [False], "backward": [True], "both": [False, True]}[direction]
 
 
 def _at(g: GraphBuilder, operand: MLOperand, number: int) -> MLOperand:
-    """operand[number]."""
+    """Return operand[number], without its first dimension."""
     rest = operand.shape[1:]
     if operand.shape[0] > 1:
         operand = g.slice(operand, [number, *[0] * len(rest)], [1, *rest])
     return g.reshape(operand, rest)
 
 
-def _maybe(g: GraphBuilder, operand: MLOperand | None, number: int) -> MLOperand | None:
+def _optional_at(g: GraphBuilder, operand: MLOperand | None, number: int) -> MLOperand | None:
     return None if operand is None else _at(g, operand, number)
 
 
-def _initial(
-    g: GraphBuilder, given: MLOperand | None, number: int, input: MLOperand, hidden_size: int
+def _initial_state(
+    g: GraphBuilder, state: MLOperand | None, number: int, input: MLOperand, hidden_size: int
 ) -> MLOperand:
-    if given is not None:
-        return _at(g, given, number)
+    if state is not None:
+        return _at(g, state, number)
     zero = g.constant_of(0.0, input)
     return g.expand(zero, [input.shape[1], hidden_size])
 
 
-def _all_projected(
+def _project_inputs(
     cell: _Cell, input: MLOperand, weight: MLOperand, bias: MLOperand | None, number: int
 ) -> list[MLOperand]:
-    """For each step, its input by the weight of a direction, plus the bias."""
+    """Multiply each step's input by the weight of a direction, and add the bias."""
     steps, batches, features = input.shape
     flat = cell.g.reshape(input, [steps * batches, features])
-    bias_here = _maybe(cell.g, bias, number)
-    projected = cell.projected(flat, _at(cell.g, weight, number), [bias_here])
+    bias_here = _optional_at(cell.g, bias, number)
+    projected = cell.project(flat, _at(cell.g, weight, number), [bias_here])
     width = projected.shape[1]
     return [cell.g.slice(projected, [step * batches, 0], [batches, width]) for step in range(steps)]
 
 
 def _run(cell: _Cell, projected: Sequence[MLOperand], backward: bool) -> list[MLOperand]:
-    """The hidden state of each step, in the order of the input."""
+    """Run all steps and return the hidden state of each, in the order of the input."""
     states = []
     for step in reversed(projected) if backward else projected:
         cell.step(step)
@@ -294,14 +300,14 @@ def _run(cell: _Cell, projected: Sequence[MLOperand], backward: bool) -> list[ML
     return states[::-1] if backward else states
 
 
-def _stacked(g: GraphBuilder, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
-    """[batch, hidden] each, with dimensions put in front and joined along one of them."""
+def _stack(g: GraphBuilder, parts: Sequence[MLOperand], axis: int, rank: int) -> MLOperand:
+    """Add leading dimensions to each [batch, hidden] and join them along one of these."""
     ones = [1] * (rank - 2)
-    return joined(g, [g.reshape(part, [*ones, *part.shape]) for part in parts], axis)
+    return concat_all(g, [g.reshape(part, [*ones, *part.shape]) for part in parts], axis)
 
 
-def joined(g: GraphBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
-    """A concatenation of any number of operands."""
+def concat_all(g: GraphBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
+    """Concatenate any number of operands; one `concat` takes at most MAX_TENSORS."""
     while len(parts) > 1:
         groups = [parts[i : i + MAX_TENSORS] for i in range(0, len(parts), MAX_TENSORS)]
         parts = [g.concat(group, axis) for group in groups]
@@ -309,9 +315,9 @@ def joined(g: GraphBuilder, parts: Sequence[MLOperand], axis: int) -> MLOperand:
 
 
 def _sequence(
-    g: GraphBuilder, sequences: Sequence[Sequence[MLOperand]], wanted: bool
+    g: GraphBuilder, sequences: Sequence[Sequence[MLOperand]], return_sequence: bool
 ) -> list[MLOperand]:
-    """[steps, directions, batch, hidden], if asked for."""
-    if not wanted:
+    """Return [[steps, directions, batch, hidden]] if `return_sequence`, else no output."""
+    if not return_sequence:
         return []
-    return [joined(g, [_stacked(g, states, 0, 4) for states in sequences], 1)]
+    return [concat_all(g, [_stack(g, states, 0, 4) for states in sequences], 1)]

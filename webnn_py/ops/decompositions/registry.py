@@ -1,4 +1,4 @@
-"""How an operator is explained by others: a function of its name, registered by a decorator."""
+"""The decorator that registers the decomposition of an operator."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def decomposition(function: F) -> F:
-    """Register the decomposition of the operator that has the function's name.
+    """Register a function as the decomposition of the operator of the same name.
 
-    It takes a GraphBuilder `g`, and the operands and options of the declaration by name; it returns
-    what the operator's method does.
+    The function takes a GraphBuilder `g` and the operator's operands and options by name. It
+    returns the same as the operator's builder method.
     """
     name = function.__name__
-    wanted = REGISTRY[name].signature.parameters.keys() - {"self", "label"}
-    assert inspect.signature(function).parameters.keys() - {"g"} == wanted, f"{name} takes {wanted}"
-    assert name not in FUNCTIONS, f"the decomposition of {name} stands twice"
+    expected = REGISTRY[name].signature.parameters.keys() - {"self", "label"}
+    actual = inspect.signature(function).parameters.keys() - {"g"}
+    assert actual == expected, f"{name} takes {expected}"
+    assert name not in FUNCTIONS, f"the decomposition of {name} is registered twice"
     FUNCTIONS[name] = function
     return function
