@@ -137,13 +137,13 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[MLContext], Held
 def pipelines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the pipelines that are made, in order."""
     made: list[str] = []
-    make = PipelineCache._make
+    make = PipelineCache._compile
 
     def noted(self: PipelineCache, name: str, key: PipelineKey) -> Any:
         made.append(name)
         return make(self, name, key)
 
-    monkeypatch.setattr(PipelineCache, "_make", noted)
+    monkeypatch.setattr(PipelineCache, "_compile", noted)
     return made
 
 

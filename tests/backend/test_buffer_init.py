@@ -24,8 +24,8 @@ SIZE = SMALL_WEIGHT + 3
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where pieces begin of what is copied by them, which is all that has a buffer of its own."""
     found: list[int] = []
-    monkeypatch.setattr(buffer_init, "LARGE", SMALL_WEIGHT)
-    monkeypatch.setattr(buffer_init, "PIECE", 1 << 12)
+    monkeypatch.setattr(buffer_init, "MIN_STAGED_BYTES", SMALL_WEIGHT)
+    monkeypatch.setattr(buffer_init, "STAGING_BYTES", 1 << 12)
     write = LargeConstants._write_piece
 
     def writing(large: LargeConstants, buffer: Any, contents: Any, start: int) -> None:
@@ -82,16 +82,16 @@ def test_contents_of_new_buffers_are_submitted(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = engine_of(gpu).gpu.life
-    monkeypatch.setattr(device, "MOST_UNSUBMITTED", 4 * SIZE)
+    monkeypatch.setattr(device, "MAX_UNSUBMITTED_BYTES", 4 * SIZE)
     before = life.submissions
     graph = constants(gpu)
     assert life.submissions > before
-    monkeypatch.setattr(device, "LEAST_COPY", device.MOST_UNSUBMITTED)
+    monkeypatch.setattr(device, "MIN_COPY_COST_BYTES", device.MAX_UNSUBMITTED_BYTES)
     before, small = life.submissions, MLGraphBuilder(gpu)
     x = small.input("x", "float32", [])
     small.build_sync({"y": small.add(x, small.constant(np.arange(3, dtype=np.float32)))})
     assert life.submissions > before
-    monkeypatch.setattr(device, "MOST_UNSUBMITTED", 1 << 30)
+    monkeypatch.setattr(device, "MAX_UNSUBMITTED_BYTES", 1 << 30)
     before = life.submissions
     got = awaited(constants(gpu), {"x": np.zeros([], np.float32)})
     assert life.submissions == before + 1

@@ -191,7 +191,7 @@ def test_what_was_begun_and_waits_is_taken_or_left(device: Counting) -> None:
     """Who wants a pipeline does not wait for the threads that have it in their queue."""
     cache = PipelineCache(device)
     held = threading.Event()
-    for _ in range(pipelines.MOST_BEGUN):
+    for _ in range(pipelines.MAX_EARLY_COMPILE_THREADS):
         cache._early.submit(lambda: bool(held.wait(LONG)), lambda error: None)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(i))) for i in range(4)]
     for kernel in kernels:
@@ -211,8 +211,8 @@ def test_what_was_begun_and_waits_is_made_in_its_turn(
     device: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The longest first, which others would wait for at the end, whether they were begun or not."""
-    monkeypatch.setattr(pipelines, "MOST_THREADS", 1)
-    monkeypatch.setattr(pipelines, "MOST_BEGUN", 1)
+    monkeypatch.setattr(pipelines, "MAX_COMPILE_THREADS", 1)
+    monkeypatch.setattr(pipelines, "MAX_EARLY_COMPILE_THREADS", 1)
     cache = PipelineCache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(6)]
     held, holding = threading.Event(), threading.Event()
@@ -235,7 +235,7 @@ def test_what_was_begun_and_waits_is_made_in_its_turn(
 def test_of_what_waits_the_longest_is_begun_first(
     device: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipelines, "MOST_BEGUN", 1)
+    monkeypatch.setattr(pipelines, "MAX_EARLY_COMPILE_THREADS", 1)
     cache = PipelineCache(device)
     kernels = [(f"k{i}", PipelineKey(KERNEL.format(10**i))) for i in range(4)]
     held = threading.Event()

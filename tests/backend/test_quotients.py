@@ -47,12 +47,12 @@ def dividing(
 ) -> Iterator[MLContext]:
     """A context on the driver as it is, and on one whose division is as rough as may be."""
     if request.param == "rough division":
-        make = PipelineCache._make
+        make = PipelineCache._compile
 
         def made(cache: PipelineCache, name: str, key: PipelineKey) -> object:
             return make(cache, name, replace(key, code=roughly(key.code)))
 
-        monkeypatch.setattr(PipelineCache, "_make", made)
+        monkeypatch.setattr(PipelineCache, "_compile", made)
     with taken_for(gpu.device) as context:
         yield context
 

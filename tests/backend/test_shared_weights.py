@@ -18,7 +18,7 @@ from tests.internals import engine_of, executable_of
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
 from webnn_py.engines.webgpu.runtime.constants import SMALL_WEIGHT
-from webnn_py.engines.webgpu.runtime.devices.weights import Weights
+from webnn_py.engines.webgpu.runtime.devices.binding import Weights
 
 SIDE = 512
 WEIGHTS = normal(SIDE, SIDE)

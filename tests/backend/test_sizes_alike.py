@@ -27,7 +27,7 @@ WEIGHTS = normal(WIDTH, WIDTH)
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     """How many pipelines were made since it was asked last."""
     names: list[str] = []
-    make = PipelineCache._make
+    make = PipelineCache._compile
 
     def counted(self: PipelineCache, name: str, key: Any) -> Any:
         names.append(name)
@@ -38,7 +38,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
         names.clear()
         return count
 
-    monkeypatch.setattr(PipelineCache, "_make", counted)
+    monkeypatch.setattr(PipelineCache, "_compile", counted)
     return since
 
 

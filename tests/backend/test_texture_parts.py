@@ -158,9 +158,9 @@ def test_a_part_that_moves_is_compiled_once(
 ) -> None:
     pipelines: Any = engine_of(gpu).gpu.pipelines
     made: list[str] = []
-    make = pipelines._make
+    make = pipelines._compile
     monkeypatch.setattr(
-        pipelines, "_make", lambda name, key: (made.append(name), make(name, key))[1]
+        pipelines, "_compile", lambda name, key: (made.append(name), make(name, key))[1]
     )
     source, graph = texture(gpu.device, size=(64, 64, 1)), copying(gpu, [1, 1, 9, 9])
     y, made[:] = empty_buffer(gpu.device, 81 * 4), []

@@ -203,7 +203,7 @@ class MLAwaitedExecution(Unpicklable, Suggesting):
                     unordered.end()
             return await alone(given, waits)
         except ContextLostError as error:
-            session.queue.lost(str(error))
+            session.queue.on_lost(str(error))
             raise
 
     async def _compile_first(

@@ -302,7 +302,7 @@ class Queue(ABC):
         """For `with`: a device that is found lost takes its context along."""
         return self._loss
 
-    def lost(self, message: str) -> None:
+    def on_lost(self, message: str) -> None:
         """Told why, when the device is found lost."""
         self._loss.tell(message)
 

@@ -77,7 +77,7 @@ class Run(AwaitedRun):
         soft = not self._gpu.hardware and self._ahead is not None and not large
         self._may_be_tiny = soft and 0 < ahead.whole.seconds < self._policy.tiny_run_seconds
         # Tiny inputs go through the queue: to map memory again takes as long.
-        inputs = traffic.inputs if self._gpu.uploads.there and not self._may_be_tiny else ()
+        inputs = traffic.inputs if self._gpu.uploads.is_available and not self._may_be_tiny else ()
         self._targets: Targets = () if large else inputs
         self._large: Targets = inputs if large else ()
         self._sources: list[Any] = []  # from which large inputs will be copied
@@ -181,7 +181,7 @@ class Run(AwaitedRun):
             and not gpu.owes_turn
             and self._seen_there
             and bool(self._dispatch.downloads)
-            and gpu.life.idle
+            and gpu.life.is_idle
             and not gpu.submit_lock.locked()
             and self._recorded.nothing_recorded
         )

@@ -19,9 +19,9 @@ from webnn_py.engines.webgpu.runtime.byte_copy import copy_exactly
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import padded_bytes
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import check_usable
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.resource_checks import check_usable
 from webnn_py.engines.webgpu.runtime.textures import conversion
 from webnn_py.engines.webgpu.runtime.textures.parts import (
     is_texture,

@@ -11,7 +11,7 @@ from webnn_py.core.dtypes import DTYPES
 from webnn_py.core.gil_yield import checkpoint
 from webnn_py.core.parallel_map import MOST_THREADS, at_once
 from webnn_py.engines.webgpu.program.storage import aligned, buffer_bytes, host_dtype
-from webnn_py.engines.webgpu.runtime.devices.binding import Binding
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Contents
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import (
     LargeConstants,
     padded_bytes,
@@ -19,7 +19,6 @@ from webnn_py.engines.webgpu.runtime.devices.buffer_init import (
 )
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
-from webnn_py.engines.webgpu.runtime.devices.weights import Contents
 from webnn_py.ir import Array, Value
 
 SMALL_WEIGHT = 1 << 14
@@ -83,7 +82,7 @@ def _upload(
     large: LargeConstants,
 ) -> Any:
     total = starts[-1] + sizes[-1]
-    is_large = len(sizes) == 1 and large.takes(total)
+    is_large = len(sizes) == 1 and large.is_for(total)
     with device_errors(f"uploading constants of {total} bytes"), gpu.life:
         buffer = gpu.buffer(total, STORAGE | COPIES, "constants", mapped=not is_large)
         arrays = (

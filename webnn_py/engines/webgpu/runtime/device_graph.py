@@ -171,7 +171,7 @@ class LoadedGraph:
 
         They must be submitted under the device's `submit_lock`.
         """
-        return not self._buffers.shared
+        return not self._buffers.is_shared
 
     def commands(self, places: Mapping[Value, Binding]) -> DispatchCommands:
         """One run, whole or in pieces, the first of which the device runs while others follow."""

@@ -57,7 +57,7 @@ class DeviceQueue(Queue):
         )
         self.gpu = gpu
         self._under_way = under_way
-        gpu.life.tell(self)
+        gpu.life.add_listener(self)
         self._unreported: BaseException | None = None
 
     def allocate(self, descriptor: Descriptor) -> Binding:
@@ -346,7 +346,7 @@ class Rent:
 
     def revoke(self) -> None:
         """Destroy it, but not in the midst of a submission that uses it."""
-        self._life.apart(functools.partial(type(self.buffer).destroy, self.buffer))
+        self._life.run_when_unused(functools.partial(type(self.buffer).destroy, self.buffer))
 
     def end(self) -> None:
         """From now on `destroy` does nothing: the memory is the tensor's."""

@@ -206,7 +206,7 @@ class SlicedGraphRun(SlicedRun):
         """
         if self._graphs is not None:
             loaded, apart = self._graphs
-            uses.once_submitted(functools.partial(loaded.give_back, apart))
+            uses.call_when_submitted(functools.partial(loaded.give_back, apart))
 
     def let_go(self) -> None:
         """Give its memory back, however much of it was recorded."""

@@ -1,1 +1,1 @@
-"""A GPUDevice: how it is found, what lives on it, and when that ends."""
+"""A GPUDevice: adapters, lifetime, pipelines, buffer pools and command tracking."""

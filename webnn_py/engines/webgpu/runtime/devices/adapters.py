@@ -1,4 +1,4 @@
-"""The adapters of this machine: which there are, which to use, and a device of one."""
+"""Adapters: enumerate them, choose one, and request a device."""
 
 from __future__ import annotations
 
@@ -15,30 +15,34 @@ from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
 
 WANTED_FEATURES = ("shader-f16", "shader-int64", "timestamp-query", "subgroup")
 
-_OPENING = threading.Lock()
-"""Drivers, NVIDIA's among them, crash when several threads look for adapters at once."""
+_DRIVER_LOCK = threading.Lock()
+"""Some drivers, such as NVIDIA's, crash if several threads enumerate adapters at once."""
 _FOUND: list[Any] = []
 
 
 def all_adapters() -> list[Any]:
-    """The adapters that wgpu finds, looked for until there are some.
+    """Return the adapters that wgpu finds. Only a non-empty result is cached.
 
-    They are kept: wgpu ends the process when it releases those of OpenGL on one thread while
-    another uses theirs.
+    The cache is never emptied: wgpu ends the process if one thread releases an OpenGL adapter while
+    another uses one.
     """
     check_process()
     if not os.environ.get("XDG_RUNTIME_DIR"):
         os.environ["XDG_RUNTIME_DIR"] = os.environ.get("TMPDIR", "/tmp")
-    with _OPENING:
+    with _DRIVER_LOCK:
         if not _FOUND:
             _FOUND.extend(wgpu.gpu.enumerate_adapters_sync())
         return list(_FOUND)
 
 
 def find_adapter(power_preference: str = "default", hardware: bool = False) -> Any:
-    """The adapter to use, or None; Vulkan, Metal or D3D12 before OpenGL, hardware before software.
+    """Return the best adapter, or None. OpenGL never qualifies; hardware precedes software.
 
-    The variable WEBNN_ADAPTER, part of an adapter's name, overrides the choice.
+    The environment variable WEBNN_ADAPTER, part of an adapter's name, restricts the choice.
+
+    Args:
+        power_preference: "low-power" prefers an integrated GPU; otherwise a discrete one is.
+        hardware: Accept no software adapter.
     """
     adapters = all_adapters()
     wanted = os.environ.get("WEBNN_ADAPTER", "").lower()
@@ -59,16 +63,20 @@ def find_adapter(power_preference: str = "default", hardware: bool = False) -> A
 
 
 def is_hardware(adapter: Any) -> bool:
-    """Whether an adapter is a GPU rather than a program that plays one."""
+    """Return whether an adapter is a GPU rather than a software implementation."""
     return bool(adapter.info["adapter_type"] != "CPU")
 
 
 def request_device(power_preference: str = "default", hardware: bool = False) -> Any:
-    """A device of the best adapter, with all that the adapter offers.
+    """Request a device from the best adapter, with the adapter's features and limits.
+
+    Args:
+        power_preference: As of `find_adapter`.
+        hardware: Accept no software adapter.
 
     Raises:
         NotSupportedError: There is no adapter.
-        OperationError: Its driver gives none.
+        OperationError: The driver refuses a device.
     """
     adapter = find_adapter(power_preference, hardware)
     if adapter is None:
@@ -81,24 +89,24 @@ def request_device(power_preference: str = "default", hardware: bool = False) ->
     request = functools.partial(
         adapter.request_device_sync,
         required_features=features,
-        required_limits=_known_limits(adapter.limits),
+        required_limits=_finite_limits(adapter.limits),
     )
-    with _OPENING:
+    with _DRIVER_LOCK:
         try:
             return request()
-        except RuntimeError:  # drivers have so many at once, of which some wait for the collector
+        except RuntimeError:  # too many devices at once, of which some may be garbage
             gc.collect()
         try:
             return request()
         except RuntimeError as error:
             raise OperationError(
                 f"{adapter.summary} gives no device: {error}; there may be too many at once:"
-                " destroy contexts, and let go of what belongs to them"
+                " destroy contexts and drop what belongs to them"
             ) from error
 
 
-def _known_limits(limits: Any) -> dict[str, int]:
-    """The adapter's limits without those that wgpu reports as unlimited or unknown."""
+def _finite_limits(limits: Any) -> dict[str, int]:
+    """Return the adapter's limits without those that wgpu reports as unlimited or unknown."""
     names = (
         "max-buffer-size",
         "max-storage-buffer-binding-size",

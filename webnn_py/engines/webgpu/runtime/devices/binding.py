@@ -1,4 +1,4 @@
-"""Buffers bound to kernels, and bind groups kept for the next run over the same buffers."""
+"""Buffer ranges that hold tensors, and two caches: by bound buffers and by constants."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from webnn_py.ir import Value
+from webnn_py.ir import Array, Value
 from webnn_py.memory.overlap import Span
 
 T = TypeVar("T")
 PlacesKey = tuple[tuple[int, int, int], ...]
-KEPT = 64
+MAX_CACHE_ENTRIES = 64
+Contents = tuple[Array, str]
+"""The contents of a constant, and its data type, which determines its layout in a buffer."""
+WeightsKey = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Part of a buffer that holds a tensor.
+    """A range of a buffer that holds a tensor.
 
     Attributes:
         buffer: The wgpu.GPUBuffer.
-        offset: Where the tensor begins, in bytes.
-        size: Bytes of the tensor.
-        room: Bytes that kernels may be shown from there, if more: nobody else has the rest.
+        offset: Start of the tensor in bytes.
+        size: Size of the tensor in bytes.
+        room: Bytes from `offset` that may be bound, if more than `size`: nothing else uses them.
     """
 
     buffer: Any
@@ -36,27 +39,27 @@ class Binding:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """The resource of a bind group's entry."""
+        """Return the `resource` of a bind group entry."""
         return {"buffer": self.buffer, "offset": self.offset, "size": self.size}
 
     @property
     def span(self) -> Span:
-        """The memory."""
+        """Return the memory range."""
         return Span(self.buffer, self.offset, self.offset + self.size)
 
 
 def copy_binding(encoder: Any, source: Binding, target: Binding) -> None:
-    """Record the copy of one tensor's bytes to another."""
+    """Record a copy of the bytes of `source` to `target`."""
     encoder.copy_buffer_to_buffer(
         source.buffer, source.offset, target.buffer, target.offset, source.size
     )
 
 
 class PlaceCache(Generic[T]):
-    """Remembers what was made for a set of places, as long as their buffers live.
+    """A FIFO cache of objects made for a set of bindings, such as bind groups.
 
-    A bind group keeps its buffers' memory. So an entry goes when one of its buffers does, and the
-    oldest entries go when there are many.
+    A bind group keeps its buffers' memory. So an entry is removed with one of its buffers, and the
+    oldest entry when the cache is full.
     """
 
     def __init__(self) -> None:
@@ -72,12 +75,12 @@ class PlaceCache(Generic[T]):
         make: Callable[[Mapping[Value, Binding]], T],
         name: Hashable = None,
     ) -> T:
-        """What `make` gives for these places. They always name the same values in one order.
+        """Return the cached result of `make` for these bindings, or call it.
 
         Args:
-            places: Where each value lies.
-            make: Called if nothing is kept for these places.
-            name: Under what `recall` finds the same.
+            places: The binding of each value. All calls name the same values in the same order.
+            make: Called with `places` if there is no entry.
+            name: A name under which `recall` finds the entry.
         """
         key = tuple(
             [
@@ -89,31 +92,31 @@ class PlaceCache(Generic[T]):
         if found is None:
             found = make(places)
             with self._lock:
-                while len(self._entries) >= KEPT:
+                while len(self._entries) >= MAX_CACHE_ENTRIES:
                     self._entries.pop(next(iter(self._entries)), None)
                 self._entries[key] = found
         if name is not None:
-            if len(self._keys) >= KEPT:
+            if len(self._keys) >= MAX_CACHE_ENTRIES:
                 self._keys.clear()
             self._keys[name] = key
         return found
 
     def recall(self, name: Hashable) -> T | None:
-        """What `get` gave for the places of this name, if it is still kept."""
+        """Return the entry that `get` returned for this name, if it is still cached."""
         key = self._keys.get(name)
         return None if key is None else self._entries.get(key)
 
     def _serial(self, buffer: Any) -> int:
         serial = self._serials.get(weakref.ref(buffer))
         if serial is None:
-            # Kept here, and not with the buffer, which may outlive many of these.
+            # Stored in the cache, as the buffer may outlive many caches.
             reference = weakref.ref(buffer, functools.partial(_forget, weakref.ref(self)))
             with self._lock:
                 serial = self._serials.setdefault(reference, next(self._numbers))
         return serial
 
     def forget(self, reference: weakref.ref[Any]) -> None:
-        """Drop what was made over a buffer that is gone."""
+        """Remove the entries of a buffer that was garbage-collected."""
         with self._lock:
             serial = self._serials.pop(reference)
             for key in list(self._entries):
@@ -125,3 +128,46 @@ def _forget(cache: weakref.ref[PlaceCache[Any]], reference: weakref.ref[Any]) ->
     alive = cache()
     if alive is not None:
         alive.forget(reference)
+
+
+class Weights:
+    """A weak cache of constant buffers, so that graphs on a device share their constants.
+
+    Arrays are identified by identity and never change. A buffer lives as long as it is used; its
+    arrays may be freed before.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: weakref.WeakValueDictionary[WeightsKey, Any] = weakref.WeakValueDictionary()
+        self._arrays: weakref.WeakKeyDictionary[Any, Sequence[weakref.ref[Array]]] = (
+            weakref.WeakKeyDictionary()  # by buffer
+        )
+        self._uploads: weakref.WeakValueDictionary[WeightsKey, threading.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+        self._lock = threading.Lock()
+
+    def get(self, constants: Sequence[Contents], upload: Callable[[], Any]) -> Any:
+        """Return the buffer of one or several arrays; upload it once (single flight).
+
+        Args:
+            constants: The contents of the buffer, in order.
+            upload: Makes the buffer if there is none. Other callers with the same constants wait.
+        """
+        key = tuple((id(array), data_type) for array, data_type in constants)
+        with self._lock:
+            uploading = self._uploads.setdefault(key, threading.Lock())
+        with uploading:
+            buffer = self._buffers.get(key)
+            # A freed array may have had the same id.
+            if buffer is None or not self._holds(buffer, constants):
+                buffer = upload()
+                with self._lock:
+                    self._arrays[buffer] = [weakref.ref(array) for array, _ in constants]
+                    self._buffers[key] = buffer
+            return buffer
+
+    def _holds(self, buffer: Any, constants: Sequence[Contents]) -> bool:
+        """Return whether a buffer was made from exactly these arrays."""
+        pairs = zip(self._arrays[buffer], constants, strict=True)
+        return all(reference() is array for reference, (array, _) in pairs)

@@ -1,4 +1,4 @@
-"""New buffers filled with constants, while other threads run: wgpu-py would let none."""
+"""Fill new buffers with constants while other threads run; wgpu-py's own way holds the GIL."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 from webnn_py.ir import Array
 
-LARGE = 1 << 24
-"""Bytes from which contents are copied piece by piece: to make all of their memory takes longer."""
-PIECE = 1 << 23
-"""Bytes."""
+MIN_STAGED_BYTES = 1 << 24
+"""Contents of at least so many bytes go through small staging buffers. Mapping new memory for all
+of them takes longer."""
+STAGING_BYTES = 1 << 23
+"""Bytes of such a staging buffer."""
 
 
 def write_made(gpu: Device, buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
-    """Write bytes at places of a buffer that was mapped as it was made, and unmap it."""
+    """Write into a buffer that was mapped at creation, and unmap it.
+
+    Args:
+        gpu: The device.
+        buffer: The mapped buffer.
+        parts: Offsets in bytes, and the bytes to write there.
+    """
     _write_mapped(buffer, parts)
     buffer.unmap()
-    gpu.uploaded(buffer.size)
+    gpu.note_upload(buffer.size)
 
 
 def _write_mapped(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
@@ -46,7 +53,7 @@ def _write_mapped(buffer: Any, parts: Iterable[tuple[int, Array]]) -> None:
 
 
 class LargeConstants:
-    """Copies large contents to a device, by way of a few buffers that the host writes.
+    """Uploads of large constants through a few mapped staging buffers, on several threads.
 
     Args:
         gpu: The device.
@@ -54,7 +61,7 @@ class LargeConstants:
 
     def __init__(self, gpu: Device) -> None:
         self._gpu = gpu
-        self._uploads = Uploads(gpu.handle, gpu.life)  # whose buffers go with this
+        self._uploads = Uploads(gpu.handle, gpu.life)  # own pool: freed with this object
         threads = min(MOST_THREADS, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(threads, "webnn-constants", gil_yield.enable)
 
@@ -64,18 +71,18 @@ class LargeConstants:
     def __exit__(self, *raised: object) -> None:
         self._pool.shutdown()
 
-    def takes(self, size: int) -> bool:
-        """Whether to `write` so many bytes; else a buffer is mapped as it is made."""
-        return size >= LARGE and self._uploads.there
+    def is_for(self, size: int) -> bool:
+        """Return whether to use `write` for `size` bytes rather than mapping at creation."""
+        return size >= MIN_STAGED_BYTES and self._uploads.is_available
 
     def write(self, buffer: Any, contents: Array) -> None:
-        """Have bytes copied into a buffer before what is submitted next."""
-        starts = range(0, len(contents), PIECE)
+        """Submit copies of `contents` into a buffer."""
+        starts = range(0, len(contents), STAGING_BYTES)
         list(self._pool.map(functools.partial(self._write_piece, buffer, contents), starts))
 
     def _write_piece(self, buffer: Any, contents: Array, start: int) -> None:
-        gpu, piece = self._gpu, contents[start : start + PIECE]
-        source = self._uploads.take(PIECE)
+        gpu, piece = self._gpu, contents[start : start + STAGING_BYTES]
+        source = self._uploads.take(STAGING_BYTES)
         with gpu.life:
             np.copyto(np.frombuffer(native.read_mapped(source), np.uint8, len(piece)), piece)
         self._uploads.end_writing([source])
@@ -86,10 +93,10 @@ class LargeConstants:
 
 
 def padded_bytes(data: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
-    """The bytes of an array, with zeros up to `size`."""
+    """Return the bytes of an array, padded with zeros to `size` bytes."""
     raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
     if raw.size == size:
         return raw
-    wide = np.zeros(size, np.uint8)
-    wide[: raw.size] = raw
-    return wide
+    padded = np.zeros(size, np.uint8)
+    padded[: raw.size] = raw
+    return padded

@@ -1,12 +1,11 @@
-"""What the user's commands use, noted while they are recorded.
+"""Command tracking: the resources that the user's command buffers use, and whether they are valid.
 
-wgpu-native ends the process over a submission that is not valid: of command buffers that were
-submitted before, or that use a buffer or texture that is destroyed or mapped. wgpu-py keeps no
-trace of what a command buffer uses, nor of whether it was submitted. So a device with a context
-notes it: its class, its queue's and those of the encoders that it makes become subclasses of
-wgpu-py's own, which do the same and look at their arguments. Other devices are left alone.
+wgpu-native ends the process at an invalid submission: of a command buffer that was submitted
+before, or that uses a destroyed or mapped buffer or texture. wgpu-py tracks neither. So the classes
+of a device with a context, of its queue and of the encoders it makes are replaced by subclasses.
+These do the same and note the resources in their arguments. Other devices are left alone.
 
-Where that cannot be (`OBSERVING`), nothing is noted or refused.
+Without the capability `OBSERVING`, nothing is tracked or refused.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from typing import Any
 
 import wgpu
 
-from webnn_py.core.errors import DataError, ValidationError
+from webnn_py.core.errors import ContextLostError, DataError, ValidationError
 from webnn_py.engines.initialization import BoundInputs, Initialization
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of, share_life
-from webnn_py.engines.webgpu.runtime.devices.resource_checks import check_usable
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
 from webnn_py.ordering.operation import Run
@@ -42,30 +40,30 @@ _USES = "_webnn_uses"
 
 
 class Uses:
-    """What commands use, from their recording to their submission.
+    """The resources and initializations of recorded commands, until their submission.
 
     Args:
-        noted: It is noted from their first one.
+        noted: Whether the recording is tracked from its first command.
 
     Attributes:
-        graphs: The graphs that they initialize.
-        taken: A context has them, and will submit them.
-        submitted: They were submitted.
+        graphs: The initializations that the commands perform, by graph.
+        taken: Whether a context has accepted the commands and will submit them.
+        submitted: Whether the commands were submitted.
     """
 
-    __slots__ = ("_noted", "_parts", "_resources", "_then", "graphs", "submitted", "taken")
+    __slots__ = ("_callbacks", "_noted", "_parts", "_resources", "graphs", "submitted", "taken")
 
     def __init__(self, noted: bool = False) -> None:
         self._noted = noted
         self._resources: dict[Any, None] = {}
         self._parts: dict[Uses, None] = {}
-        self._then: list[Run] = []
+        self._callbacks: list[Run] = []
         self.graphs: dict[BoundInputs, Initialization] = {}
         self.taken = False
         self.submitted = False
 
     def note(self, value: Any) -> None:
-        """Note the GPU resources in an argument of a call."""
+        """Add the GPU resources in an argument of a call."""
         if isinstance(value, (wgpu.GPUBuffer, wgpu.GPUTexture)):
             self._resources[value] = None
         elif isinstance(value, wgpu.GPUTextureView):
@@ -80,31 +78,31 @@ class Uses:
                 self.note(member)
 
     def carry(self, initialization: Initialization) -> None:
-        """Have the commands initialize a graph, if they do not yet."""
+        """Add the initialization of a graph, if the commands have none for it."""
         self.graphs.setdefault(initialization.graph, initialization)
-        if not OBSERVING.is_available:  # nobody will tell that they are submitted
+        if not OBSERVING.is_available:  # the submission will go unnoticed
             initialization.take_effect()
 
-    def once_submitted(self, then: Run) -> None:
-        """Have something done when the commands are submitted, which they may never be."""
+    def call_when_submitted(self, callback: Run) -> None:
+        """Call `callback` at the submission, which may never come; at once without tracking."""
         if OBSERVING.is_available:
-            self._then.append(then)
-        else:  # nobody will tell
-            then()
+            self._callbacks.append(callback)
+        else:
+            callback()
 
     @property
     def complete(self) -> bool:
-        """Whether everything was noted that they use: from the start, and of every part."""
+        """Return whether all resources are known, those of all parts included."""
         return self._noted and all(part.complete for part in self._parts)
 
     def resources(self) -> Iterator[Any]:
-        """Every buffer and texture."""
+        """Yield every buffer and texture."""
         yield from self._resources
         for part in self._parts:
             yield from part.resources()
 
     def check(self, what: str) -> None:
-        """Raise a ValidationError if a submission would not be valid."""
+        """Raise a ValidationError if a submission would be invalid."""
         if self.submitted:
             raise ValidationError(f"{what}: the GPUCommandBuffer was submitted before")
         for resource in self.resources():
@@ -114,19 +112,44 @@ class Uses:
                 raise ValidationError(str(error)) from None
 
     def was_submitted(self) -> None:
-        """The commands were submitted; nothing of them is kept."""
+        """Note the submission: apply initializations, call back, and drop all references."""
         self.submitted = True
         graphs, self.graphs = self.graphs, {}
         self._resources, self._parts = {}, {}
         for initialization in graphs.values():
             initialization.take_effect()
-        then, self._then = self._then, []
-        for each in then:
-            each()
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+def check_usable(resource: Any, what: str) -> None:
+    """Check that a submission may use a buffer or texture; else wgpu-native ends the process.
+
+    Raises:
+        DataError: The resource is mapped, released or destroyed.
+        ContextLostError: Its device is lost.
+    """
+    if isinstance(resource, wgpu.GPUBuffer) and resource.map_state != "unmapped":
+        raise DataError(f"{what}: the GPUBuffer is mapped")
+    if native.is_released(resource):
+        raise DataError(f"{what}: the {type(resource).__name__} is released")
+    try:
+        if isinstance(resource, wgpu.GPUBuffer):
+            native.touch(resource)
+        else:
+            texture = resource.texture if isinstance(resource, wgpu.GPUTextureView) else resource
+            texture.create_view()
+    except wgpu.GPUError as error:
+        error.with_traceback(None)  # wgpu-py's frames would form a cycle with it
+        if "destroyed" in str(error):
+            raise DataError(f"{what}: the {type(resource).__name__} is destroyed") from None
+        if "device is lost" in str(error):
+            raise ContextLostError(f"{what}: the GPUDevice is lost") from None
 
 
 def uses_of(recorded: Any) -> Uses:
-    """What an encoder or what it made uses, as far as that was noted."""
+    """Return the Uses of an encoder, pass, bundle, command buffer or bind group."""
     found = getattr(recorded, _USES, None)
     if found is None:
         found = Uses()
@@ -136,7 +159,7 @@ def uses_of(recorded: Any) -> Uses:
 
 
 def check_submission(commands: Sequence[Any]) -> None:
-    """Raise a ValidationError for what would end the process in wgpu-native, as far as is noted."""
+    """Raise a ValidationError if the submission of these command buffers would be invalid."""
     for index, command_buffer in enumerate(commands):
         what = f"submit: command buffer {index}"
         uses_of(command_buffer).check(what)
@@ -145,36 +168,32 @@ def check_submission(commands: Sequence[Any]) -> None:
 
 
 def observe(device: Any) -> None:
-    """Have a device note what its command buffers use; harmless twice."""
+    """Track the commands of a device from now on. Idempotent."""
     if not OBSERVING.is_available:
         return
     with _LOCK:
         if not _is_observed(device):
             share_life(device, device.queue)
-            native.specialize(device.queue, _class_like(device.queue, _queue_methods))
-            native.specialize(device, _class_like(device, _device_methods))
+            native.specialize(device.queue, _subclass_of(device.queue, _queue_methods))
+            native.specialize(device, _subclass_of(device, _device_methods))
             vars(device).pop("_device", None)
 
 
-def let_go(device: Any) -> None:
-    """Have a device of ours go with its last user, though its queue is still there."""
+def break_queue_cycle(device: Any) -> None:
+    """Make the queue refer weakly to its device, so that the device is freed with its last user."""
     if _is_observed(device):
         vars(device.queue)["_device"] = weakref.proxy(device)
 
 
 def observe_encoder(encoder: Any) -> Uses:
-    """Have an encoder note what its commands use from now on.
-
-    Returns:
-        Where it notes it.
-    """
+    """Track the commands of an encoder from now on, and return its Uses."""
     if OBSERVING.is_available and not _is_observed(encoder):
-        native.specialize(encoder, _class_like(encoder, _recorder_methods))
+        native.specialize(encoder, _subclass_of(encoder, _recorder_methods))
     return uses_of(encoder)
 
 
 def unobserved(device: Any) -> Any:
-    """A device as wgpu-py has it; what it makes notes nothing."""
+    """Return a view of a device whose encoders are not tracked."""
     return super(type(device), device) if _is_observed(device) else device
 
 
@@ -182,9 +201,9 @@ def _is_observed(thing: Any) -> bool:
     return hasattr(type(thing), _USES)
 
 
-def _class_like(made: Any, methods: Callable[[Any], dict[str, Any]]) -> Any:
-    """The subclass of an object's class that has these methods instead."""
-    base: Any = type(made)
+def _subclass_of(thing: Any, methods: Callable[[Any], dict[str, Any]]) -> Any:
+    """Return the subclass of an object's class that overrides these methods. Cached."""
+    base: Any = type(thing)
     found = _CLASSES.get((base, methods))
     if found is None:
         members = {_USES: None, "__module__": base.__module__, **methods(base)}
@@ -196,15 +215,18 @@ def _device_methods(base: Any) -> dict[str, Any]:
     def destroy(self: Any) -> None:
         life_of(self).end(functools.partial(base.destroy, self))
 
-    def create_buffer_with_data(self: Any, **given: Any) -> Any:
-        with life_of(self):  # it is mapped meanwhile
-            return base.create_buffer_with_data(self, **given)
+    def create_buffer_with_data(self: Any, **arguments: Any) -> Any:
+        with life_of(self):  # the buffer is mapped meanwhile
+            return base.create_buffer_with_data(self, **arguments)
 
     own: list[Any] = [destroy, create_buffer_with_data]
     return {
-        "_device": property(lambda device: device),  # kept by it, a device would never go by itself
+        "_device": property(lambda device: device),  # an attribute would form a cycle
         **{name: _noting(getattr(base, name), own=True) for name in MAKERS},
-        **{made.__name__: functools.wraps(getattr(base, made.__name__))(made) for made in own},
+        **{
+            method.__name__: functools.wraps(getattr(base, method.__name__))(method)
+            for method in own
+        },
         **native.releasing_unless(base, lambda device: life_of(device).was_lost),
     }
 
@@ -224,7 +246,7 @@ def _queue_methods(base: Any) -> dict[str, Any]:
 
 
 def _recorder_methods(base: Any) -> dict[str, Any]:
-    """The methods of an encoder that take or make GPU objects."""
+    """Return tracking versions of an encoder's methods that take or return GPU objects."""
     found: dict[str, Any] = {}
     for kind in base.__mro__:
         for name, member in vars(kind).items():
@@ -234,7 +256,7 @@ def _recorder_methods(base: Any) -> dict[str, Any]:
 
 
 def _concerns_gpu_objects(method: Any) -> bool:
-    """Whether a method's parameters or result may be GPU objects, as its annotations say."""
+    """Return whether a method may take or return GPU objects, by its annotations."""
     if not isinstance(method, types.FunctionType):
         return False
     code = method.__code__
@@ -245,20 +267,25 @@ def _concerns_gpu_objects(method: Any) -> bool:
 
 
 def _noting(method: Callable[..., Any], own: bool = False) -> Callable[..., Any]:
-    """The same method, its resources noted: by the object, or by what it makes (`own`)."""
+    """Wrap a method to add the resources in its arguments to a Uses.
+
+    Args:
+        method: The method.
+        own: Use a new Uses of the returned object instead of the one of `self`.
+    """
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = method(self, *args, **kwargs)
+        result = method(self, *args, **kwargs)
         uses = Uses(noted=True) if own else uses_of(self)
         for value in (*args, *kwargs.values()):
             uses.note(value)
-        if isinstance(made, (*RECORDERS, *RECORDED)):
-            setattr(made, _USES, uses)
-            if isinstance(made, RECORDERS):
-                observe_encoder(made)
-            elif isinstance(made, wgpu.GPUCommandBuffer):
-                native.free_when_dropped(made)
-        return made
+        if isinstance(result, (*RECORDERS, *RECORDED)):
+            setattr(result, _USES, uses)
+            if isinstance(result, RECORDERS):
+                observe_encoder(result)
+            elif isinstance(result, wgpu.GPUCommandBuffer):
+                native.free_when_dropped(result)
+        return result
 
     return call

@@ -1,9 +1,10 @@
-"""The wgpu device and what belongs to it: queue, features, memory, pipelines."""
+"""Device: a GPUDevice with its queue, features, buffer pools, constants and pipelines."""
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,45 +18,94 @@ from webnn_py.core.workers import Workers
 from webnn_py.engines.webgpu.program.needs import Offer
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime.devices.adapters import is_hardware, request_device
-from webnn_py.engines.webgpu.runtime.devices.binding import Binding
-from webnn_py.engines.webgpu.runtime.devices.command_tracking import let_go, observe, unobserved
+from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Weights
+from webnn_py.engines.webgpu.runtime.devices.command_tracking import (
+    break_queue_cycle,
+    observe,
+    unobserved,
+)
 from webnn_py.engines.webgpu.runtime.devices.device_lifetime import life_of
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache
 from webnn_py.engines.webgpu.runtime.devices.run_policy import RunPolicy
-from webnn_py.engines.webgpu.runtime.devices.semaphore import NonBlockingSemaphore
 from webnn_py.engines.webgpu.runtime.devices.staging import Staging, Uploads
 from webnn_py.engines.webgpu.runtime.devices.tile_cache import known_tiles
-from webnn_py.engines.webgpu.runtime.devices.weights import Weights
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import RECORDING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import BindGroup, CommandBuffer, Encoder
 from webnn_py.engines.webgpu.runtime.wgpu_native.native import check_process
+from webnn_py.ordering.operation import Run
 
 STORAGE = wgpu.BufferUsage.STORAGE
 COPIES = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 DEFAULT_POLICY = RunPolicy()
 
-MOST_UNSUBMITTED = 16 << 20
-"""Bytes of contents that new buffers were made with, which wgpu-native keeps a copy of until
-something is submitted."""
-LEAST_COPY = 1 << 16
-"""Bytes that the smallest of these copies counts for: each is a buffer."""
+MAX_UNSUBMITTED_BYTES = 16 << 20
+"""Bytes of initial buffer contents after which to submit. wgpu-native keeps a copy of them until
+the next submission."""
+MIN_COPY_COST_BYTES = 1 << 16
+"""Bytes that the smallest copy counts as, because each takes a buffer."""
+
+
+class NonBlockingSemaphore:
+    """A counting semaphore that queues callbacks, in order, instead of blocking threads.
+
+    Args:
+        count: Operations that may run at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = self._free = count
+        self._waiting: deque[Run] = deque()
+        self._beginning = False
+        self._lock = threading.Lock()
+
+    def acquire(self, begin: Run) -> None:
+        """Call `begin`, at once or when an operation ends; it must be followed by `release`."""
+        with self._lock:
+            self._waiting.append(begin)
+        self._begin()
+
+    @property
+    def under_way(self) -> int:
+        """Return the number of running operations."""
+        return self._count - self._free
+
+    def release(self) -> None:
+        """End an operation."""
+        with self._lock:
+            self._free += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        # One thread at a time, so that operations that end at once do not nest ever deeper.
+        while True:
+            with self._lock:
+                if self._beginning or not self._waiting or not self._free:
+                    return
+                self._free -= 1
+                self._beginning = True
+                begin = self._waiting.popleft()
+            try:
+                begin()
+            finally:
+                with self._lock:
+                    self._beginning = False
 
 
 class Device:
-    """A wgpu device and what is cached on it.
+    """A GPUDevice and everything cached for it.
 
     Args:
         device: The user's GPUDevice, or None to request one from the best adapter.
-        power_preference: Which GPU to prefer.
+        power_preference: "default", "low-power" or "high-performance".
         hardware: Accept no software adapter.
         policy: Thresholds of its runs.
 
     Raises:
         NotSupportedError: There is no adapter.
         ValidationError: `device` is no GPUDevice.
-        ContextLostError: It is lost, as by its `destroy`.
+        ContextLostError: The device is lost, for example by its `destroy`.
     """
 
     def __init__(
@@ -68,7 +118,7 @@ class Device:
         check_process()
         if device is None:
             device = request_device(power_preference, hardware)
-            weakref.finalize(self, let_go, device).atexit = False
+            weakref.finalize(self, break_queue_cycle, device).atexit = False
         if not isinstance(device, wgpu.GPUDevice):
             raise ValidationError(f"device: got {shown(device)}, expected a wgpu.GPUDevice")
         native.check_handles(device)
@@ -88,8 +138,8 @@ class Device:
         self._unsubmitted = 0
         self._counting = threading.Lock()
         self.in_flight = NonBlockingSemaphore(policy.max_runs_in_flight)
-        self.owes_turn = False  # to other tasks, whose thread has just computed a run
-        self.awake = 0.0  # seconds of the kernel that wakes it, as fast as that was seen
+        self.owes_turn = False  # a run has just blocked the event loop: let other tasks run first
+        self.awake = 0.0  # shortest seconds of the kernel of `roofline.wake`; 0 if unknown
         self.staging = Staging(device, self.life)
         self.uploads = Uploads(device, self.life)
         self.weights = Weights()
@@ -102,7 +152,7 @@ class Device:
 
     @property
     def offer(self) -> Offer:
-        """What the device has, by WebGPU's names."""
+        """Return the device's features and limits by WebGPU's names."""
         names = {"subgroup": "subgroups"}
         features = frozenset(names.get(name, name) for name in self.handle.features)
         words = {name: name.split("-") for name in self.handle.limits}
@@ -113,15 +163,15 @@ class Device:
         return Offer(self.hardware, features, limits)
 
     def encoder(self, label: str) -> Any:
-        """A command encoder for commands that we submit ourselves."""
+        """Make a GPUCommandEncoder for commands that this engine submits itself."""
         return unobserved(self.handle).create_command_encoder(label=label)
 
     def plain_encoder(self, label: str) -> Any:
-        """As `encoder`, for copies between buffers and `DispatchCommands` alone: cheaper."""
+        """Make a cheaper encoder, only for copies between buffers and `DispatchCommands`."""
         return Encoder(self.handle) if RECORDING.missing is None else self.encoder(label)
 
     def submit(self, commands: Any) -> None:
-        """Submit what an encoder of ours has finished."""
+        """Submit the commands of `encoder` or `plain_encoder`."""
         if not isinstance(commands, CommandBuffer):
             self.queue.submit([commands])
             return
@@ -129,11 +179,11 @@ class Device:
             self.life.begin_submission()
             commands.submit(self.queue)
 
-    def uploaded(self, size: int) -> None:
-        """Told of a buffer that was made with contents; submits nothing, but where copies wait."""
+    def note_upload(self, size: int) -> None:
+        """Count the initial contents of a buffer; submit if `MAX_UNSUBMITTED_BYTES` are waiting."""
         with self._counting:
-            self._unsubmitted += max(size, LEAST_COPY)
-            many = self._unsubmitted >= MOST_UNSUBMITTED
+            self._unsubmitted += max(size, MIN_COPY_COST_BYTES)
+            many = self._unsubmitted >= MAX_UNSUBMITTED_BYTES
             if many:
                 self._unsubmitted = 0
         if many:
@@ -142,24 +192,24 @@ class Device:
     def bind_group(
         self, layout: Any, resources: Sequence[Any], bindings: Sequence[int] | None = None
     ) -> Any:
-        """A bind group of resources, which are kept alive by others.
+        """Make a GPUBindGroup; the caller keeps the resources alive.
 
         Args:
-            layout: Its layout.
-            resources: What is bound.
-            bindings: Their numbers, if they are not 0, 1, 2 and so on.
+            layout: The GPUBindGroupLayout.
+            resources: The resources to bind.
+            bindings: Their binding numbers; None for 0, 1, 2 and so on.
         """
         numbers = range(len(resources)) if bindings is None else bindings
         entries = [
-            {"binding": number, "resource": given}
-            for number, given in zip(numbers, resources, strict=True)
+            {"binding": number, "resource": resource}
+            for number, resource in zip(numbers, resources, strict=True)
         ]
         return unobserved(self.handle).create_bind_group(layout=layout, entries=entries)
 
     def bind_places(
         self, layout: Any, places: Sequence[Binding], bindings: Sequence[int] | None = None
     ) -> Any:
-        """As `bind_group`, of places in buffers alone: cheaper."""
+        """Make a bind group of buffer ranges alone, cheaper than `bind_group`."""
         if RECORDING.missing is not None:
             return self.bind_group(layout, [place.entry for place in places], bindings)
         numbers = range(len(places)) if bindings is None else bindings
@@ -170,7 +220,7 @@ class Device:
         return BindGroup(self.handle, layout, parts)
 
     def check_size(self, size: int, what: str) -> None:
-        """Raise a NotSupportedError if no buffer of this device can be so large."""
+        """Raise a NotSupportedError if `size` exceeds the device's max-buffer-size."""
         if size > self.max_buffer_bytes:
             raise NotSupportedError(
                 f"{what} needs {size} bytes; this device's max-buffer-size is"
@@ -178,7 +228,18 @@ class Device:
             )
 
     def buffer(self, size: int, usage: int, label: str = "", mapped: bool = False) -> Any:
-        """A buffer of at least 4 bytes, a multiple of 4."""
+        """Make a buffer of `size` bytes, rounded up to a multiple of 4.
+
+        Args:
+            size: Bytes; at least 4 are allocated.
+            usage: Flags of wgpu.BufferUsage.
+            label: The buffer's label, also for messages.
+            mapped: Whether to map it at creation.
+
+        Raises:
+            NotSupportedError: The size exceeds the device's max-buffer-size.
+            OperationError: The device has no memory left.
+        """
         size = max(4, -(-size // 4) * 4)
         self.check_size(size, label or "a buffer")
         with device_errors(f"allocating {size} bytes for {label or 'a buffer'}"):

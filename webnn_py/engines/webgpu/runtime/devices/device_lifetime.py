@@ -1,11 +1,11 @@
-"""The life of a GPUDevice, which `destroy` does not end in the midst of what relies on it.
+"""The lifetime of a GPUDevice: defers `destroy` while the device is in use, and detects its loss.
 
-wgpu-native ends the process where commands are submitted to a device that another thread has just
-destroyed, or memory of it is used that was mapped. So `destroy` of a device with a context tells
-its contexts at once, and destroys the device when nobody relies on it any more.
+wgpu-native ends the process if another thread destroys a device just before a submission or while
+mapped memory is used. So `destroy` of a device with a context notifies the contexts at once, and
+destroys the device when its last use ends.
 
-It also ends the process where commands are submitted to a device that its driver has lost, and
-where such a device is released. So that is found out before.
+wgpu-native also ends the process at a submission to a device that the driver has lost, and when
+such a device is released. So each submission is preceded by a check.
 """
 
 from __future__ import annotations
@@ -26,113 +26,124 @@ LOST = "the GPUDevice is lost: its driver lost it"
 _LIFE = "_webnn_life"
 
 
-class Mortal(Protocol):
-    """What goes with a device: the order of work of a context."""
+class DeviceLossListener(Protocol):
+    """An object that is notified when its device is lost, such as a context's queue."""
 
-    def lost(self, message: str, /) -> None:
-        """Its device is lost."""
+    def on_lost(self, message: str, /) -> None:
+        """Handle the loss of the device."""
 
 
 class Life:
-    """One device's life; `with` relies on it, and raises a ContextLostError if it is over.
+    """The lifetime of one device, shared by all its contexts.
+
+    A `with` block is a use of the device: `destroy` waits for its end. It raises a ContextLostError
+    if the device was destroyed.
 
     Attributes:
-        witness: A buffer of the device, by which it is found out whether that is lost.
-        gone: It was lost before anyone looked.
-        submissions: How many were made, by anyone.
+        witness: A small buffer of the device, for checks whether the device is lost.
+        was_lost_at_start: Whether the device was lost before its lifetime was tracked.
+        submissions: Number of submissions so far, by anyone.
     """
 
     def __init__(self) -> None:
         self.witness: Any = None
-        self.gone = False
+        self.was_lost_at_start = False
         self.submissions = self._ended = 0
         self._was_lost = self._destroyed = False
-        self._lock = threading.RLock()  # a finalizer may run within
-        self._relying = 0
-        self._over = False
+        self._lock = threading.RLock()  # a finalizer may run while it is held
+        self._users = 0
+        self._is_over = False
         self._destroy: Run | None = None
-        self._apart: list[Run] = []
-        self._told: weakref.WeakSet[Mortal] = weakref.WeakSet()
+        self._deferred: list[Run] = []
+        self._listeners: weakref.WeakSet[DeviceLossListener] = weakref.WeakSet()
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._over:
+            if self._is_over:
                 raise ContextLostError(DESTROYED)
-            self._relying += 1
+            self._users += 1
 
     def __exit__(self, *raised: object) -> None:
         with self._lock:
-            self._relying -= 1
-            if self._apart and not self._relying:
-                self._run_apart()
-            last = self._over and not self._relying
+            self._users -= 1
+            if self._deferred and not self._users:
+                self._run_deferred()
+            last = self._is_over and not self._users
         if last:
             self._end()
 
     @property
     def was_lost(self) -> bool:
-        """Whether the driver has lost the device, before it was destroyed."""
+        """Return whether the driver lost the device before it was destroyed."""
         if self.witness is not None and not (self._destroyed or self._was_lost):
             self._was_lost = native.is_lost(self.witness)
         return self._was_lost
 
     def check(self) -> None:
-        """Raise a ContextLostError if it is over, or the driver has lost the device."""
+        """Raise a ContextLostError if the device was destroyed or lost."""
         with self:
-            if self.gone:
+            if self.was_lost_at_start:
                 raise ContextLostError(GONE)
             self._check_driver()
 
     def begin_submission(self) -> None:
-        """Raise a ContextLostError if the driver has lost the device, and tell its contexts."""
+        """Count a submission that follows.
+
+        Raises:
+            ContextLostError: The driver has lost the device; the listeners are notified.
+        """
         self._check_driver()
         with self._lock:
             self.submissions += 1
 
     def end_submission(self, number: int) -> None:
-        """So many are known to have run."""
+        """Note that submission `number`, and all before it, have ended."""
         self._ended = max(self._ended, number)
 
     @property
-    def idle(self) -> bool:
-        """Whether all that was submitted is known to have run."""
+    def is_idle(self) -> bool:
+        """Return whether all submissions are known to have ended."""
         return self._ended == self.submissions
 
-    def tell(self, mortal: Mortal) -> None:
-        """Have it told at the end, as long as it is there."""
-        self._told.add(mortal)
+    def add_listener(self, listener: DeviceLossListener) -> None:
+        """Notify `listener`, which is referenced weakly, when the device is lost."""
+        self._listeners.add(listener)
 
     def end(self, destroy: Run) -> None:
-        """Let nobody rely on the device any more; destroy it, now or when nobody does."""
-        with self._lock:
-            self._over, self._destroy = True, destroy
-            self._relying += 1  # all are told before they find out
-        self._tell(DESTROYED)
-        self.__exit__()
+        """Refuse new uses of the device, notify the listeners, and destroy it after its last use.
 
-    def apart(self, run: Run) -> None:
-        """Do what must not happen in the midst of a submission: now or when nobody relies on it.
-
-        Not at all where it is over, or the driver has lost the device.
+        Args:
+            destroy: Destroys the device.
         """
         with self._lock:
-            self._apart.append(run)
-            if not self._relying:
-                self._run_apart()
+            self._is_over, self._destroy = True, destroy
+            self._users += 1  # destroy after all listeners are notified
+        self._notify(DESTROYED)
+        self.__exit__()
 
-    def _run_apart(self) -> None:
-        runs, self._apart = self._apart, []
-        for run in () if self._over or self.was_lost else runs:
+    def run_when_unused(self, run: Run) -> None:
+        """Call `run` while the device is not in use: now or after its current uses.
+
+        It is never called if the device is destroyed or lost before.
+        """
+        with self._lock:
+            self._deferred.append(run)
+            if not self._users:
+                self._run_deferred()
+
+    def _run_deferred(self) -> None:
+        runs, self._deferred = self._deferred, []
+        for run in () if self._is_over or self.was_lost else runs:
             run()
 
     def _check_driver(self) -> None:
         if self.was_lost:
-            self._tell(LOST)
+            self._notify(LOST)
             raise ContextLostError(LOST)
 
-    def _tell(self, message: str) -> None:
-        for mortal in tuple(self._told):
-            mortal.lost(message)
+    def _notify(self, message: str) -> None:
+        for listener in tuple(self._listeners):
+            listener.on_lost(message)
 
     def _end(self) -> None:
         destroy, self._destroy = self._destroy, None
@@ -142,18 +153,18 @@ class Life:
 
 
 def life_of(thing: Any) -> Life:
-    """That of a GPUDevice, or of its queue, which it was shared with."""
+    """Return the Life of a GPUDevice, or of a GPUQueue after `share_life`."""
     found: Life = vars(thing).setdefault(_LIFE, Life())
     return found
 
 
 def share_life(device: Any, queue: Any) -> None:
-    """Have a GPUQueue tell the life of its device, which a small buffer bears witness to."""
+    """Give a GPUQueue the Life of its device, and make the device's witness buffer."""
     life = life_of(device)
     setattr(queue, _LIFE, life)
     try:
         witness = device.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_DST)
-        vars(witness)["_device"] = weakref.proxy(device)  # which goes with its last user
+        vars(witness)["_device"] = weakref.proxy(device)  # a reference would form a cycle
         life.witness = witness
     except wgpu.GPUError:
-        life.gone = True
+        life.was_lost_at_start = True

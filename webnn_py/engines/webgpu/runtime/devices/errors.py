@@ -1,4 +1,4 @@
-"""What wgpu raises, as errors of this package."""
+"""Conversion of wgpu's errors into MLErrors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from webnn_py.core.errors import ContextLostError, MLError, OperationError
 
 
 class DeviceErrors:
-    """For `with`: turns what wgpu raises into an OperationError that says what was being done.
+    """A context manager that converts errors of wgpu into MLErrors that name the operation.
 
-    It raises a ContextLostError where the device is lost. A class, as generators cost more.
+    The MLError is a ContextLostError if the device is lost, else an OperationError. A class, as a
+    generator-based context manager is slower.
 
     Args:
-        what: What was being done.
+        what: The operation, for the message.
     """
 
     __slots__ = ("_what",)
@@ -32,11 +33,11 @@ class DeviceErrors:
 
 
 device_errors = functools.lru_cache(DeviceErrors)
-"""The same object for the same words, as each run of a tiny graph asks for several."""
+"""Return the DeviceErrors of an operation; cached, as each run of a tiny graph uses several."""
 
 
 def told(error: BaseException, what: str) -> BaseException:
-    """An error as `device_errors` raises it."""
+    """Return an error as `device_errors` would raise it."""
     try:
         with device_errors(what):
             raise error
@@ -45,7 +46,7 @@ def told(error: BaseException, what: str) -> BaseException:
 
 
 def as_ml_error(error: BaseException, what: str) -> MLError:
-    """An error of wgpu as an MLError that says what was being done."""
+    """Convert an error of wgpu into an MLError that names the operation."""
     if "device is lost" in str(error):
         return ContextLostError(f"{what}: the GPUDevice is lost")
     return OperationError(f"{what}: the device refused: {error}")

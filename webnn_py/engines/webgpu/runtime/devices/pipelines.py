@@ -1,4 +1,4 @@
-"""Pipelines, each compiled once for the same code."""
+"""The pipeline cache: compiles each kernel once, on several threads."""
 
 from __future__ import annotations
 
@@ -25,37 +25,40 @@ from webnn_py.engines.webgpu.runtime.wgpu_native import native
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel
 
-MOST_THREADS = 12
-"""That make pipelines at once for one graph; drivers share locks, and gain little from more."""
+MAX_COMPILE_THREADS = 12
+"""Threads that compile pipelines of one graph. Drivers share locks and gain little from more."""
 
-MOST_BEGUN = 8
-"""Threads that make pipelines while the kernels of a graph are still being written."""
+MAX_EARLY_COMPILE_THREADS = 8
+"""Threads that compile pipelines while the graph's other kernels are still being generated."""
 
-RECENT_PIPELINES = 256
-"""Pipelines kept though no graph has them: those of graphs built again, of texture formats."""
+MAX_RECENT_PIPELINES = 256
+"""Pipelines kept without a user, for graphs that are built again and for texture formats."""
 
 _ENABLE = re.compile(r"\benable\s+\w+(\s*,\s*\w+)*\s*,?\s*;")
 _SUBGROUPS = re.compile(r",\s*subgroups\b|\bsubgroups\b\s*,?")
 
 
 def _without_subgroups(directive: re.Match[str]) -> str:
-    """An `enable` without what wgpu-native refuses, though it has it; nothing else moves."""
-    rest = _SUBGROUPS.sub(lambda found: " " * len(found[0]), directive[0])
+    """Blank out `subgroups` in an `enable` directive, without moving other text.
+
+    wgpu-native has the feature but refuses the directive.
+    """
+    rest = _SUBGROUPS.sub(lambda match: " " * len(match[0]), directive[0])
     return rest if re.search(r"\w", rest[len("enable") :]) else " " * len(rest)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineKey:
-    """What a pipeline is made of.
+    """Everything a pipeline depends on.
 
     Attributes:
-        code: WGSL.
-        entry_point: Its function.
-        constants: What pipeline-overridable constants are.
-        bindings: The layout of its bind group; None for what the code has.
+        code: The WGSL code.
+        entry_point: The name of the entry point.
+        constants: Values of pipeline-overridable constants.
+        bindings: The layout of the bind group; None for the layout that the code implies.
         target: The texture format that a render pipeline draws to; "" for a compute pipeline.
-        has_offsets: What it has as uniforms lies at an offset that is told with each dispatch.
-        ends: Its loops are known to end, as those of kernels are that were written here.
+        has_offsets: Whether uniform buffers have dynamic offsets.
+        ends: Whether all loops are known to end, as those of generated kernels are.
     """
 
     code: str
@@ -68,160 +71,166 @@ class PipelineKey:
 
     @classmethod
     def of_graph(cls, kernel: Kernel) -> PipelineKey:
-        """That of a graph's kernel."""
+        """Return the key of a graph's kernel."""
         bindings = tuple(BindingLayout(n, type, 0) for n, type in enumerate(kernel.bindings))
         return cls(kernel.code, bindings=bindings, has_offsets=True, ends=True)
 
     @classmethod
     def of_program(cls, kernel: ProgramKernel, shaders: Sequence[str]) -> PipelineKey:
-        """That of a program's kernel."""
+        """Return the key of a program's kernel."""
         code = shaders[kernel.shader]
         return cls(code, kernel.entry_point, kernel.constants, kernel.bindings)
 
 
-def _stand_back() -> None:
-    """Leave the cores to what somebody waits for."""
+def _lower_priority() -> None:
+    """Lower this thread's priority below threads that a caller waits for."""
     gil_yield.enable()
     thread_priority.stand_back()
 
 
-def _length(key: PipelineKey) -> int:
-    """What drivers take about as long for as a pipeline."""
+def _compile_cost(key: PipelineKey) -> int:
+    """Return the estimated compile cost, in characters of WGSL."""
     return len(key.code)
 
 
 class PipelineCache:
-    """The pipelines of a device, kept as long as a graph has them, and for a while after."""
+    """A weak cache of a device's pipelines; the latest ones are kept without a user, too.
+
+    Args:
+        device: The GPUDevice.
+    """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._pipelines: weakref.WeakValueDictionary[PipelineKey, Any] = (
             weakref.WeakValueDictionary()
         )
-        self._recent: deque[Any] = deque(maxlen=RECENT_PIPELINES)
+        self._recent: deque[Any] = deque(maxlen=MAX_RECENT_PIPELINES)
         self._lock = threading.Lock()
         self._begun: dict[PipelineKey, Completion[None]] = {}
-        self._waiting: dict[PipelineKey, str] = {}  # what no thread is at yet, with names
-        others = max(1, (os.cpu_count() or 1) - 1)  # than the one that writes
-        self._early = Workers("webnn-early-pipelines", min(MOST_BEGUN, others))
+        self._waiting: dict[PipelineKey, str] = {}  # begun without a thread yet, with names
+        others = max(1, (os.cpu_count() or 1) - 1)  # cores besides the code generator's
+        self._early = Workers("webnn-early-pipelines", min(MAX_EARLY_COMPILE_THREADS, others))
         weakref.finalize(self, self._early.finish).atexit = False
 
     def begin(self, name: str, key: PipelineKey) -> None:
-        """Begin to make a pipeline that will be asked for; who asks is told why there is none."""
+        """Begin to compile a pipeline in the background; `get_all` reports its errors."""
         done: Completion[None] = Completion()
         with self._lock:
             if key not in self._pipelines and key not in self._begun:
                 self._begun[key] = done
                 self._waiting[key] = name
-                self._early.submit(self._make_longest, done.set_exception)
+                self._early.submit(self._compile_costliest, done.set_exception)
 
-    def _make_longest(self) -> None:
-        """Make what was begun and takes longest, if nobody is at all of it."""
+    def _compile_costliest(self) -> None:
+        """Compile the costliest of the waiting pipelines, if there is one."""
         with self._lock:
-            key = max(self._waiting, key=_length, default=None)
+            key = max(self._waiting, key=_compile_cost, default=None)
             name = "" if key is None else self._waiting.pop(key)
         if key is not None:
-            with contextlib.suppress(Exception):  # which who asks is told
-                self._make_taken(name, key)
+            with contextlib.suppress(Exception):  # `get_all` compiles it again and raises
+                self._compile_claimed(name, key)
 
-    def _take(self, key: PipelineKey) -> bool:
-        """Whether nobody is at a pipeline that was begun; then the caller is."""
+    def _claim(self, key: PipelineKey) -> bool:
+        """Claim a waiting pipeline for the calling thread; return False if it is not waiting."""
         with self._lock:
             return self._waiting.pop(key, None) is not None
 
-    def _make_taken(self, name: str, key: PipelineKey) -> Any:
+    def _compile_claimed(self, name: str, key: PipelineKey) -> Any:
         try:
-            return self._make(name, key)
+            return self._compile(name, key)
         finally:
-            self._end(key)
+            self._complete(key)
 
-    def _end(self, key: PipelineKey) -> None:
+    def _complete(self, key: PipelineKey) -> None:
+        """End the wait of other threads for a pipeline, compiled or not."""
         with self._lock:
             done = self._begun.pop(key, None)
         if done is not None:
             done.set_result(None)
 
     def _drop_all_but(self, wanted: Collection[PipelineKey]) -> None:
-        """Leave what was begun for kernels that share their code by now."""
+        """Cancel waiting pipelines of kernels that were replaced by shared code meanwhile."""
         with self._lock:
             needless = [key for key in self._waiting if key not in wanted]
         for key in needless:
-            if self._take(key):
-                self._end(key)
+            if self._claim(key):
+                self._complete(key)
 
     def get(self, name: str, code: str, target: str = "") -> Any:
-        """The pipeline of a kernel.
+        """Return the pipeline of one kernel.
 
         Args:
-            name: Of the kernel, for messages.
+            name: The kernel's name, for messages.
             code: WGSL with an entry point "main", and a vertex shader "corners" if it draws.
-            target: The texture format that is drawn to; "" for a kernel that computes.
+            target: The texture format to draw to; "" for a compute pipeline.
 
         Raises:
             OperationError: The device refused the code.
         """
-        return self._made(name, PipelineKey(code, target=target))
+        return self._get(name, PipelineKey(code, target=target))
 
     def get_all(
         self,
         kernels: Iterable[tuple[str, PipelineKey]],
         meanwhile: Callable[[], None] = lambda: None,
     ) -> list[Any]:
-        """The pipelines of several kernels, made on several threads: drivers take their time.
+        """Return the pipelines of several kernels, compiled on several threads.
 
         Args:
-            kernels: Name of each, for messages, and what it is made of.
-            meanwhile: What this thread does until they are there.
+            kernels: Names, for messages, and keys.
+            meanwhile: Work for the calling thread until they are compiled.
 
         Raises:
-            OperationError: The device refused the code of one.
+            OperationError: The device refused the code of a kernel.
         """
         wanted = list(kernels)
         with self._lock:
             found = {key: self._pipelines.get(key) for _, key in wanted}
         self._drop_all_but(found)
-        # The longest first, which would keep others waiting at the end; what another thread is at
-        # needs no thread.
+        # Costliest first, as it would otherwise end last. Pipelines that another thread compiles
+        # already come at the end.
         lacking = {key: name for name, key in wanted if found[key] is None}
-        lacking = dict(sorted(lacking.items(), key=self._turn))
-        threads = min(len(lacking), MOST_THREADS, os.cpu_count() or 1)
+        lacking = dict(sorted(lacking.items(), key=self._compile_order))
+        threads = min(len(lacking), MAX_COMPILE_THREADS, os.cpu_count() or 1)
         if threads <= 1:
-            one_by_one = (self._made(name, key) for key, name in lacking.items())
-            made = list(progress.counted(gil_yield.checkpoints(one_by_one), len(lacking)))
+            one_by_one = (self._get(name, key) for key, name in lacking.items())
+            compiled = list(progress.counted(gil_yield.checkpoints(one_by_one), len(lacking)))
             meanwhile()
         else:
-            begin = _stand_back if gil_yield.in_background() else gil_yield.enable
+            begin = _lower_priority if gil_yield.in_background() else gil_yield.enable
             with ThreadPoolExecutor(
                 threads, thread_name_prefix="webnn-pipelines", initializer=begin
             ) as pool:
                 try:
-                    at_once = pool.map(self._made, lacking.values(), lacking)
+                    results = pool.map(self._get, lacking.values(), lacking)
                     meanwhile()
-                    done = gil_yield.checkpoints(at_once)
-                    made = list(progress.counted(done, len(lacking)))
+                    done = gil_yield.checkpoints(results)
+                    compiled = list(progress.counted(done, len(lacking)))
                 except BaseException:
                     pool.shutdown(cancel_futures=True)
                     raise
-        found |= zip(lacking, made, strict=True)
+        found |= zip(lacking, compiled, strict=True)
         return [found[key] for _, key in wanted]
 
-    def _turn(self, lacking: tuple[PipelineKey, str]) -> tuple[bool, int]:
+    def _compile_order(self, lacking: tuple[PipelineKey, str]) -> tuple[bool, int]:
         key, _ = lacking
-        return key in self._begun and key not in self._waiting, -_length(key)
+        return key in self._begun and key not in self._waiting, -_compile_cost(key)
 
-    def _made(self, name: str, key: PipelineKey) -> Any:
-        taken = False
+    def _get(self, name: str, key: PipelineKey) -> Any:
+        """Return a pipeline: cached, compiled here, or compiled by another thread."""
+        claimed = False
         try:
             with self._lock:
                 found, begun = self._pipelines.get(key), self._begun.get(key)
-                taken = found is None and (begun is None or key in self._waiting)
-                if taken and self._waiting.pop(key, None) is None:
+                claimed = found is None and (begun is None or key in self._waiting)
+                if claimed and self._waiting.pop(key, None) is None:
                     self._begun[key] = Completion()
-            if taken:
-                return self._make_taken(name, key)
-        except BaseException:  # an interrupt may come before it is being made
-            if taken:
-                self._end(key)
+            if claimed:
+                return self._compile_claimed(name, key)
+        except BaseException:  # an interrupt may come before the compilation
+            if claimed:
+                self._complete(key)
             raise
         if found is not None:
             return found
@@ -229,9 +238,9 @@ class PipelineCache:
         begun.wait()
         with self._lock:
             found = self._pipelines.get(key)
-        return self._make(name, key) if found is None else found
+        return self._compile(name, key) if found is None else found
 
-    def _make(self, name: str, key: PipelineKey) -> Any:
+    def _compile(self, name: str, key: PipelineKey) -> Any:
         device = self._device
         code = _ENABLE.sub(_without_subgroups, key.code)
         with device_errors(f"compiling the kernel {name}"):
@@ -259,7 +268,7 @@ class PipelineCache:
             return self._pipelines.setdefault(key, pipeline)
 
     def _layout(self, bindings: Sequence[BindingLayout], has_offsets: bool) -> Any:
-        """The layout of a pipeline with one bind group, of buffers."""
+        """Make the layout of a pipeline with one bind group, of buffers."""
         entries = [
             {
                 "binding": layout.binding,

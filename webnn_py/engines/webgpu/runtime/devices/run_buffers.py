@@ -1,4 +1,4 @@
-"""Buffers in which runs of a graph compute, one run after the other."""
+"""Buffers of a graph's intermediate values, inputs and outputs, shared by its runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from webnn_py.core.errors import OperationError
 from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Device
 
-STEPS = 2
-"""Sizes of which one is taken, in each doubling, when a buffer has to grow: few grow often."""
+SIZES_PER_DOUBLING = 2
+"""A buffer that grows takes one of so many sizes in each doubling, so that it grows seldom."""
 
 
 class RunBuffers:
-    """The buffers; runs for all sizes of open dimensions may use the same: the queue orders them.
+    """Growable buffers by name. Runs for all open sizes share them, as the queue orders runs.
 
     Args:
         gpu: The device.
@@ -28,7 +28,7 @@ class RunBuffers:
         self._shared = False
 
     def get(self, name: Hashable, size: int, label: str) -> Any:
-        """A buffer of so many bytes or more, the same for a name as long as it is large enough."""
+        """Return the buffer of a name; make or replace it if it has fewer than `size` bytes."""
         with self._lock:
             found = self._buffers.get(name)
             if found is None or found.size < size:
@@ -36,25 +36,25 @@ class RunBuffers:
             return found
 
     def _make(self, size: int, label: str, grows: bool) -> Any:
-        room = min(_grown(size), self._gpu.max_buffer_bytes)
+        room = min(_rounded_up(size), self._gpu.max_buffer_bytes)
         if grows and room > size:
-            with contextlib.suppress(OperationError):  # there may be no memory left for more
+            with contextlib.suppress(OperationError):  # there may be memory for `size` alone
                 return self._gpu.buffer(room, STORAGE | COPIES, label)
         return self._gpu.buffer(size, STORAGE | COPIES, label)
 
     def share(self) -> None:
-        """Know that commands use them which are submitted at any time, by anyone."""
+        """Note that recorded commands use the buffers, which anyone may submit at any time."""
         if not self._shared:
-            with self._gpu.submit_lock:  # a run in pieces is over, and none begins
+            with self._gpu.submit_lock:  # wait for the end of a run submitted in chunks
                 self._shared = True
 
     @property
-    def shared(self) -> bool:
-        """Whether there are such commands."""
+    def is_shared(self) -> bool:
+        """Return whether recorded commands use the buffers."""
         return self._shared
 
 
-def _grown(size: int) -> int:
-    """The next of a few sizes."""
-    step = max(4, (1 << size.bit_length() - 1) // STEPS)
+def _rounded_up(size: int) -> int:
+    """Round up to one of `SIZES_PER_DOUBLING` sizes in each doubling."""
+    step = max(4, (1 << size.bit_length() - 1) // SIZES_PER_DOUBLING)
     return -(-size // step) * step

@@ -1,4 +1,4 @@
-"""Readback and upload: pools of buffers that the host can map."""
+"""Host-device transfers through pools of mappable staging buffers: `Uploads` and `Staging`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from webnn_py.memory.host_arrays import HUGE
 from webnn_py.ordering.operation import Run
 
 BufferMapping = native.BufferMapping | fallback.BufferMapping
-KEPT_BYTES = 256 << 20
-"""Bytes of buffers of each pool that are kept for later."""
+MAX_POOL_BYTES = 256 << 20
+"""Bytes of free buffers that each pool keeps."""
 
 
 class _Pool:
-    """Buffers of one usage, kept by size for whoever needs one next.
+    """A memory pool of buffers with one usage, by size.
 
     Args:
-        device: A GPUDevice.
-        usage: Of the buffers.
-        purpose: What messages say that they are for.
+        device: The GPUDevice.
+        usage: Flags of wgpu.BufferUsage.
+        purpose: The purpose of the buffers, for messages.
     """
 
     def __init__(self, device: Any, usage: int, purpose: str) -> None:
@@ -47,13 +47,13 @@ class _Pool:
         self._lock = threading.Lock()
 
     def has(self, sizes: Iterable[int]) -> bool:
-        """Whether `take` would give buffers of at least so many bytes."""
+        """Return whether the pool holds free buffers of these sizes."""
         wanted = Counter(map(_capacity, sizes))
         with self._lock:
             return all(len(self._free.get(size, ())) >= count for size, count in wanted.items())
 
     def take(self, size: int) -> Any:
-        """A buffer of at least so many bytes that was given back, or None."""
+        """Remove a free buffer of at least `size` bytes from the pool; None if there is none."""
         capacity = _capacity(size)
         with self._lock:
             free = self._free.get(capacity)
@@ -63,11 +63,11 @@ class _Pool:
             return free.pop()
 
     def get(self, size: int) -> Any:
-        """A buffer of at least so many bytes, which is not mapped."""
+        """Return a free or new unmapped buffer of at least `size` bytes."""
         return self.take(size) or self.make(size)
 
     def make(self, size: int, mapped: bool = False) -> Any:
-        """A new buffer of at least so many bytes, mapped for writing or not at all."""
+        """Make a buffer of at least `size` bytes, mapped for writing if `mapped`."""
         capacity = _capacity(size)
         with device_errors(f"allocating {capacity} bytes to {self._purpose}"):
             return self._device.create_buffer(
@@ -75,22 +75,22 @@ class _Pool:
             )
 
     def give_back(self, buffer: Any) -> None:
-        """Keep a buffer that is not mapped, and used by nothing that is not done."""
+        """Return a buffer to the pool. It must be unmapped, and its commands must have ended."""
         size = buffer.size
         with self._lock:
-            if self._kept + size <= KEPT_BYTES:
+            if self._kept + size <= MAX_POOL_BYTES:
                 self._kept += size
                 self._free.setdefault(size, []).append(buffer)
 
     def clear(self) -> None:
-        """Keep nothing for later."""
+        """Drop all free buffers."""
         with self._lock:
             self._free.clear()
             self._kept = 0
 
 
 def _view(memory: Any, array: Array) -> Array:
-    """The first bytes of some memory as an array like another one."""
+    """View the first bytes of `memory` with the data type and shape of `array`."""
     view: Array = np.frombuffer(memory, array.dtype, array.size)
     return view.reshape(array.shape)
 
@@ -101,11 +101,11 @@ def _capacity(size: int) -> int:
 
 
 class Uploads:
-    """Buffers that the host writes and commands copy from, so that they can be recorded before.
+    """Upload buffers: written by the host, copied by commands that may be recorded before.
 
     Args:
-        device: A GPUDevice.
-        life: Its life.
+        device: The GPUDevice.
+        life: The device's lifetime.
     """
 
     def __init__(self, device: Any, life: Life) -> None:
@@ -116,16 +116,16 @@ class Uploads:
         self._pool = _Pool(device, usage, "upload from")
 
     @property
-    def there(self) -> bool:
-        """Whether there are such buffers; else contents go through the device's queue."""
+    def is_available(self) -> bool:
+        """Return whether upload buffers can be used; else write through the device's queue."""
         return WAITING.is_available
 
     def have(self, sizes: Iterable[int]) -> bool:
-        """Whether `take` need not make buffers of so many bytes."""
+        """Return whether the pool holds free buffers of these sizes."""
         return self._pool.has(sizes)
 
     def take(self, size: int) -> Any:
-        """A buffer of at least so many bytes that is mapped for `write`."""
+        """Return a buffer of at least `size` bytes, mapped for writing."""
         source = self._pool.take(size)
         if source is None:
             return self._pool.make(size, mapped=True)
@@ -133,7 +133,7 @@ class Uploads:
         return source
 
     def write(self, contents: Iterable[tuple[Any, Array]]) -> None:
-        """Write contiguous arrays into buffers that `take` gave."""
+        """Write C-contiguous arrays into mapped buffers of `take`."""
         with self._life:
             for source, array in contents:
                 if array.nbytes < HUGE:
@@ -142,44 +142,48 @@ class Uploads:
                     copy(_view(native.read_mapped(source), array), array)
 
     def are_for(self, user: Any) -> bool:
-        """Whether `user` may write large contents: one at a time, until it is there no more."""
-        user_before = self._large and self._large()
-        if user_before is None:
+        """Claim the right to write large contents, which one user has at a time.
+
+        Returns:
+            Whether `user` has it, until `leave` or until `user` is freed.
+        """
+        owner = self._large and self._large()
+        if owner is None:
             self._large = weakref.ref(user)
-        return user_before is None or user_before is user
+        return owner is None or owner is user
 
     def leave(self, user: Any) -> None:
-        """Let another one write large contents."""
+        """Give up the right of `are_for`."""
         if self._large is not None and self._large() is user:
             self._large = None
 
     def copy(self, encoder: Any, copies: Iterable[tuple[Any, tuple[Any, int]]]) -> None:
-        """Record copies from what was taken into buffers, of so many bytes each."""
+        """Record copies from upload buffers into buffers; each target has a size in bytes."""
         for source, (target, size) in copies:
             encoder.copy_buffer_to_buffer(source, 0, target, 0, size)
 
     def end_writing(self, sources: Iterable[Any]) -> None:
-        """Let the copies be submitted."""
+        """Unmap the buffers, before the copies are submitted."""
         with self._life:
             for source in sources:
                 native.unmap(source)
 
     def give_back(self, sources: Iterable[Any]) -> None:
-        """The copies have run."""
+        """Return the buffers to the pool, after the copies have run."""
         for source in sources:
             self._pool.give_back(source)
 
     def clear(self) -> None:
-        """Keep nothing for later."""
+        """Drop all free buffers."""
         self._pool.clear()
 
 
 class Ending:
-    """The end of work on a device, which is looked for.
+    """The expected end of submitted work, which is polled.
 
     Args:
-        mapping: Of a buffer that it writes.
-        wait: Since it was submitted.
+        mapping: The mapping of a buffer that the work writes.
+        wait: The wait that began with the submission.
     """
 
     def __init__(self, mapping: BufferMapping, wait: Wait) -> None:
@@ -189,11 +193,11 @@ class Ending:
 
     @property
     def left(self) -> float:
-        """How many seconds more it is likely to take."""
+        """Return the expected seconds left."""
         return self._wait.left
 
     def look(self) -> bool:
-        """Whether it is over."""
+        """Poll, and return whether the work has ended."""
         if not self._seen and self._mapping.look():
             self._seen = True
             self._wait.end(late=not self._looked)
@@ -201,12 +205,12 @@ class Ending:
         return self._seen
 
     def come_near(self) -> None:
-        """Wait until it is about to be over, or is."""
+        """Wait until shortly before the expected end, or until the work has ended."""
         while self.left > NEAR and not self.look():
             self._wait.pause()
 
     def wait(self) -> None:
-        """Wait until it is over; raises as a mapping does."""
+        """Wait until the work has ended; raise the errors of `BufferMapping.wait`."""
         seen = self.look()
         self._mapping.wait(self.left)
         if not seen:
@@ -214,11 +218,11 @@ class Ending:
 
 
 class Staging:
-    """Buffers that the host can read.
+    """Readback buffers: written by commands, read by the host.
 
     Args:
-        device: A GPUDevice.
-        life: Its life.
+        device: The GPUDevice.
+        life: The device's lifetime.
     """
 
     def __init__(self, device: Any, life: Life) -> None:
@@ -229,31 +233,36 @@ class Staging:
         self._begun = False
 
     def begin(self) -> None:
-        """Have the driver make memory that the host reads: the first takes some of them 20 ms."""
+        """Allocate a first buffer early, which takes some drivers 20 ms."""
         if not self._begun:
             self._begun = True
             self._pool.give_back(self._pool.make(4))
 
     def has(self, size: int) -> bool:
-        """Whether there is a buffer of at least so many bytes."""
+        """Return whether the pool holds a free buffer of at least `size` bytes."""
         return self._pool.has([size])
 
     def get(self, size: int) -> Any:
-        """A buffer of at least so many bytes."""
+        """Return a free or new buffer of at least `size` bytes."""
         return self._pool.get(size)
 
     def copy(self, encoder: Any, source: Binding, buffer: Any = None) -> Any:
-        """Record the copy of a tensor into a buffer, of the pool if none is given."""
+        """Record the copy of a tensor into a buffer, by default one of the pool; return it."""
         buffer = self.get(source.size) if buffer is None else buffer
         encoder.copy_buffer_to_buffer(source.buffer, source.offset, buffer, 0, source.size)
         return buffer
 
     def ending(self, buffer: Any, wait: Wait) -> Ending:
-        """Begin to wait for a copy, submitted as its wait began."""
+        """Begin to wait for the copy into a buffer.
+
+        Args:
+            buffer: The target of the copy.
+            wait: The wait that began with the submission.
+        """
         return Ending(self.mapping(buffer), wait)
 
     def mapping(self, buffer: Any) -> BufferMapping:
-        """As `ending`, for who knows nothing of the time that it takes."""
+        """Begin to wait for the copy into a buffer, without an expected time."""
         return native.mapping(self._device, buffer)
 
     def read(
@@ -263,12 +272,12 @@ class Staging:
         ending: Ending | BufferMapping | None = None,
         then: Run | None = None,
     ) -> None:
-        """Wait for the copies, write them into their targets as one section.
+        """Wait for copies and write them into host arrays, unless they are cancelled before.
 
         Args:
-            copies: Buffers, and what their contents are written into.
-            cancellation: Of the work.
-            ending: The wait for the first of them, if that has begun.
+            copies: Readback buffers and their target arrays.
+            cancellation: The cancellation of the work; it waits while targets are written.
+            ending: The wait for the first copy, if it has begun.
             then: Called as soon as the targets are written.
         """
         if ending is not None:
@@ -285,7 +294,7 @@ class Staging:
                 self.release(buffer)
 
     def map(self, buffer: Any) -> None:
-        """Wait until the host can read the buffer.
+        """Wait until the host can read a buffer.
 
         Raises:
             ContextLostError: The device was lost meanwhile.
@@ -297,22 +306,22 @@ class Staging:
             copy(target, _view(native.read_mapped(buffer), target))
 
     def release(self, buffer: Any) -> None:
-        """Give a mapped buffer back."""
+        """Unmap a buffer and return it to the pool."""
         native.unmap(buffer)
         self._pool.give_back(buffer)
 
     def fence(self, encoder: Any) -> Any:
-        """Record something to wait for, when nothing is read back."""
+        """Record a fence, for work without readback; return its buffer."""
         buffer = self._pool.get(4)
         encoder.clear_buffer(buffer, 0, 4)
         return buffer
 
     def wait(self, buffer: Any) -> None:
-        """Wait until a fence has been passed, and give its buffer back; raises as `map`."""
+        """Wait for a fence and return its buffer to the pool; raise the errors of `map`."""
         self.map(buffer)
         with self._life:
             self.release(buffer)
 
     def clear(self) -> None:
-        """Keep nothing for later."""
+        """Drop all free buffers."""
         self._pool.clear()

@@ -1,4 +1,4 @@
-"""What is remembered on disk of the tiles that were measured on an adapter."""
+"""On-disk cache of the tiles that `runtime/tuning.py` measured on an adapter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIND = "tiles"
 
 
 def known_tiles(adapter: Any, features: Features) -> Mapping[str, str]:
-    """What is remembered for `Features.tiles`; nothing where that is damaged."""
+    """Return the cached `Features.tiles` of an adapter; empty if there are none or unreadable."""
     try:
         found = json.loads(cache.recall(KIND, key_of(adapter, features)) or "{}")
         return MappingProxyType({str(key): str(tile) for key, tile in found.items()})
@@ -25,11 +25,11 @@ def known_tiles(adapter: Any, features: Features) -> Mapping[str, str]:
 
 
 def remember_tiles(adapter: Any, features: Features, tiles: Mapping[str, str]) -> None:
-    """Remember them in the place of what was."""
+    """Replace the cached tiles of an adapter."""
     cache.remember(KIND, key_of(adapter, features), json.dumps(dict(tiles)))
 
 
 def key_of(adapter: Any, features: Features) -> str:
-    """What measurements hold for: the adapter, its driver, what is used of it, and this version."""
+    """Return the cache key: this version, the adapter with its driver, and the features in use."""
     info = sorted((name, str(value)) for name, value in dict(adapter.info).items())
     return f"{__version__}\n{info}\n{replace(features, tiles=NO_TILES)}"
