@@ -283,6 +283,7 @@ def run(count: int, first: int, jobs: int, found: Sequence[Source], told: Any = 
     ][::-1]
     selector = selectors.DefaultSelector()
     began = spoke = time.monotonic()
+    known: set[str] = set()
     while waiting or selector.get_map():
         while waiting and len(selector.get_map()) < jobs:
             worker = Worker(found, waiting.pop())
@@ -296,6 +297,9 @@ def run(count: int, first: int, jobs: int, found: Sequence[Source], told: Any = 
                 waiting += buried(key.data, found, outcome)
         for key in selector.get_map().values():
             key.data.watch()
+        for group in outcome.findings.keys() - known if told is not None else ():
+            known.add(group)
+            print(f"{group} {outcome.findings[group][0]}", file=told, flush=True)
         if told is not None and time.monotonic() - spoke > 10:
             spoke, done = time.monotonic(), sum(outcome.counts.values())
             pace, groups = done / (spoke - began), len(outcome.findings)
