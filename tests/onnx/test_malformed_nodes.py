@@ -14,7 +14,7 @@ from onnx import AttributeProto, TensorProto, helper
 from tests.onnx import fuzz_models
 from tests.onnx.model_mutations import mutant, sources
 from tests.onnx.models import model
-from webnn_py import DataError, MLContext, NotSupportedError
+from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
 
 MUTANTS = 1000
@@ -216,6 +216,15 @@ def test_control_flow_of_a_version_before_it_was_there(cpu: MLContext) -> None:
     del made.graph.node[0]
     with pytest.raises(NotSupportedError, match=r"Scan \[y\]: there is no such operator here"):
         load(made, cpu)
+
+
+def test_axes_of_sequences_that_count_from_the_end(cpu: MLContext) -> None:
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    weights = {"i": np.asarray([2, 3], np.int64)}
+    turned = node("ReverseSequence", ["x", "i"], ["y"], batch_axis=-1, time_axis=-2)
+    graph = load(model([turned], {"x": [3, 2]}, ["y"], weights), cpu)
+    found = MLExecution(cpu).compute(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(found, [[2, 5], [0, 3], [4, 1]])
 
 
 def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) -> None:

@@ -342,15 +342,16 @@ def reverse_sequence(
 ) -> Any:
     """The first elements of each batch turned round, as many as its length says."""
     check_rank(1, lengths=lengths)
-    if x.axis(batch_axis) == x.axis(time_axis):
+    batch, time = x.axis(batch_axis), x.axis(time_axis)
+    if batch == time:
         raise BrokenModelError(f"its batch_axis and its time_axis are both {batch_axis}")
     shape = [1] * x.rank
-    shape[batch_axis] = x.shape[batch_axis]
+    shape[batch] = x.shape[batch]
     length = g.reshape(lengths, shape)
-    place = g.places(x.shape[time_axis], time_axis, x.rank)
+    place = g.places(x.shape[time], time, x.rank)
     turned = g.sub(g.sub(length, place), g.array(np.asarray(1, np.int64)))
     places = g.where(g.lesser(place, length), turned, place)
-    return g.gather_elements(x, g.expand(places, list(x.shape)), axis=time_axis)
+    return g.gather_elements(x, g.expand(places, list(x.shape)), axis=time)
 
 
 @handles("AffineGrid")
