@@ -120,6 +120,8 @@ VALUES: list[tuple[Any, str]] = [
     (node("AffineGrid", ["lstm", "two"], ["y"]), "size is [1, 2], expected a batch, channels and"),
     (node("Col2Im", ["lstm", "two", "one"], ["y"]), "block_shape is [1], expected 2"),
     (node("GroupNormalization", ["v", "v", "v"], ["y"], num_groups=1), "x has rank 1, expected 2"),
+    (node("QuantizeLinear", ["m", "m"], ["y"], block_size=2**62), "shape [2, 2], expected one for"),
+    (node("QuantizeLinear", ["m", "m"], ["y"], block_size=5), "shape [2, 2], expected one for each 5"),
     (node("SequenceAt", ["s", "two"], ["y"]), "position has shape [2], expected one element"),
     (node("MatMulNBits", ["m", "m", "v"], ["y"], domain=OWN, K=0, N=1, block_size=16), "K is 0"),
     (node("RelativePositionBias", ["v", "one", "one"], ["y"], domain=OWN, max_distance=9),
@@ -167,6 +169,7 @@ def test_versions_of_operators_that_there_are_not(cpu: MLContext) -> None:
         ({"data_type": 0}, "its element type is 0"),
         ({"raw_data": b"123"}, "got 3 bytes, expected 16 for float [2, 2]"),
         ({"dims": [2, 2, 2**40]}, "got 16 bytes, expected"),
+        ({"dims": [0, 2**62, 2**62], "raw_data": b""}, "which is too large"),
         ({"data_type": TensorProto.STRING}, "it is of strings"),
     ],
 )
@@ -225,6 +228,13 @@ def test_axes_of_sequences_that_count_from_the_end(cpu: MLContext) -> None:
     graph = load(model([turned], {"x": [3, 2]}, ["y"], weights), cpu)
     found = MLExecution(cpu).compute(graph, {"x": x})["y"]
     np.testing.assert_array_equal(found, [[2, 5], [0, 3], [4, 1]])
+
+
+def test_resizing_nothing(cpu: MLContext) -> None:
+    sizes = {"s": np.asarray([0, 2, 2, 2], np.int64)}
+    made = model([node("Resize", ["x", "", "", "s"], ["y"])], {"x": [0, 1, 4, 4]}, ["y"], sizes)
+    with pytest.raises(NotSupportedError, match="WebNN has no tensors without elements"):
+        load(made, cpu)
 
 
 def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) -> None:

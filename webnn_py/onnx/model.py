@@ -315,6 +315,8 @@ def _check_length(tensor: Any, title: str, size: int | None = None) -> None:
     kind = tensor.data_type
     if kind not in onnx.TensorProto.DataType.values() or not kind:
         raise DataError(f"{title}: its element type is {kind}, which ONNX has not")
+    if 0 in tensor.dims and math.prod(n for n in tensor.dims if n) > MAX_DIMENSION:
+        raise DataError(f"{title}: its shape is {list(tensor.dims)}, which is too large")
     if size is None and not tensor.HasField("raw_data"):
         field = onnx.helper.tensor_dtype_to_field(kind)
         got, unit = len(getattr(tensor, field)), f"elements in {field}"

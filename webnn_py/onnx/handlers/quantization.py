@@ -47,9 +47,15 @@ def _blocked(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> An
 
 
 def _repeated(g: Emitter, part: Any, x: Tensor, axis: int, block_size: int) -> Any:
-    g.afford(x.shape[axis], f"the blocks of axis {axis}")
-    places = np.arange(x.shape[axis], dtype=np.int32) // block_size
-    return g.gather(part, g.array(places), axis=axis)
+    count = x.shape[axis]
+    g.afford(count, f"the blocks of axis {axis}")
+    if part.shape[axis] != -(-count // block_size):
+        raise BrokenModelError(
+            f"its scale or zero point has shape {list(part.shape)}, expected one for each"
+            f" {block_size} of {count} elements along axis {axis}"
+        )
+    places = np.arange(count, dtype=np.int64) // block_size
+    return g.gather(part, g.array(places.astype(np.int32)), axis=axis)
 
 
 def _zero_point(g: Emitter, like: Any, elem: int) -> Tensor:

@@ -284,6 +284,8 @@ def resize(
     choice("mode", mode, "nearest", "linear", "cubic")
     choice("keep_aspect_ratio_policy", keep_aspect_ratio_policy, *POLICIES)
     choice("nearest_mode", nearest_mode, *NEAREST)
+    if 0 in x.shape:
+        refuse("WebNN has no tensors without elements")
     used = x.axes(axes) if axes else list(range(x.rank))
     new, factors = _wanted(x, scales, sizes, used, keep_aspect_ratio_policy)
     for axis, size, factor in zip(used, new, factors, strict=True):
