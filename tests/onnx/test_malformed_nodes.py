@@ -17,7 +17,7 @@ from tests.onnx.models import model
 from webnn_py import DataError, MLContext, MLExecution, NotSupportedError
 from webnn_py.onnx import load
 
-MUTANTS = 1000
+MUTANTS = 600
 OWN = "com.microsoft"
 node = helper.make_node
 X = np.zeros((1, 2, 4, 4), np.float32)
@@ -121,7 +121,20 @@ VALUES: list[tuple[Any, str]] = [
     (node("Col2Im", ["lstm", "two", "one"], ["y"]), "block_shape is [1], expected 2"),
     (node("GroupNormalization", ["v", "v", "v"], ["y"], num_groups=1), "x has rank 1, expected 2"),
     (node("QuantizeLinear", ["m", "m"], ["y"], block_size=2**62), "shape [2, 2], expected one for"),
-    (node("QuantizeLinear", ["m", "m"], ["y"], block_size=5), "shape [2, 2], expected one for each 5"),
+    (node("QuantizeLinear", ["m", "m"], ["y"], block_size=5), "expected one for each 5 of 2"),
+    (node("QLinearConcat", ["v", "v", "x"], ["y"], domain=OWN, axis=0), "it has 1 inputs behind"),
+    (
+        node(
+            "GroupQueryAttention",
+            ["lstm", "lstm", "lstm", "", "", "l32", "l32"],
+            ["y"],
+            domain=OWN,
+            num_heads=1,
+            kv_num_heads=1,
+            local_window_size=2**40,
+        ),
+        "a size or place of it is 1099511627776, expected an int32",
+    ),
     (node("SequenceAt", ["s", "two"], ["y"]), "position has shape [2], expected one element"),
     (node("MatMulNBits", ["m", "m", "v"], ["y"], domain=OWN, K=0, N=1, block_size=16), "K is 0"),
     (node("RelativePositionBias", ["v", "one", "one"], ["y"], domain=OWN, max_distance=9),
@@ -131,6 +144,7 @@ VALUES: list[tuple[Any, str]] = [
 
 def whole(one: Any) -> Any:
     weights = WEIGHTS | {
+        "l32": np.asarray([7], np.int32),
         "u8": np.asarray(1, np.uint8),
         "w8": np.ones((1, 1), np.uint8),
         "no": np.asarray(True),
@@ -191,6 +205,8 @@ def test_bodies_that_take_other_inputs_than_they_are_given(cpu: MLContext) -> No
     body = helper.make_graph(
         [node("Neg", ["a"], ["b"])], "body", [value(name="a")], [value(name="b")]
     )
+    loop = [node("Loop", ["", "", "a"], ["b"])]
+    lacking = helper.make_graph(loop, "lacking", [value(name="a")], [value(name="b")])
     for one, why in (
         (node("Scan", ["x", "x"], ["y"], body=body, num_scan_inputs=3), "is 3, expected 1 to 2"),
         (node("Scan", ["x", "x"], ["y"], body=body, num_scan_inputs=2), "has 1 inputs, expected 2"),
@@ -198,6 +214,7 @@ def test_bodies_that_take_other_inputs_than_they_are_given(cpu: MLContext) -> No
             node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1, scan_input_axes=[1, 1]),
             "scan_input_axes is [1, 1], expected 1 number",
         ),
+        (node("Scan", ["x"], ["y"], body=lacking, num_scan_inputs=1), "lacks its attribute 'body'"),
         (node("Scan", ["x", ""], ["y"], body=body, num_scan_inputs=1), "lacks one of its scan"),
         (node("Scan", ["x"], ["y"], body=body, num_scan_inputs=-(2**62)), "expected 1 to 1"),
         (node("Loop", ["one", "", "x"], ["y"], body=body), "'body' has 1 inputs, expected 3"),
@@ -234,6 +251,14 @@ def test_resizing_nothing(cpu: MLContext) -> None:
     sizes = {"s": np.asarray([0, 2, 2, 2], np.int64)}
     made = model([node("Resize", ["x", "", "", "s"], ["y"])], {"x": [0, 1, 4, 4]}, ["y"], sizes)
     with pytest.raises(NotSupportedError, match="WebNN has no tensors without elements"):
+        load(made, cpu)
+
+
+def test_heads_of_open_size(cpu: MLContext) -> None:
+    attention = node("MultiHeadAttention", ["x", "x", "x"], ["y"], domain=OWN, num_heads=2)
+    made = model([attention], {"x": [1, 4, "n"]}, ["y"])
+    made.opset_import.append(helper.make_opsetid(OWN, 1))
+    with pytest.raises(NotSupportedError, match=r"heads of open size, "):
         load(made, cpu)
 
 

@@ -131,8 +131,9 @@ def _unrolled(graph: Any, scope: Any) -> int:
     count = 0
     for node in graph.node:
         count += 1
-        if node.op_type == "Loop" and len(node.input) > 1:
-            body = _graph(node, "body")
+        bodies = [one.g for one in node.attribute if one.name == "body"]
+        if node.op_type == "Loop" and len(node.input) > 1 and bodies:
+            body = bodies[0]
             known = _always_goes_on(body) and _number(node.input[1], scope, 1)
             rounds = _number(node.input[0], scope, 1) if known else 1
             count += max(0, min(rounds, MAX_ROUNDS)) * _unrolled(body, scope)
@@ -143,7 +144,9 @@ def _number(name: str, scope: Any, otherwise: int) -> int:
     """The number that a name stands for around a loop."""
     found = scope[name] if name in scope else None  # noqa: SIM401, as get() reads no weights
     array = found.array if isinstance(found, Tensor) else None
-    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else otherwise
+    if array is None or array.size != 1 or array.dtype.kind not in "biu":
+        return otherwise
+    return int(array.item())
 
 
 def scan(

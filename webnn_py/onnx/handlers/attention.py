@@ -9,7 +9,7 @@ import numpy as np
 from webnn_py.core.dimensions import is_dimension, undecided
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.onnx.emitter import Emitter
-from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, check_rank, refuse
 
 
 def same(a: Any, b: Any) -> bool:
@@ -60,6 +60,8 @@ def int32(g: Emitter, value: Any) -> Any:
     """A scalar that is a size or place, which may be open."""
     if is_dimension(value):
         return g.to(g.size(value), "int32")
+    if not -(2**31) <= value < 2**31:
+        raise BrokenModelError(f"a size or place of it is {value}, expected an int32")
     return g.array(np.asarray(value, np.int32))
 
 
@@ -175,6 +177,8 @@ def attended(
     """
     batch, count, length, each = queries.shape
     shared, width = keys.shape[1], values.shape[3]
+    if is_dimension(each):
+        refuse(f"heads of open size, {each}")
     group = divided(count, shared, "its number of heads")
     # Queries are scaled, as products of float16 may overflow; besides, they are fewer than scores.
     rows = g.mul(queries, float(scale) if scale else each**-0.5)

@@ -12,7 +12,7 @@ from webnn_py.onnx.emitter import Emitter
 from webnn_py.onnx.handlers import linalg, movement, pooling
 from webnn_py.onnx.handlers.quantization import dequantize_linear, quantize_linear
 from webnn_py.onnx.registry import OWN, handles
-from webnn_py.onnx.tensor import Tensor, refuse
+from webnn_py.onnx.tensor import BrokenModelError, Tensor, refuse
 
 handles("QuantizeLinear", domain=OWN)(quantize_linear)
 handles("DequantizeLinear", domain=OWN)(dequantize_linear)
@@ -159,6 +159,11 @@ def qlinear_concat(
     g: Emitter, y_scale: Tensor, y_zero_point: Tensor, *inputs: Tensor, axis: int
 ) -> Any:
     """Of several tensors, each with its own scale and zero point."""
+    if not inputs or len(inputs) % 3:
+        raise BrokenModelError(
+            f"it has {len(inputs)} inputs behind its own scale and zero point, expected three for"
+            " each tensor"
+        )
     triples = zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True)
     made = movement.concat(g, *(dequantize_linear(g, *one) for one in triples), axis=axis)
     return quantize_linear(g, made, y_scale, y_zero_point)
