@@ -18,7 +18,7 @@ from webnn_py.ir import Graph, without_dead_nodes
 from webnn_py.ops.decompositions import DECOMPOSITIONS
 from webnn_py.passes import PIPELINE, Target, optimize
 from webnn_py.passes.decompose import decompose
-from webnn_py.passes.fold import MAX_GROWTH, fold_constants
+from webnn_py.passes.fold import MAX_GROWTH_FACTOR, fold_constants
 from webnn_py.passes.pipeline import Pass, verify_types
 from webnn_py.passes.simplify import simplify
 
@@ -141,13 +141,13 @@ def test_folding_does_not_double_a_constant_without_end(cpu: MLContext) -> None:
 
 
 def test_folding_makes_a_bounded_amount_in_all(cpu: MLContext) -> None:
-    count, each = 2 * MAX_GROWTH, EVERY_KERNEL.fold_limit // 4
+    count, each = 2 * MAX_GROWTH_FACTOR, EVERY_KERNEL.fold_limit // 4
 
     def body(b: MLGraphBuilder, x: MLOperand) -> dict[str, MLOperand]:
         parts = [b.expand(b.constant(float(i), "float32"), [each]) for i in range(count)]
         return {"y": b.add(b.concat(parts, 0), b.reduce_max(x))}
 
-    assert grown(cpu, body) <= (MAX_GROWTH + 1) * EVERY_KERNEL.fold_limit
+    assert grown(cpu, body) <= (MAX_GROWTH_FACTOR + 1) * EVERY_KERNEL.fold_limit
 
 
 def test_decompose(cpu: MLContext) -> None:

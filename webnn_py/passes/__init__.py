@@ -1,4 +1,4 @@
-"""Passes over the graph: each a function Graph -> Graph, in one visible order."""
+"""Passes: functions from graph to graph, run in the order of a pipeline."""
 
 from __future__ import annotations
 

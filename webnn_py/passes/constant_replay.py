@@ -1,4 +1,7 @@
-"""What passes compute from weights, told so that another process can compute it again."""
+"""Records how passes compute constants from weights, so that another process can repeat it.
+
+The import cache stores these descriptions in place of the computed arrays.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ Buffer = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Computation:
-    """One of those that `Target.derive` was asked for.
+    """A computation that a pass requested through `Target.derive`.
 
     Attributes:
-        kind: What is computed, of KINDS.
-        text: How, as a literal of Python.
-        numbers: Float64 of that.
-        sources: From what.
+        kind: Key in KINDS.
+        text: Parameters as a Python literal.
+        numbers: Further parameters, each the bytes of a float64 array.
+        sources: Operands: arrays of the file, results of other computations, or None.
     """
 
     kind: str
@@ -45,24 +48,26 @@ class Computation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One array that a computation gives."""
+    """One of the arrays that a computation returns.
+
+    Attributes:
+        computation: The computation.
+        place: Index among its results.
+    """
 
     computation: Computation
     place: int
 
 
 class Recorder:
-    """A `Derive` that knows afterwards what was computed from what.
-
-    Arrays that nobody else has any more are not kept.
-    """
+    """A `Derive` that records the computation of each array; it keeps no array alive."""
 
     def __init__(self) -> None:
         self._results: dict[int, tuple[weakref.ref[Array], Result]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-        """A `Derive`."""
+        """Compute and record the results; see `Derive`."""
         made = compute()
         if isinstance(what, tuple) and what[0] in KINDS:
             kind, text, *numbers = what
@@ -75,7 +80,7 @@ class Recorder:
         return made
 
     def origin_of(self, array: Array | None) -> Array | Result | None:
-        """What an array is a result of; the array itself where that is not known."""
+        """Return the `Result` that an array is, or the array itself if it was not computed."""
         if array is None:
             return None
         reference, result = self._results.get(id(array), (None, None))
@@ -85,22 +90,22 @@ class Recorder:
 def compute(
     kind: str, text: str, numbers: Sequence[Buffer], sources: Sources, evaluate: Evaluate
 ) -> Results:
-    """What a `Computation` gives.
+    """Repeat a `Computation` and return its results.
 
     Raises:
-        LookupError, TypeError, ValueError: There is no such computation.
+        LookupError, TypeError, ValueError: The description is not valid.
     """
     arrays = [np.frombuffer(each) for each in numbers]
     made: Results = KINDS[kind](ast.literal_eval(text), arrays, sources, evaluate)
     return made
 
 
-def _evaluated(told: Any, _: Any, sources: Any, evaluate: Evaluate) -> Results:
-    return fold.evaluated(evaluate, fold.node_of(told), sources, MOST_THREADS)
+def _evaluated(description: Any, _: Any, sources: Any, evaluate: Evaluate) -> Results:
+    return fold.evaluated(evaluate, fold.node_of(description), sources, MOST_THREADS)
 
 
-def _scaled(told: Any, numbers: Any, sources: Any, _: Any) -> Results:
-    op, attrs = told
+def _scaled(parameters: Any, numbers: Any, sources: Any, _: Any) -> Results:
+    op, attrs = parameters
     return fuse_batch_norm.products(op, attrs, fuse_batch_norm.Affine(*numbers), *sources)
 
 
@@ -114,9 +119,9 @@ def _transposed(order: Any, _: Any, sources: Any, __: Any) -> Results:
     return (transposes.transposed(array, order),)
 
 
-def _phases(told: Any, _: Any, sources: Any, __: Any) -> Results:
+def _phases(parameters: Any, _: Any, sources: Any, __: Any) -> Results:
     (array,) = sources
-    return (convolve_transposed.phases(array, *told),)
+    return (convolve_transposed.phases(array, *parameters),)
 
 
 KINDS: dict[Any, Callable[..., Results]] = {
@@ -126,4 +131,4 @@ KINDS: dict[Any, Callable[..., Results]] = {
     transposes.KIND: _transposed,
     convolve_transposed.KIND: _phases,
 }
-"""By the first word of what is computed: of the text, the numbers, the sources, and `evaluate`."""
+"""Function of each kind of computation; it takes parameters, numbers, sources and `evaluate`."""

@@ -1,7 +1,7 @@
-"""Convolutions of what a concat joins, as sums of convolutions of its parts.
+"""Pass that replaces a convolution of a concat by a sum of convolutions of the concat's operands.
 
-A convolution that makes few channels of many takes longer to have these copied into one place than
-to add to its results what each part makes of them.
+If a convolution has many input and few output channels, adding the partial results costs less than
+copying the inputs together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
-from webnn_py.passes.scale_channels import BLOCK
+from webnn_py.passes.scale_channels import BLOCK_CHANNELS
 from webnn_py.passes.target import Target
 
 
 def convolve_parts(graph: Graph, target: Target) -> Graph:
-    """Put convolutions and additions in the place of concat and conv2d with constant filters."""
+    """Replace conv2d of a concat by convolutions and additions.
+
+    Requires: float32, constant filters, and a concat along the channels that nothing else reads.
+    """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         if node.op != "conv2d" or node.output.data_type != "float32":
@@ -47,7 +50,10 @@ def convolve_parts(graph: Graph, target: Target) -> Graph:
 
 
 def _pays(concat: Node, node: Node) -> bool:
-    """Whether sums of parts of whole blocks take less than half of what copying them takes."""
+    """Whether the channels added are at most half of those that the concat copies.
+
+    Each part must consist of whole blocks of channels.
+    """
     attrs = node.attrs
     if (concat.op, attrs["groups"], attrs["input_layout"], attrs["filter_layout"]) != (
         "concat",
@@ -60,7 +66,7 @@ def _pays(concat: Node, node: Node) -> bool:
     added = node.output.shape[1] * (len(sizes) - 1)
     return (
         concat.attrs["axis"] == 1
-        and not any(is_dimension(size) or size % BLOCK for size in sizes)
+        and not any(is_dimension(size) or size % BLOCK_CHANNELS for size in sizes)
         and 2 * added <= sum(sizes)
     )
 

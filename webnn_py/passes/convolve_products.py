@@ -1,9 +1,9 @@
-"""Products of rows and large weights as convolutions of one element, where these gain on the way.
+"""Pass that replaces products of rows and large weights by 1 x 1 convolutions.
 
-An engine that lays out channels in blocks for convolutions reads weights from one end to the other.
-Two products in a row stay in the blocks between them; columns that are apart as the heads of
-attention come out in the order in which heads are multiplied. Laid out for one product alone, rows
-take what it gains.
+An engine with the NCHWc layout streams the weights of a convolution from memory. The change of
+layout costs what one product gains. So the pass takes two products in a row, which stay in the
+layout between them, and products whose columns become attention heads, which come out in the right
+order.
 """
 
 from __future__ import annotations
@@ -14,42 +14,45 @@ from dataclasses import dataclass, replace
 
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.multiply_rows import LARGE, convolved
+from webnn_py.passes.multiply_rows import MIN_WEIGHTS, convolve
 from webnn_py.passes.rewrite import Rewriter
-from webnn_py.passes.scale_channels import BLOCK
+from webnn_py.passes.scale_channels import BLOCK_CHANNELS
 from webnn_py.passes.target import Target
 
 FUNCTIONS = ("gelu", "leaky_relu", "relu", "tanh")
-"""What is computed in blocks, too."""
+"""Functions that may stand between two products, because the engine computes them in blocks."""
 
-MANY = 1 << 17
-"""Weights from which on heads are convolved; to lay out rows for fewer takes what that gains."""
+MIN_HEAD_WEIGHTS = 1 << 17
+"""Least number of weights of a product of heads; with fewer, the change of layout costs more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Rows times weights, and a summand of each column."""
+    """Rows times a weight matrix, with an optional summand for each column."""
 
     rows: Value
     weights: Array
     summand: Array | None = None
 
     def of(self, rewriter: Rewriter, target: Target, image: MLOperand) -> MLOperand:
-        """The product, rows and columns as places and channels."""
-        return convolved(rewriter, target, image, self.weights, self.summand)
+        """Build the product as a convolution of an image: rows are pixels, columns channels."""
+        return convolve(rewriter, target, image, self.weights, self.summand)
 
 
 def convolve_products(graph: Graph, target: Target) -> Graph:
-    """Put conv2d in the place of matmul and add with constants."""
+    """Replace chains and attention heads of matmul and add with constants by conv2d.
+
+    Requires: float32, 2-D constant weights whose sizes are whole blocks, and more than one row.
+    """
     images: dict[Value, MLOperand] = {}
 
     def image_of(rewriter: Rewriter, rows: Value) -> MLOperand:
-        """Rows as places, columns as channels: once for all products that read them."""
+        """Return rows as an image, once for all products that read them."""
         if rows not in images:
             *sizes, columns = rows.shape
-            places = [*[1] * (2 - len(sizes)), *sizes, 1][:3]
-            laid = rewriter.reshape(rewriter.map[rows], [*places, columns])
-            images[rows] = rewriter.transpose(laid, permutation=[0, 3, 1, 2])
+            pixels = [*[1] * (2 - len(sizes)), *sizes, 1][:3]
+            nhwc = rewriter.reshape(rewriter.map[rows], [*pixels, columns])
+            images[rows] = rewriter.transpose(nhwc, permutation=[0, 3, 1, 2])
         return images[rows]
 
     def heads(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
@@ -63,15 +66,15 @@ def convolve_products(graph: Graph, target: Target) -> Graph:
         return [made if order[-1] == 1 else rewriter.transpose(made, permutation=[0, 1, 3, 2])]
 
     def chain(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        last = _product_of(graph, node, LARGE)
+        last = _product_of(graph, node, MIN_WEIGHTS)
         if last is None or _has_summand(graph, node.output):
             return None
-        function = _maker(graph, last.rows)
+        function = _sole_producer(graph, last.rows)
         if function is not None and function.op in FUNCTIONS:
             (between,) = function.operands
         else:
             function, between = None, last.rows
-        first = _product_of(graph, _maker(graph, between), LARGE)
+        first = _product_of(graph, _sole_producer(graph, between), MIN_WEIGHTS)
         if first is None:
             return None
         made = first.of(rewriter, target, image_of(rewriter, first.rows))
@@ -86,20 +89,20 @@ def convolve_products(graph: Graph, target: Target) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _maker(graph: Graph, value: Value) -> Node | None:
-    """What makes a value that nothing else needs."""
+def _sole_producer(graph: Graph, value: Value) -> Node | None:
+    """Return the producer of a value that has one use, or None."""
     return graph.producers.get(value) if graph.uses[value] == 1 else None
 
 
 def _heads_of(graph: Graph, node: Node) -> Product | None:
-    """The product whose columns a transpose puts apart for others to multiply."""
+    """Return the product whose columns a transpose splits into heads for other products."""
     if tuple(node.attrs["permutation"]) not in ((0, 2, 1, 3), (0, 2, 3, 1)):
         return None
-    apart = _maker(graph, next(node.operands))
-    if apart is None or apart.op != "reshape":
+    split = _sole_producer(graph, next(node.operands))
+    if split is None or split.op != "reshape":
         return None
-    product = _product_of(graph, _maker(graph, next(apart.operands)), MANY)
-    if product is None or product.rows.shape[:-1] != apart.output.shape[:2]:
+    product = _product_of(graph, _sole_producer(graph, next(split.operands)), MIN_HEAD_WEIGHTS)
+    if product is None or product.rows.shape[:-1] != split.output.shape[:2]:
         return None
     readers = graph.readers.get(node.output, ())
     multiplied = readers and all(reader.op == "matmul" for reader in readers)
@@ -107,22 +110,23 @@ def _heads_of(graph: Graph, node: Node) -> Product | None:
 
 
 def _product_of(graph: Graph, node: Node | None, least: int) -> Product | None:
-    """A node as a product of several rows and so many weights, with its summand."""
+    """Match a product of several rows and at least `least` weights, with its summand."""
     if node is None or node.op not in ("add", "matmul"):
         return None
     if node.op == "add":
-        made, summand = _summed(graph, node)
-        alone = None if made is None else _product_of(graph, _maker(graph, made), least)
-        if alone is None or alone.summand is not None:
+        sum_of, summand = _match_sum(graph, node)
+        maker = None if sum_of is None else _sole_producer(graph, sum_of)
+        product = _product_of(graph, maker, least)
+        if product is None or product.summand is not None:
             return None
-        return replace(alone, summand=summand)
-    rows, given = node.operands
-    weights = graph.constants.get(given)
+        return replace(product, summand=summand)
+    rows, matrix = node.operands
+    weights = graph.constants.get(matrix)
     if (
         weights is None
         or weights.ndim != 2
         or weights.size < least
-        or any(size % BLOCK for size in weights.shape)
+        or any(size % BLOCK_CHANNELS for size in weights.shape)
         or rows.data_type != "float32"
         or not 2 <= rows.rank <= 4
         or math.prod(rows.shape[:-1]) == 1
@@ -131,18 +135,18 @@ def _product_of(graph: Graph, node: Node | None, least: int) -> Product | None:
     return Product(rows, weights)
 
 
-def _summed(graph: Graph, node: Node) -> tuple[Value | None, Array | None]:
-    """What an addition adds a constant to each column of, and that."""
-    for made, given in itertools.permutations(node.operands):
-        array = graph.constants.get(given)
-        if array is not None and array.shape == made.shape[-1:] and made.rank > 1:
-            return made, array
+def _match_sum(graph: Graph, node: Node) -> tuple[Value | None, Array | None]:
+    """Match an addition of one constant for each column; return the other operand and it."""
+    for matrix, summand in itertools.permutations(node.operands):
+        array = graph.constants.get(summand)
+        if array is not None and array.shape == matrix.shape[-1:] and matrix.rank > 1:
+            return matrix, array
     return None, None
 
 
 def _has_summand(graph: Graph, value: Value) -> bool:
-    """Whether a product is but the first part of one with a summand."""
+    """Whether the only reader of a product adds a constant to each column."""
     readers = graph.readers.get(value, ())
     return graph.uses[value] == 1 and any(
-        reader.op == "add" and _summed(graph, reader)[0] is value for reader in readers
+        reader.op == "add" and _match_sum(graph, reader)[0] is value for reader in readers
     )

@@ -1,8 +1,8 @@
-"""Transposed convolutions as convolutions, for engines that multiply these through tiles.
+"""Pass that replaces transposed convolutions by convolutions, one for each phase of the stride.
 
-An output element is met by every stride-th tap alone, and which these are differs from one to the
-next until the stride is over: so many convolutions of the same input, one for each phase, with
-their channels side by side. Their results are interleaved, and cut to the output.
+Only every stride-th filter tap reaches a given output element. Output elements whose distance is a
+multiple of the stride use the same taps and form one phase. One convolution computes all phases as
+groups of channels; its results are then interleaved and cut to the output's size.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from webnn_py.passes.rewrite import Rewriter, in_layout
 from webnn_py.passes.target import Target
 
 KIND = "phases"
-"""The first word of what is computed here."""
+"""Name of this computation in `constant_replay.KINDS`."""
 
-FEWEST = 8
-"""Input channels of a group, below which to interleave the results takes what that gains."""
+MIN_GROUP_CHANNELS = 8
+"""Least input channels of a group; with fewer, interleaving costs more than the pass gains."""
 
-MOST_ZEROS = 4
-"""Times as many taps as there are, at most, with the zeros that fill up the last phases."""
+MAX_TAPS_RATIO = 4
+"""Most taps after padding all phases to equal length with zeros, in multiples of the filter's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
-    """A transposed convolution along one dimension, as convolutions.
+class PhasesAlong:
+    """A transposed convolution along one dimension, as a convolution for each phase.
 
     Attributes:
-        taps: Of the filter.
-        stride: Phases.
-        dilation: Between the taps of a convolution.
-        own: Taps of each convolution.
+        taps: Number of taps of the filter.
+        stride: Number of phases.
+        dilation: Distance between the taps of a phase's convolution.
+        own: Number of taps of each phase.
         before: Padding before the input.
-        after: Padding behind it.
-        first: Where the output begins in the interleaved results.
+        after: Padding behind the input.
+        first: Position of the output's first element in the interleaved results.
     """
 
     taps: int
@@ -56,16 +56,16 @@ class Along:
     @classmethod
     def of(
         cls, taps: int, stride: int, dilation: int, low: int, high: int, extra: int
-    ) -> Along | None:
-        """The same as a transposed convolution, but for the size of its input.
+    ) -> PhasesAlong | None:
+        """Return the phases of a transposed convolution; None if it has both stride and dilation.
 
         Args:
-            taps: Of its filter.
+            taps: Number of taps of its filter.
             stride: Its stride.
             dilation: Its dilation.
-            low: What it cuts off before the output.
-            high: What it cuts off behind it.
-            extra: What it adds there.
+            low: Elements that its padding cuts off before the output.
+            high: Elements that its padding cuts off behind the output.
+            extra: Elements that its output padding adds behind the output.
         """
         if stride > 1 and dilation > 1 and taps > 1:
             return None
@@ -85,29 +85,29 @@ class Along:
 
 
 def convolve_transposed(graph: Graph, target: Target) -> Graph:
-    """Put conv2d in the place of conv_transpose2d with constant filters.
+    """Replace conv_transpose2d with constant filters by conv2d.
 
-    Others stay: computed where they are loaded, they take drivers minutes to compile.
+    Other filters stay: a kernel that rearranges them as it loads takes drivers minutes to compile.
     """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        found = _along(graph, node)
-        if found is None:
+        sides = _match(graph, node)
+        if sides is None:
             return None
-        given = rewriter.arguments(node)
-        layout, groups = given["input_layout"], given["groups"]
-        rows, columns = found
+        arguments = rewriter.arguments(node)
+        layout, groups = arguments["input_layout"], arguments["groups"]
+        rows, columns = sides
         strides = rows.stride, columns.stride
         made = rewriter.conv2d(
-            in_layout(rewriter, given["input"], layout, "nchw"),
-            _filters(rewriter, node, target, found),
+            in_layout(rewriter, arguments["input"], layout, "nchw"),
+            _filters(rewriter, node, target, sides),
             bias=_bias(rewriter, node, strides[0] * strides[1]),
             padding=[rows.before, rows.after, columns.before, columns.after],
             dilations=[rows.dilation, columns.dilation],
             groups=groups,
         )
         if strides != (1, 1):
-            made = _interleaved(rewriter, made, groups, strides)
+            made = _interleave(rewriter, made, groups, strides)
         sizes = dims(node.output.shape, layout, "nchw")
         if made.shape != sizes:
             made = rewriter.slice(made, [0, 0, rows.first, columns.first], sizes)
@@ -116,8 +116,8 @@ def convolve_transposed(graph: Graph, target: Target) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _along(graph: Graph, node: Node) -> tuple[Along, Along] | None:
-    """A transposed convolution along height and width, if it is to be convolutions."""
+def _match(graph: Graph, node: Node) -> tuple[PhasesAlong, PhasesAlong] | None:
+    """Return the phases along height and width, if the pass replaces this node."""
     if node.op != "conv_transpose2d" or node.inputs[1] not in graph.constants:
         return None
     data, filter_, *_ = node.operands
@@ -131,20 +131,23 @@ def _along(graph: Graph, node: Node) -> tuple[Along, Along] | None:
         extra = [n - low for n, low in zip(made, least, strict=True)]
     if any(is_dimension(n) or is_traced(n) for n in (ins, *taps, *padding, *extra)):
         return None
-    if ins % attrs["groups"] or ins // attrs["groups"] < FEWEST:
+    if ins % attrs["groups"] or ins // attrs["groups"] < MIN_GROUP_CHANNELS:
         return None
     sides = zip(taps, strides, dilations, padding[::2], padding[1::2], extra, strict=True)
-    rows, columns = (Along.of(*side) for side in sides)
+    rows, columns = (PhasesAlong.of(*side) for side in sides)
     if rows is None or columns is None:
         return None
     filled = rows.own * rows.stride * columns.own * columns.stride
-    return (rows, columns) if filled <= MOST_ZEROS * rows.taps * columns.taps else None
+    return (rows, columns) if filled <= MAX_TAPS_RATIO * rows.taps * columns.taps else None
 
 
 def _filters(
-    rewriter: Rewriter, node: Node, target: Target, found: tuple[Along, Along]
+    rewriter: Rewriter, node: Node, target: Target, found: tuple[PhasesAlong, PhasesAlong]
 ) -> MLOperand:
-    """Those of all phases, OIHW: groups, phases along height and width, output channels."""
+    """Add the filters of all phases as a constant in the layout OIHW.
+
+    The order of the output channels is groups, phases along height, along width, channels.
+    """
     layout, groups, filter_ = node.attrs["filter_layout"], node.attrs["groups"], node.inputs[1]
     assert filter_ is not None
     array = rewriter.graph.constants[filter_]
@@ -154,23 +157,23 @@ def _filters(
     return rewriter.add_constant(made, filter_.data_type)
 
 
-FILTERS = (0, 4, 6, 2, 1, 3, 5)
-"""Groups, inputs, outputs, taps and phases along height, and along width, in the order of OIHW."""
+TO_OIHW = (0, 4, 6, 2, 1, 3, 5)
+"""Permutation from (groups, inputs, outputs, taps and phases along height, along width) to OIHW."""
 
 Sides = Sequence[tuple[int, int]]
-"""Taps of each phase, and phases, along height and width."""
+"""Number of taps of each phase, and number of phases, along height and along width."""
 
 
 def phases(array: Array, layout: str, groups: int, sides: Sides) -> Array:
-    """The filters of all phases, from that of a transposed convolution in some layout."""
-    laid = array.transpose([layout.index(letter) for letter in "iohw"])
-    padded = np.pad(laid, [(0, end) for end in (0, 0, *_ends(laid.shape, sides))])
-    parts = padded.reshape(_parts(laid.shape, groups, sides))[:, :, :, ::-1, :, ::-1]
-    return contiguous(parts.transpose(FILTERS)).reshape(_made(laid.shape, groups, sides))
+    """Return the filters of all phases, OIHW, from a transposed convolution's filter."""
+    iohw = array.transpose([layout.index(letter) for letter in "iohw"])
+    padded = np.pad(iohw, [(0, end) for end in (0, 0, *_ends(iohw.shape, sides))])
+    parts = padded.reshape(_parts(iohw.shape, groups, sides))[:, :, :, ::-1, :, ::-1]
+    return contiguous(parts.transpose(TO_OIHW)).reshape(_oihw_shape(iohw.shape, groups, sides))
 
 
 def _ends(shape: Sequence[int], sides: Sides) -> list[int]:
-    """Zeros behind the taps, for phases that have one less."""
+    """Return the number of zeros to append to the taps, because some phases have one less."""
     return [own * stride - taps for (own, stride), taps in zip(sides, shape[2:], strict=True)]
 
 
@@ -179,14 +182,14 @@ def _parts(shape: Sequence[int], groups: int, sides: Sides) -> list[int]:
     return [groups, ins // groups, outs, *(n for side in sides for n in side)]
 
 
-def _made(shape: Sequence[int], groups: int, sides: Sides) -> list[int]:
+def _oihw_shape(shape: Sequence[int], groups: int, sides: Sides) -> list[int]:
     ins, outs = shape[:2]
     (rows, down), (columns, across) = sides
     return [groups * down * across * outs, ins // groups, rows, columns]
 
 
 def _bias(rewriter: Rewriter, node: Node, phases: int) -> MLOperand | None:
-    """The numbers of the output channels, for each phase of a group."""
+    """Repeat the bias for each phase of a group."""
     _, _, bias = node.inputs
     if bias is None:
         return None
@@ -199,10 +202,10 @@ def _bias(rewriter: Rewriter, node: Node, phases: int) -> MLOperand | None:
     return rewriter.reshape(rewriter.expand(made, sizes), [bias.size * phases])
 
 
-def _interleaved(
+def _interleave(
     rewriter: Rewriter, made: MLOperand, groups: int, strides: tuple[int, int]
 ) -> MLOperand:
-    """Phases that are channels as rows and columns."""
+    """Move the phases from the channels to rows and columns."""
     batch, channels, height, width = made.shape
     down, across = strides
     outs = channels // (groups * down * across)

@@ -1,4 +1,4 @@
-"""Weights whose dimensions lie in another order, copied fast."""
+"""Fast contiguous copies of transposed weights."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from webnn_py.core.parallel_map import at_once
 from webnn_py.ir import Array
 
-BLOCK = 64
-"""Places along the last dimension that are copied at once: what is written stays in the cache."""
+BLOCK_COLUMNS = 64
+"""Columns copied at once, few enough that the written lines stay in the processor's cache."""
 
 
 def contiguous(view: Array, threads: int = 1) -> Array:
-    """An array of its own with the contents of a view, such as a transposed one, in C order.
+    """Copy a view, such as a transposed one, into a new array in C order.
 
-    Three to four times as fast as `copy` where memory is walked across.
+    For transposed views this is three to four times as fast as `numpy.copy`.
 
     Args:
         view: Any array.
-        threads: How many to do it on, at most.
+        threads: Most threads to use.
     """
     made = np.empty(view.shape, view.dtype)
     if view.ndim < 2 or view.strides[-1] <= view.itemsize:
@@ -28,9 +28,9 @@ def contiguous(view: Array, threads: int = 1) -> Array:
         return made
 
     def copy(first: int) -> None:
-        made[..., first : first + BLOCK] = view[..., first : first + BLOCK]
+        columns = slice(first, first + BLOCK_COLUMNS)
+        made[..., columns] = view[..., columns]
 
-    at_once(
-        [partial(copy, first) for first in range(0, view.shape[-1], BLOCK)], made.nbytes, threads
-    )
+    blocks = [partial(copy, first) for first in range(0, view.shape[-1], BLOCK_COLUMNS)]
+    at_once(blocks, made.nbytes, threads)
     return made

@@ -1,4 +1,4 @@
-"""Composite operators in terms of others, where the engine has no kernel of its own."""
+"""Pass that decomposes composite operators for which the engine has no kernel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from webnn_py.passes.target import Target
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
-    """Replace every node that the target wants decomposed, until none is left.
+    """Replace composite nodes without a kernel by their decompositions, until none is left.
 
     Raises:
-        NotSupportedError: One is too large for what takes its place.
+        NotSupportedError: A node is too large for its decomposition.
     """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
@@ -23,7 +23,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
         if function is None or target.has_kernel(node):
             return None
         if any(v.data_type in PACKED_4BIT for v in (*node.operands, *node.outputs)):
-            return None  # nothing else takes them
+            return None  # no operator of a decomposition accepts 4-bit integers
         try:
             return as_list(function(rewriter, **rewriter.arguments(node)))
         except NotSupportedError as error:

@@ -1,4 +1,4 @@
-"""What passes compute from constants, made once for all graphs that are recorded from one."""
+"""Caches of the constants that passes compute from constants, shared between graphs."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ Sources = Sequence[Array | None]
 Results = tuple[Array, ...]
 References = tuple[weakref.ref[Array] | None, ...]
 Derive: TypeAlias = Callable[[Hashable, Sources, Callable[[], Results]], Results]
-"""Gives the results of a computation from constants. Arguments: what is computed (not from what),
-from what, and the computation. What it returns is not changed by anyone."""
+"""Function that returns the results of a computation from constants, computed or cached.
+
+Its arguments are the computation's description, its operands, and the function that computes it.
+Nobody writes to the results.
+"""
 
 
 def derive_anew(what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-    """Computes whenever asked: for a graph that is compiled once."""
+    """Compute without a cache, for a graph that is compiled once."""
     return compute()
 
 
-FEW = 64
-"""Results that may be gone before it is looked which are."""
+MIN_SWEEP_ENTRIES = 64
+"""Least number of cache entries at which dead ones are removed."""
 
 
 class SharedResults:
-    """A `Derive` for all graphs of a context: what these share they have once, whoever asks first.
+    """A `Derive` with a cache of weak references, shared by all graphs of a context.
 
-    It keeps nothing: what nobody has any more is computed again.
+    It keeps no array alive: a result that no graph uses any more is computed again.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[References, References]] = {}  # of sources, of results
-        self._most = FEW
+        self._cache: dict[Hashable, tuple[References, References]] = {}  # sources, results
+        self._sweep_at = MIN_SWEEP_ENTRIES
         self._lock = threading.Lock()
 
     def __call__(self, what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-        """A `Derive`."""
+        """Return the results from the cache, or compute them; see `Derive`."""
         key = what, tuple(map(id, sources))
         with self._lock:
             found = self._find(key, sources)
@@ -49,16 +52,16 @@ class SharedResults:
             found = self._find(key, sources)
             if found is not None:  # another thread was first
                 return found
-            self._known[key] = _references(sources), _references(made)
-            if len(self._known) > self._most:
-                self._known = {k: known for k, known in self._known.items() if _there(known[1])}
-                self._most = 2 * len(self._known) + FEW
+            self._cache[key] = _references(sources), _references(made)
+            if len(self._cache) > self._sweep_at:
+                self._cache = {k: entry for k, entry in self._cache.items() if _is_alive(entry[1])}
+                self._sweep_at = 2 * len(self._cache) + MIN_SWEEP_ENTRIES
         return made
 
     def _find(self, key: Hashable, sources: Sources) -> Results | None:
-        """The results from these very arrays, if they are there."""
-        given, made = self._known.get(key, ((), ()))
-        if not made or any(a is not b for a, b in zip(_arrays(given), sources, strict=True)):
+        """Return the cached results for exactly these array objects, or None."""
+        operands, made = self._cache.get(key, ((), ()))
+        if not made or any(a is not b for a, b in zip(_arrays(operands), sources, strict=True)):
             return None
         results = tuple(array for array in _arrays(made) if array is not None)
         return results if len(results) == len(made) else None
@@ -69,53 +72,53 @@ def _references(arrays: Sources) -> References:
 
 
 def _arrays(references: References) -> list[Array | None]:
-    """What they refer to; None where it is gone."""
+    """Return the referenced arrays; None for each that no longer exists."""
     return [None if reference is None else reference() for reference in references]
 
 
-def _there(references: References) -> bool:
+def _is_alive(references: References) -> bool:
     return all(array is not None for array in _arrays(references))
 
 
 class _Derivation:
-    """Arrays, and those that were computed from them: while it lives, they do."""
+    """The operands and results of one computation, kept alive together."""
 
     __slots__ = ("__weakref__", "results", "sources")
 
     def __init__(self, sources: Sources, results: Results) -> None:
-        self.sources = sources  # they are known by their identity, which must not be used again
+        self.sources = sources  # the cache key holds their id(), which must not be reused
         self.results = results
 
 
 class DerivedConstants:
-    """What was computed from constants for several graphs that share these.
+    """The cache of computed constants that several graphs share.
 
-    It is known as long as a `Derivations` has it.
+    An entry lives as long as a `Derivations` uses it.
     """
 
     def __init__(self) -> None:
-        self.known: weakref.WeakValueDictionary[Hashable, _Derivation] = (
+        self.cache: weakref.WeakValueDictionary[Hashable, _Derivation] = (
             weakref.WeakValueDictionary()
         )
         self.lock = threading.Lock()
 
 
 class Derivations:
-    """What was computed from constants for one graph; keeps it, for others to have it, too."""
+    """A `Derive` for one graph, which keeps its entries of the shared cache alive."""
 
     def __init__(self, shared: DerivedConstants) -> None:
         self._shared = shared
         self._used: list[_Derivation] = []
 
     def __call__(self, what: Hashable, sources: Sources, compute: Callable[[], Results]) -> Results:
-        """A `Derive`."""
+        """Return the results from the shared cache, or compute them; see `Derive`."""
         key = what, tuple(map(id, sources))
         shared = self._shared
         with shared.lock:
-            found = shared.known.get(key)
+            found = shared.cache.get(key)
         if found is None:
             made = _Derivation(sources, compute())
             with shared.lock:  # another thread may have been first
-                found = shared.known.setdefault(key, made)
+                found = shared.cache.setdefault(key, made)
         self._used.append(found)
         return found.results

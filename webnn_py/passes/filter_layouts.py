@@ -1,8 +1,8 @@
-"""Constant operands of products as kernels read them that multiply through tiles.
+"""Passes that lay out constant filters and matrices as tiled kernels read them.
 
-Filters have their output channels side by side: such kernels read many channels of one tap at once,
-and all taps of one place in the window, which lie in the image side by side, one after the other.
-Halves are multiplied in pairs of taps, and loaded eight at a time along those of one place.
+A tiled kernel reads many output channels of one tap at once, so filters store these side by side
+(HWIO). Kernels for float16 multiply pairs of input channels and load eight at once, so their
+operands store the dimension of the sum last.
 """
 
 from __future__ import annotations
@@ -20,39 +20,42 @@ from webnn_py.passes.copy_contiguous import contiguous
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
-EIGHT = 8
-"""Halves that are loaded at once."""
+FLOAT16_VECTOR = 8
+"""Number of float16 elements that a kernel loads at once."""
 
-FEW_ROWS = 16
-"""Of a product that reads a matrix as it comes, once."""
+MIN_ROWS = 16
+"""Least rows of a product for which the layout pays; with fewer, a kernel reads the matrix once."""
 
 KIND = "filter"
-"""The first word of what is computed here."""
+"""Name of this computation in `constant_replay.KINDS`."""
 
 
-def put_channels_last(graph: Graph, target: Target) -> Graph:
-    """Lay out the constant filters of convolutions anew."""
+def lay_out_filters(graph: Graph, target: Target) -> Graph:
+    """Change the layout of the constant filters of convolutions.
+
+    Requires: layouts of images are final, because the filter's layout depends on them.
+    """
     filters = {node: array for node in graph.nodes if (array := _filter(graph, node)) is not None}
     made = at_once(
-        [functools.partial(_derived, target, array, _wanted(n)) for n, array in filters.items()],
+        [functools.partial(_derived, target, array, _layout_of(n)) for n, array in filters.items()],
         sum(array.nbytes for array in filters.values()),
         target.threads,
     )
-    laid_out = dict(zip(filters, made, strict=True))
+    by_node = dict(zip(filters, made, strict=True))
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        if node not in laid_out:
+        if node not in by_node:
             return None
         filter_ = node.inputs[1]
         assert filter_ is not None
-        moved = rewriter.add_constant(laid_out[node], filter_.data_type)
-        return rewriter.apply_again(node, filter=moved, filter_layout=_wanted(node))
+        moved = rewriter.add_constant(by_node[node], filter_.data_type)
+        return rewriter.apply_again(node, filter=moved, filter_layout=_layout_of(node))
 
     return Rewriter(graph).run(rule)
 
 
 def _filter(graph: Graph, node: Node) -> Array | None:
-    """The filter of a convolution that is to be laid out anew."""
+    """Return the constant filter of a convolution whose layout should change."""
     if node.op != "conv2d":
         return None
     filter_ = node.inputs[1]
@@ -64,11 +67,11 @@ def _filter(graph: Graph, node: Node) -> Array | None:
     return graph.constants.get(filter_)
 
 
-def _wanted(node: Node) -> Conv2dFilterLayout:
-    """The layout of a convolution's filter."""
+def _layout_of(node: Node) -> Conv2dFilterLayout:
+    """Return the best layout for a convolution's filter."""
     filter_ = node.inputs[1]
     assert filter_ is not None
-    pairs = filter_.data_type == "float16" and filter_.shape[1] % EIGHT == 0
+    pairs = filter_.data_type == "float16" and filter_.shape[1] % FLOAT16_VECTOR == 0
     return "ohwi" if pairs and node.attrs["input_layout"] == "nhwc" else "hwio"
 
 
@@ -78,12 +81,12 @@ def _derived(target: Target, array: Array, layout: Conv2dFilterLayout) -> Array:
 
 
 def laid_out(array: Array, layout: str) -> Array:
-    """OIHW in another layout."""
+    """Transpose a filter from OIHW to another layout."""
     return contiguous(array.transpose(["oihw".index(letter) for letter in layout]))
 
 
-def turn_matrices_of_halves(graph: Graph, target: Target) -> Graph:
-    """Lay out constant matrices of float16 along the dimension that is added up."""
+def transpose_float16_matrices(graph: Graph, target: Target) -> Graph:
+    """Store constant float16 matrices transposed, so that the dimension of the sum is last."""
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         array = _matrix(graph, node)
@@ -92,19 +95,20 @@ def turn_matrices_of_halves(graph: Graph, target: Target) -> Graph:
         a, b = node.operands
         what = (transposes.KIND, repr((1, 0)))
         (made,) = target.derive(what, [array], lambda: (transposes.transposed(array, (1, 0)),))
-        turned = rewriter.transpose(rewriter.add_constant(made, b.data_type), permutation=(1, 0))
-        return [rewriter.matmul(rewriter.map[a], turned)]
+        stored = rewriter.add_constant(made, b.data_type)
+        matrix = rewriter.transpose(stored, permutation=(1, 0))
+        return [rewriter.matmul(rewriter.map[a], matrix)]
 
     return Rewriter(graph).run(rule)
 
 
 def _matrix(graph: Graph, node: Node) -> Array | None:
-    """The constant matrix that many rows are multiplied with."""
+    """Return the constant float16 matrix of a product with at least MIN_ROWS rows."""
     if node.op != "matmul":
         return None
     a, b = node.operands
     rows = a.shape[:-1]
-    if any(map(is_dimension, rows)) or math.prod(rows) < FEW_ROWS:
+    if any(map(is_dimension, rows)) or math.prod(rows) < MIN_ROWS:
         return None
-    pairs = b.data_type == "float16" and b.rank == 2 and b.shape[0] % EIGHT == 0
+    pairs = b.data_type == "float16" and b.rank == 2 and b.shape[0] % FLOAT16_VECTOR == 0
     return graph.constants.get(b) if pairs else None

@@ -1,4 +1,4 @@
-"""Constant folding: nodes whose operands are all constants are computed at build."""
+"""Pass that folds constants: it computes nodes whose operands are all constants."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Evaluate, Target
 
 KIND = "evaluate"
-"""The first word of what is computed here."""
-MAX_GROWTH = 64
-"""How many times `fold_limit` all constants of a graph may grow by folding."""
-SAMPLE = 1 << 12
-"""Bytes of contents that are compared before all of them are."""
+"""Name of this computation in `constant_replay.KINDS`."""
+MAX_GROWTH_FACTOR = 64
+"""Most growth of all constants of a graph by folding, in multiples of `Target.fold_limit`."""
+SAMPLE_BYTES = 1 << 12
+"""Bytes compared first, because most unequal arrays differ there."""
 
 
 def _is_packed(value: Value) -> bool:
-    """Whether no identity takes a value's type."""
+    """Whether a value's data type is packed, which `identity` does not accept."""
     return value.data_type in PACKED_4BIT
 
 
 def fold_constants(graph: Graph, target: Target) -> Graph:
-    """Evaluate constant nodes, unless that would grow the weights (an expand of a small one).
+    """Evaluate nodes whose operands are all constants, and replace them by constants.
 
-    A graph of a few numbers must not fill the memory: each node may add `fold_limit` bytes to those
-    of its operands, and all together `MAX_GROWTH` times as many.
+    Folding must not fill memory, for example with a large `expand` of a scalar. A node's outputs
+    may exceed its operands by `fold_limit` bytes, and all folded nodes together by
+    MAX_GROWTH_FACTOR times that.
 
-    A graph output stays a node's: an identity of what was computed. What depends on open sizes is
-    left until they are known.
+    A folded graph output becomes an `identity` of the constant, because a graph output must be a
+    node's. Nodes that depend on open dimensions stay.
     """
-    room = MAX_GROWTH * target.fold_limit
+    room = MAX_GROWTH_FACTOR * target.fold_limit
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         operands = [None if v is None else rewriter.map[v] for v in node.inputs]
@@ -55,9 +56,9 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
         if growth > min(room, target.fold_limit):
             return None
         room -= max(0, growth)
-        there = [operand for operand in operands if operand is not None]
+        present = [operand for operand in operands if operand is not None]
         constants = [
-            _constant(rewriter, array, value, there)
+            _constant(rewriter, array, value, present)
             for array, value in zip(derived(target, node, arrays), node.outputs, strict=True)
         ]
         if not is_result:
@@ -68,14 +69,14 @@ def fold_constants(graph: Graph, target: Target) -> Graph:
 
 
 def _is_open(node: Node) -> bool:
-    """Whether what a node does depends on open sizes."""
+    """Whether a node's shapes or attributes contain open dimensions."""
     shapes = [value.shape for value in (*node.operands, *node.outputs)]
     return bool(symbols_of([*shapes, *node.attrs.values()]))
 
 
 def derived(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The outputs of a node, each an array of its own."""
-    what = KIND, told(node)
+    """Return a node's outputs for constant operands, from the target's cache if it has them."""
+    what = KIND, describe_node(node)
     return target.derive(
         what, arrays, lambda: evaluated(target.evaluate, node, arrays, target.threads)
     )
@@ -84,15 +85,15 @@ def derived(target: Target, node: Node, arrays: Sequence[Array | None]) -> tuple
 def evaluated(
     evaluate: Evaluate, node: Node, arrays: Sequence[Array | None], threads: int
 ) -> tuple[Array, ...]:
-    """The outputs of a node of these operands, each an array of its own."""
+    """Compute a node's outputs as contiguous arrays that own their memory."""
     return tuple(
         made if made.flags.owndata and made.flags.c_contiguous else contiguous(made, threads)
         for made in evaluate(node, arrays)
     )
 
 
-def told(node: Node) -> str:
-    """All that what a node computes follows from, besides its operands' contents."""
+def describe_node(node: Node) -> str:
+    """Return operator, attributes, data types and shapes of a node as a Python literal."""
     ends = [
         [None if value is None else (value.data_type, value.shape) for value in values]
         for values in (node.inputs, node.outputs)
@@ -100,9 +101,9 @@ def told(node: Node) -> str:
     return repr((node.op, dict(node.attrs), *ends))
 
 
-def node_of(found: Any) -> Node:
-    """A node of which `told` says the same."""
-    op, attrs, inputs, outputs = found
+def node_of(description: Any) -> Node:
+    """Build a node from the parsed literal of `describe_node`."""
+    op, attrs, inputs, outputs = description
     operands = tuple(None if end is None else Value(*end) for end in inputs)
     return Node(op, operands, attrs, tuple(Value(*end) for end in outputs))
 
@@ -110,18 +111,19 @@ def node_of(found: Any) -> Node:
 def _constant(
     rewriter: Rewriter, array: Array, value: Value, operands: Sequence[MLOperand]
 ) -> MLOperand:
-    """The operand that has just these contents, if there is one, or a new constant."""
+    """Return an operand with the same contents as `array`, or a new constant."""
     for operand in operands:
         if (operand.data_type, operand.shape) == (value.data_type, value.shape):
-            known = rewriter.array_of(operand)
-            if known is array or _is_same(_bytes_of(known), _bytes_of(array)):
+            contents = rewriter.array_of(operand)
+            if contents is array or _is_same(_bytes_of(contents), _bytes_of(array)):
                 return operand
     return rewriter.add_constant(array, value.data_type)
 
 
 def _is_same(contents: Array, others: Array) -> bool:
-    """Whether contents are equal; most are seen to differ at once."""
-    return np.array_equal(contents[:SAMPLE], others[:SAMPLE]) and np.array_equal(contents, others)
+    """Whether two byte arrays are equal; compare a sample first."""
+    first = slice(SAMPLE_BYTES)
+    return np.array_equal(contents[first], others[first]) and np.array_equal(contents, others)
 
 
 def _bytes_of(array: Array) -> Array:

@@ -1,8 +1,8 @@
-"""What is done to each channel of a convolution or matrix product, folded into its weights.
+"""Pass that folds scales and shifts of channels into the weights of the product before them.
 
-The one pass that changes results: a product is rounded once where it was rounded at each step. New
-weights are computed in float64 and rounded once, for float32 only: in float16, a scaled weight may
-lose digits that the scaled sum would have kept.
+Results change in the last bits: weights are computed in float64 and rounded once, instead of
+rounding the result at each step. Only float32 is folded, because a scaled float16 weight may lose
+digits that the scaled sum would keep.
 """
 
 from __future__ import annotations
@@ -26,29 +26,35 @@ Attributes = Mapping[str, Any]
 Constants = Mapping[Value, Array]
 
 KIND = "scale"
-"""The first word of what is computed here."""
+"""Name of this computation in `constant_replay.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """x * scale + shift, float64, one number for each channel."""
+    """The function x * scale + shift, with one float64 scale and shift for each channel."""
 
     scale: Array
     shift: Array
 
     def then(self, other: Affine) -> Affine:
-        """This one, and `other` after it."""
+        """Return the composition: this function first, then `other`."""
         return Affine(self.scale * other.scale, self.shift * other.scale + other.shift)
 
     @property
-    def scales(self) -> bool:
-        """Whether it does more than to add."""
+    def has_scale(self) -> bool:
+        """Whether any scale differs from 1."""
         return bool((self.scale != 1).any())
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A product, and what is done to each channel of it by nodes that follow."""
+    """A product and the affine function of each channel that the nodes behind it compute.
+
+    Attributes:
+        root: The convolution or matrix product.
+        axis: The dimension of the channels in its result.
+        affine: The function.
+    """
 
     root: Node
     axis: int
@@ -56,19 +62,20 @@ class Chain:
 
     @property
     def channels(self) -> int:
-        """The size of the channels' dimension."""
+        """Number of channels."""
         return self.root.output.shape[self.axis]
 
 
 def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
     """Fold batch_normalization, add, sub, mul, div and linear with constants into constant weights.
 
-    Only results with one use are taken. A bias added to a matmul alone stays where it is.
+    Requires: each result of the chain has one use. A matmul with only a bias stays unchanged,
+    because matmul has no bias operand.
     """
     chains = {
         value: chain
         for value, chain in _find_chains(graph).items()
-        if value not in chain.root.outputs and (_bias_of(chain.root) or chain.affine.scales)
+        if value not in chain.root.outputs and (_bias_of(chain.root) or chain.affine.has_scale)
     }
     made = at_once(
         [functools.partial(_derived, graph.constants, chain, target) for chain in chains.values()],
@@ -80,21 +87,21 @@ def fuse_batch_norm(graph: Graph, target: Target) -> Graph:
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         value = node.outputs[0]
         arrays = folded.get(value)
-        return [_folded(rewriter, chains[value].root, arrays)] if arrays else None
+        return [_replacement(rewriter, chains[value].root, arrays)] if arrays else None
 
     return Rewriter(graph).run(rule)
 
 
 def _find_chains(graph: Graph) -> dict[Value, Chain]:
-    """The longest chains, by the last value of each."""
+    """Return the longest foldable chains by the last value of each."""
     uses = graph.uses
     chains: dict[Value, Chain] = {}
     for node in graph.nodes:
-        if node.op in PLACES and node.output.data_type == "float32":
+        if node.op in SCALE_SHAPES and node.output.data_type == "float32":
             axis = _channel_axis(node)
             channels = node.output.shape[axis]
             if not is_dimension(channels):
-                affine = Affine(_repeated(1, channels), _repeated(0, channels))
+                affine = Affine(_repeat(1, channels), _repeat(0, channels))
                 chains[node.output] = Chain(node, axis, affine)
             continue
         before = next((value for value in node.operands if value in chains), None)
@@ -115,14 +122,21 @@ def _channel_axis(node: Node) -> int:
     return node.output.rank - 1 if layout is None else int(layout.index("c"))
 
 
-def _repeated(number: float, count: int) -> Array:
-    """A number for each of so many channels, which takes no memory for each."""
+def _repeat(number: float, count: int) -> Array:
+    """Return a view that repeats a number `count` times without using memory for each."""
     return np.broadcast_to(np.float64(number), (count,))
 
 
 def step_of(constants: Constants, node: Node, before: Value, chain: Chain) -> Affine | None:
-    """What a node does to the chain's result, if it is the same for all of a channel."""
-    ones, zeros = _repeated(1, chain.channels), _repeated(0, chain.channels)
+    """Return the affine function of each channel that a node computes, or None.
+
+    Args:
+        constants: The graph's constants.
+        node: The node.
+        before: The operand of the node that is the chain's result.
+        chain: The chain before the node.
+    """
+    ones, zeros = _repeat(1, chain.channels), _repeat(0, chain.channels)
     if node.op == "linear":
         return Affine(ones * node.attrs["alpha"], ones * node.attrs["beta"])
     if node.op == "batch_normalization":
@@ -146,9 +160,9 @@ def step_of(constants: Constants, node: Node, before: Value, chain: Chain) -> Af
 
 def _normalization(constants: Constants, node: Node, chain: Chain) -> Affine | None:
     arrays = [None if value is None else constants.get(value) for value in node.inputs[1:]]
-    given = [value is not None for value in node.inputs[1:]]
+    present = [value is not None for value in node.inputs[1:]]
     if node.attrs["axis"] != chain.axis or any(
-        array is None and there for array, there in zip(arrays, given, strict=True)
+        array is None and is_present for array, is_present in zip(arrays, present, strict=True)
     ):
         return None
     mean, variance, scale, bias = (
@@ -163,7 +177,7 @@ def _normalization(constants: Constants, node: Node, chain: Chain) -> Affine | N
 
 
 def _by_channel(array: Array | None, rank: int, chain: Chain) -> Array | None:
-    """The constant as one float64 for each channel, if it broadcasts so."""
+    """Return the constant as one float64 for each channel, if it varies along no other axis."""
     if array is None or array.ndim > rank:
         return None
     shape = (1,) * (rank - array.ndim) + array.shape
@@ -173,7 +187,7 @@ def _by_channel(array: Array | None, rank: int, chain: Chain) -> Array | None:
 
 
 def _is_foldable(constants: Constants, chain: Chain) -> bool:
-    """Whether the operands that must change are constants (and a bias has a place)."""
+    """Whether all operands that must change are constants, and the bias has one per channel."""
     root = chain.root
     weights, bias = root.inputs[1], root.inputs[2] if len(root.inputs) > 2 else None
     if bias is not None and bias not in constants:
@@ -182,17 +196,17 @@ def _is_foldable(constants: Constants, chain: Chain) -> bool:
         return False
     if root.op == "gemm" and bias is not None:
         return _by_channel(constants[bias], 2, chain) is not None
-    return not chain.affine.scales or weights in constants
+    return not chain.affine.has_scale or weights in constants
 
 
 def _bias_of(root: Node) -> str:
-    """The name of the operand of a product that is added, if the operator takes one."""
+    """Return the name of a product's bias operand, or "" if the operator has none."""
     _, _, *bias = REGISTRY[root.op].limits
     return bias[0] if bias else ""
 
 
 def _derived(constants: Constants, chain: Chain, target: Target) -> tuple[Array, ...]:
-    """What `products` gives."""
+    """Return the new weights and bias of a chain, from the target's cache if it has them."""
     root, affine = chain.root, chain.affine
     values = root.inputs[1:3] if _bias_of(root) else root.inputs[1:2]
     old = [None if value is None else constants.get(value) for value in values]
@@ -201,8 +215,8 @@ def _derived(constants: Constants, chain: Chain, target: Target) -> tuple[Array,
     return target.derive(what, old, lambda: products(root.op, attrs, affine, *old))
 
 
-def _folded(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperand:
-    """The chain as one product (with an addition after it, where the operator takes no bias)."""
+def _replacement(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperand:
+    """Build the chain as one product, with an addition if the operator has no bias operand."""
     *scaled, shift = made
     weights, bias = list(REGISTRY[root.op].limits)[1], _bias_of(root)
     arguments = rewriter.arguments(root)
@@ -222,23 +236,27 @@ def _folded(rewriter: Rewriter, root: Node, made: tuple[Array, ...]) -> MLOperan
 def products(
     op: str, attrs: Attributes, affine: Affine, weights: Any, bias: Array | None = None
 ) -> tuple[Array, ...]:
-    """The weights, if they are scaled, and what is added; nothing if float32 cannot hold them."""
+    """Return the scaled weights (if any scale is not 1) and the bias.
+
+    Returns:
+        One or two float32 arrays; none if float32 cannot represent them.
+    """
     shift = affine.shift
     if bias is not None:
         shift = bias.reshape(-1) * np.float64(attrs.get("beta", 1.0)) * affine.scale + shift
     with np.errstate(over="ignore", under="ignore"):
         made: tuple[Array, ...] = (shift.astype(np.float32),)
-        if affine.scales:
-            # In float64, and rounded once; without an array of that type, as weights are large.
+        if affine.has_scale:
+            # Multiply in float64 and round once, without a float64 copy of the large weights.
             scaled = np.empty(weights.shape, np.float32)
-            places = PLACES[op](attrs, weights.shape, affine.scale)
-            np.multiply(weights, places, out=scaled, dtype=np.float64, casting="same_kind")
+            scale = SCALE_SHAPES[op](attrs, weights.shape, affine.scale)
+            np.multiply(weights, scale, out=scaled, dtype=np.float64, casting="same_kind")
             made = (scaled, *made)
-    return made if all(map(fits, made)) else ()
+    return made if all(map(fits_float32, made)) else ()
 
 
-def fits(array: Array) -> bool:
-    """Whether float32 held the numbers, but for what is nothing beside the largest."""
+def fits_float32(array: Array) -> bool:
+    """Whether the largest number neither overflowed nor came near the subnormals in float32."""
     info = np.finfo(np.float32)
     largest = max(array.max(), -array.min())
     return bool(largest == 0 or info.tiny / info.eps < largest <= info.max)
@@ -249,7 +267,7 @@ def _conv_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
 
 
 def _conv_transpose_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
-    """Each group of input channels has output channels of its own."""
+    """Scale the output channels of each group, which belong to that group's input channels."""
     layout, groups = attrs["filter_layout"], attrs["groups"]
     channels = shape[layout.index("i")]
     by_input = np.repeat(scale.reshape(groups, -1), channels // groups, axis=0)
@@ -266,12 +284,12 @@ def _matmul_scale(attrs: Attributes, shape: Shape, scale: Array) -> Array:
     return scale
 
 
-PLACES: dict[str, Callable[[Attributes, Shape, Array], Array]] = {
+SCALE_SHAPES: dict[str, Callable[[Attributes, Shape, Array], Array]] = {
     "conv2d": _conv_scale,
     "conv_transpose2d": _conv_transpose_scale,
     "gemm": _gemm_scale,
     "matmul": _matmul_scale,
 }
-"""By product: the scale of each output channel, in a shape that broadcasts to that of the weights.
+"""Function of each product that reshapes the scales to broadcast with the weights.
 
-Of its attributes, the shape of the weights, and one number for each channel."""
+It takes the product's attributes, the shape of the weights, and one scale for each channel."""

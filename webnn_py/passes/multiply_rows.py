@@ -1,7 +1,7 @@
-"""Products of one row and large weights, as convolutions of one element.
+"""Pass that replaces products of one row and large weights by 1 x 1 convolutions.
 
-Such a product takes as long as its weights take from memory. An engine that lays out weights of
-convolutions in blocks reads these from one end to the other, faster than those of a gemm.
+Reading the weights from memory dominates such a product. An engine with the NCHWc layout streams
+the weights of convolutions, which is faster than its gemm.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from webnn_py.ir import Array, Graph, Node
 from webnn_py.ops.convolution import Conv2dFilterLayout
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
-from webnn_py.passes.scale_channels import BLOCK
+from webnn_py.passes.scale_channels import BLOCK_CHANNELS
 from webnn_py.passes.target import Target
 
-LARGE = 1 << 19
-"""Weights that caches of cores do not keep from one run to the next."""
+MIN_WEIGHTS = 1 << 19
+"""Least number of weights; fewer stay in the processor's caches from one run to the next."""
 
 
-def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
-    """Put reshape, conv2d and reshape in the place of gemm with one row."""
+def multiply_rows(graph: Graph, target: Target) -> Graph:
+    """Replace gemm with one row by reshape, conv2d and reshape.
+
+    Requires: float32, constant weights and summand, alpha = beta = 1, whole blocks of columns.
+    """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         if node.op != "gemm" or not _is_row(node):
@@ -34,7 +37,7 @@ def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
         outer, inner = node.output.shape[1], row.shape[1]
         if array is None or (bias is not None and shift is None):
             return None
-        made = convolved(
+        made = convolve(
             rewriter,
             target,
             rewriter.reshape(row, [1, inner, 1, 1]),
@@ -48,20 +51,20 @@ def multiply_rows_by_convolutions(graph: Graph, target: Target) -> Graph:
 
 
 def _is_row(node: Node) -> bool:
-    """Whether a gemm is one row times weights of many blocks, and a summand as it is."""
+    """Whether a gemm multiplies one row by large weights, and adds the summand unscaled."""
     row, weights, *_ = node.operands
     attrs = node.attrs
     return (
         row.data_type == "float32"
         and row.shape[0] == 1
         and not any(map(is_dimension, (*row.shape, *weights.shape)))
-        and row.shape[1] % BLOCK == 0
-        and math.prod(weights.shape) >= LARGE
+        and row.shape[1] % BLOCK_CHANNELS == 0
+        and math.prod(weights.shape) >= MIN_WEIGHTS
         and (attrs["alpha"], attrs["beta"], attrs["a_transpose"]) == (1, 1, False)
     )
 
 
-def convolved(
+def convolve(
     rewriter: Rewriter,
     target: Target,
     images: MLOperand,
@@ -69,15 +72,15 @@ def convolved(
     summand: Array | None,
     transposed: bool = False,
 ) -> MLOperand:
-    """Channels times weights, which stay as they lie in memory.
+    """Build a 1 x 1 convolution that multiplies channels by weights; it does not copy the weights.
 
     Args:
-        rewriter: Of the graph.
-        target: Gives what passes compute from constants.
-        images: Rows as places, columns as channels.
-        weights: Of (columns of rows, columns of results), or `transposed`.
-        summand: Of each column.
-        transposed: Whether the weights are.
+        rewriter: The rewriter of the graph.
+        target: The target, whose cache holds the reshaped weights.
+        images: The rows as an NCHW image: rows are pixels, columns are channels.
+        weights: [input channels, output channels], or the reverse if `transposed`.
+        summand: One number for each output channel.
+        transposed: Whether the weights are [output channels, input channels].
     """
     layout: Conv2dFilterLayout = "oihw" if transposed else "ihwo"
     first, last = weights.shape

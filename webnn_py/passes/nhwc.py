@@ -1,7 +1,7 @@
-"""Images with their channels side by side (NHWC), for kernels that load several of them at once.
+"""Pass that changes convolutions and poolings from NCHW to NHWC.
 
-A convolution multiplies all channels under one tap of its window before it goes to the next. Side
-by side they take one place to compute, one comparison with the border and one load.
+A convolution multiplies all channels under one tap before it goes to the next tap. In NHWC, four
+channels need one address, one comparison with the border and one load.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from webnn_py.passes.simplify import simplify
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
 
-LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Permutations from NCHW to NHWC, and back."""
+TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Permutations from NCHW to NHWC, and from NHWC to NCHW."""
 
-FOUR = 4
-"""Elements that are loaded at once."""
+VECTOR_ELEMENTS = 4
+"""Number of elements that a kernel loads at once."""
 
 LAYOUTS = {
     "conv2d": "input_layout",
@@ -27,15 +27,15 @@ LAYOUTS = {
     "max_pool2d": "layout",
     "l2_pool2d": "layout",
 }
-"""By operator, the option that names the layout."""
+"""The option of each operator that names the layout."""
 
 
-def interleave_channels(graph: Graph, target: Target) -> Graph:
-    """Convolve and pool with channels last, and transpose only where others need it.
+def to_nhwc(graph: Graph, target: Target) -> Graph:
+    """Convolve and pool in NHWC, with transposes where other operators need NCHW.
 
-    Where channels of a convolution come in other numbers than fours, such as those of small groups,
-    they would be loaded one by one: the graph stays as it is. So it does where there would be as
-    many transposes as convolutions.
+    The graph stays unchanged if a convolution's channels are not a multiple of four, because its
+    kernel would load them one by one. It also stays unchanged if the pass would add as many
+    transposes as the graph has convolutions.
     """
     convolutions = [node for node in graph.nodes if node.op == "conv2d"]
     if not convolutions or not all(map(_is_in_fours, convolutions)):
@@ -44,11 +44,11 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
 
     def interleaved(rewriter: Rewriter, value: Value) -> MLOperand:
         if value not in images:
-            images[value] = rewriter.transpose(rewriter.map[value], permutation=LAST)
+            images[value] = rewriter.transpose(rewriter.map[value], permutation=TO_NHWC)
         return images[value]
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        shuffled = _shuffled(graph, node)
+        shuffled = _match_shuffle(graph, node)
         if shuffled is not None:
             value, groups = shuffled
             batch, channels, height, width = value.shape
@@ -56,30 +56,30 @@ def interleave_channels(graph: Graph, target: Target) -> Graph:
             made = rewriter.reshape(interleaved(rewriter, value), new_shape=parts)
             made = rewriter.transpose(made, permutation=(0, 1, 2, 4, 3))
             made = rewriter.reshape(made, new_shape=(batch, height, width, channels))
-            return [rewriter.transpose(made, permutation=FIRST)]
+            return [rewriter.transpose(made, permutation=TO_NCHW)]
         means = means_of_channels(graph, node)
         if means is not None:
-            made = _pooled(rewriter, interleaved(rewriter, means.source), means)
-            return [rewriter.transpose(made, permutation=FIRST)]
+            made = _pool_rows(rewriter, interleaved(rewriter, means.source), means)
+            return [rewriter.transpose(made, permutation=TO_NCHW)]
         option = LAYOUTS.get(node.op)
         if option is None or node.attrs[option] != "nchw":
             return None
         data = node.inputs[0]
         assert data is not None
-        image = interleaved(rewriter, data)  # by name, as it may be its own filter
+        image = interleaved(rewriter, data)  # pass it by name: the filter may be the same value
         (made,) = rewriter.apply_again(node, None, input=image, **{option: "nhwc"})
-        return [rewriter.transpose(made, permutation=FIRST)]
+        return [rewriter.transpose(made, permutation=TO_NCHW)]
 
     moved = cancel_transposes(simplify(Rewriter(graph).run(rule), target), target)
-    apart = _transposes(moved) - _transposes(graph)
+    cost = _count_transposes(moved) - _count_transposes(graph)
     if any(node.output.data_type == "float32" for node in convolutions):
-        # Few convolutions between normalizations gain less than these lose.
-        apart += 2 * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
-    return moved if apart < len(convolutions) else graph
+        # Means of channels cost more in NHWC; count each as two transposes.
+        cost += 2 * sum(means_of_channels(graph, node) is not None for node in graph.nodes)
+    return moved if cost < len(convolutions) else graph
 
 
-def _pooled(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
-    """The means of neighbouring channels that lie side by side: each pixel is a row."""
+def _pool_rows(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
+    """Build means of neighbouring channels as a pooling in which each pixel is a row."""
     batch, height, width, channels = image.shape
     after = means.window - 1 - means.before
     made = rewriter.pad(image, [0, 0, 0, means.before], [0, 0, 0, after])
@@ -89,22 +89,23 @@ def _pooled(rewriter: Rewriter, image: MLOperand, means: Means) -> MLOperand:
     return rewriter.reshape(made, new_shape=image.shape)
 
 
-def _transposes(graph: Graph) -> int:
+def _count_transposes(graph: Graph) -> int:
     return sum(node.op == "transpose" for node in graph.nodes)
 
 
 def _is_in_fours(node: Node) -> bool:
-    """Whether a convolution loads channels by four, or so few that it matters not."""
+    """Whether a convolution's input channels are a multiple of four, or fewer than four."""
     filter_ = node.inputs[1]
     assert filter_ is not None
     (ins,) = dims(filter_.shape, node.attrs["filter_layout"], "i")
-    return ins < FOUR or ins % FOUR == 0
+    return ins < VECTOR_ELEMENTS or ins % VECTOR_ELEMENTS == 0
 
 
-def _shuffled(graph: Graph, node: Node) -> tuple[Value, int] | None:
-    """The image whose channels a node shuffles, and the groups that they come from.
+def _match_shuffle(graph: Graph, node: Node) -> tuple[Value, int] | None:
+    """Match a channel shuffle: reshape, transpose, and `node`, a reshape.
 
-    None unless it is the last of reshape, transpose and reshape that do so.
+    Returns:
+        The image and its number of groups, or None.
     """
     if node.op != "reshape":
         return None

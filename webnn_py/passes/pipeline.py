@@ -1,4 +1,8 @@
-"""The order of the passes, and their verification."""
+"""The pipelines of passes, and the functions that run and verify them.
+
+Each pass ensures: the graph is valid, no node is dead, and outputs keep their names, data types
+and shapes. It returns the same graph object if it changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,18 @@ from webnn_py.passes.convolve_products import convolve_products
 from webnn_py.passes.convolve_transposed import convolve_transposed
 from webnn_py.passes.decompose import decompose
 from webnn_py.passes.dedupe import merge_duplicates
-from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
+from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
 from webnn_py.passes.fold import fold_constants
 from webnn_py.passes.fuse_batch_norm import fuse_batch_norm
-from webnn_py.passes.hard_swishes import join_hard_swishes
-from webnn_py.passes.mean_to_pool import average_images_by_poolings
-from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
-from webnn_py.passes.nhwc import interleave_channels
-from webnn_py.passes.pool_before_concat import shrink_images_first
-from webnn_py.passes.pool_channels import pool_channels_by_products
+from webnn_py.passes.hard_swishes import fuse_hard_swish
+from webnn_py.passes.mean_to_pool import mean_to_pool
+from webnn_py.passes.multiply_rows import multiply_rows
+from webnn_py.passes.nhwc import to_nhwc
+from webnn_py.passes.pool_before_concat import pool_before_concat
+from webnn_py.passes.pool_channels import pool_channels
 from webnn_py.passes.scale_channels import scale_channels, scale_channels_by_convolutions
 from webnn_py.passes.simplify import simplify
-from webnn_py.passes.sink_into_concat import compute_parts_first
+from webnn_py.passes.sink_into_concat import sink_into_concat
 from webnn_py.passes.target import Target
 from webnn_py.passes.transposes import cancel_transposes
 from webnn_py.passes.widen_halves import widen_halves
@@ -45,82 +49,86 @@ PIPELINE: tuple[Pass, ...] = (
     merge_duplicates,
     fuse_batch_norm,
 )
-"""Every pass, in order. Decomposing makes new constant nodes, nodes that change nothing, equal ones
-and scaled products, hence the second round. No pass leaves dead nodes (see `Rewriter.run`)."""
+"""The passes for every engine, in order. `decompose` creates new constant nodes, no-ops, duplicates
+and scaled products, so the first passes run again after it."""
 
 
-def _with_products(*passes: Pass) -> tuple[Pass, ...]:
-    """The pipeline with passes before layouts are chosen: those know patterns as they are given."""
+def _before_layouts(*passes: Pass) -> tuple[Pass, ...]:
+    """Insert passes before `cancel_transposes`, which would change the patterns they match."""
     place = PIPELINE.index(cancel_transposes)
     return (*PIPELINE[:place], *passes, *PIPELINE[place:])
 
 
-PRODUCTS = _with_products(pool_channels_by_products, shrink_images_first)
-"""The passes for engines whose convolutions take less than walks through memory."""
+PRODUCTS = _before_layouts(pool_channels, pool_before_concat)
+"""The passes for engines whose convolutions cost less than passes through memory."""
 
 BLOCKS = (
-    *_with_products(
-        join_hard_swishes,
-        average_images_by_poolings,
+    *_before_layouts(
+        fuse_hard_swish,
+        mean_to_pool,
         scale_channels_by_convolutions,
-        pool_channels_by_products,
-        shrink_images_first,
+        pool_channels,
+        pool_before_concat,
         convolve_parts,
     ),
-    multiply_rows_by_convolutions,
+    multiply_rows,
     convolve_products,
 )
-"""The same for those that lay out channels in blocks for them."""
+"""The passes for engines with the NCHWc layout, which stores channels in blocks."""
 
 LOOPS: tuple[Pass, ...] = (*PIPELINE, convolve_transposed)
-"""The passes for software adapters, whose convolutions are loops over registers."""
+"""The passes for software GPUs, whose convolution kernels loop over registers."""
 
 TILES: tuple[Pass, ...] = (
     *PIPELINE,
-    compute_parts_first,
+    sink_into_concat,
     convolve_transposed,
-    interleave_channels,
-    put_channels_last,
-    turn_matrices_of_halves,
+    to_nhwc,
+    lay_out_filters,
+    transpose_float16_matrices,
 )
-"""The passes for hardware that multiplies through tiles in shared memory."""
+"""The passes for hardware GPUs, whose kernels multiply tiles in shared memory."""
 
-SIZE_INDEPENDENT = frozenset(
+SIZE_INDEPENDENT_PASSES = frozenset(
     {
         widen_halves,
         fold_constants,
         simplify,
         merge_duplicates,
         fuse_batch_norm,
-        join_hard_swishes,
+        fuse_hard_swish,
     }
 )
-"""Passes for graphs with open dimensions, too."""
+"""Passes that also accept graphs with open dimensions."""
 
 
 def debug_level() -> int:
-    """WEBNN_DEBUG: 1 prints the final graph, 2 every pass, 3 the steps, 4 the generated code."""
+    """Return WEBNN_DEBUG: 1 prints the final graph, 2 every pass, 3 the steps, 4 the code."""
     text = os.environ.get("WEBNN_DEBUG", "0")
     return int(text) if text.isdecimal() else 0
 
 
 def verify_types(graph: Graph) -> None:
-    """The structure, and that outputs and attributes are what declarations infer from `given`."""
+    """Verify a graph's structure, and that each node's outputs and attributes match its inference.
+
+    Raises:
+        AssertionError: A node differs from what its declaration infers from `Node.given`.
+    """
     verify(graph)
     for node in graph.nodes:
         expected = infer_node(node)
         made = tuple(map(Descriptor.__str__, node.outputs))
         inferred = tuple(map(Descriptor.__str__, expected.outputs))
         assert made == inferred, f"{node.op} makes {made}, its declaration says {inferred}"
-        # As text: NaN is not equal to itself, and 0.0 is to -0.0.
+        # Compare text: NaN is not equal to itself, and 0.0 equals -0.0.
         attrs, complete = repr(dict(node.attrs)), repr({**node.given, **expected.attrs})
         assert attrs == complete, f"{node.op} has {attrs}, its declaration says {complete}"
 
 
 def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:
-    """Run the passes. WEBNN_VERIFY=1 (set by the tests) verifies the graph after each.
+    """Run the passes; skip a pass that already left this same graph unchanged.
 
-    A pass that found nothing in a graph is not run on the same graph again.
+    WEBNN_VERIFY=1, which the tests set, verifies the graph after each pass.
     """
     checked = os.environ.get("WEBNN_VERIFY") == "1"
     level = debug_level()
@@ -141,13 +149,13 @@ def optimize(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE
 
 
 def optimize_open(graph: Graph, target: Target, pipeline: tuple[Pass, ...] = PIPELINE) -> Graph:
-    """Run the passes of the beginning that need not know sizes; `optimize` runs all of them."""
-    first = itertools.takewhile(SIZE_INDEPENDENT.__contains__, pipeline)
+    """Run the pipeline's leading passes that accept open dimensions."""
+    first = itertools.takewhile(SIZE_INDEPENDENT_PASSES.__contains__, pipeline)
     return optimize(graph, target, tuple(first))
 
 
 def report(steps: Callable[[], str], code: Callable[[], str]) -> None:
-    """Print a compiled graph's steps at level 3, and the generated code too at level 4."""
+    """Print a compiled graph's steps at debug level 3, and also its code at level 4."""
     level = debug_level()
     if level >= 3:
         print(f"# steps\n{steps()}", file=sys.stderr)

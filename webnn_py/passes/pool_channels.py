@@ -1,8 +1,8 @@
-"""Means of neighbouring channels as a product, which engines with fast convolutions do in place.
+"""Pass that replaces means of neighbouring channels by a 1 x 1 convolution with a band matrix.
 
-Local response normalization comes as squares padded along the channels, laid out anew, pooled over
-windows of channels and laid out as before: five walks through memory. A convolution of one element
-with a band of weights is one, and what scales and shifts its result becomes part of it.
+Importers express the means of local response normalization as pad, reshape, average_pool2d and
+reshape: several passes through memory. The convolution takes one, and later passes fold scales and
+shifts of its result into it.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
-MOST_CHANNELS = 512
-"""Up to which a product of all channels takes less than the walks."""
+MAX_CHANNELS = 512
+"""Most channels; with more, the product of all channels costs more than it saves."""
 
 
-def pool_channels_by_products(graph: Graph, target: Target) -> Graph:
-    """Put a convolution in the place of pad, reshape, average_pool2d and reshape."""
+def pool_channels(graph: Graph, target: Target) -> Graph:
+    """Replace pad, reshape, average_pool2d and reshape by a convolution, in float32."""
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         means = means_of_channels(graph, node)
         if means is None:
             return None
         source = means.source
-        if source.data_type != "float32" or source.shape[1] > MOST_CHANNELS:
+        if source.data_type != "float32" or source.shape[1] > MAX_CHANNELS:
             return None
-        return [_convolved(rewriter, rewriter.map[source], means.window, means.before)]
+        return [_convolve_band(rewriter, rewriter.map[source], means.window, means.before)]
 
     return Rewriter(graph).run(rule)
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Means of neighbouring channels of an NCHW image, of zeros around it, too.
+    """Means of neighbouring channels of an NCHW image padded with zeros.
 
     Attributes:
         source: The image.
-        window: Channels of each mean.
-        before: Zeros before the first channel.
+        window: Number of channels in each mean.
+        before: Number of zero channels before the first channel.
     """
 
     source: Value
@@ -51,7 +51,7 @@ class Means:
 
 
 def means_of_channels(graph: Graph, node: Node) -> Means | None:
-    """What a node has made of pad, reshape, average_pool2d and itself, a reshape."""
+    """Match means of channels: pad, reshape, average_pool2d, and `node`, a reshape."""
     if node.op != "reshape":
         return None
     steps = [node]
@@ -68,17 +68,17 @@ def means_of_channels(graph: Graph, node: Node) -> Means | None:
     return Means(source, window, pad.attrs["beginning_padding"][1])
 
 
-def _convolved(rewriter: Rewriter, source: MLOperand, window: int, before: int) -> MLOperand:
-    """The means of windows that begin so many channels `before` each."""
-    places = np.arange(source.shape[1])
-    apart = places[np.newaxis] - places[:, np.newaxis] + before
-    band = np.where((apart >= 0) & (apart < window), np.float32(1 / window), np.float32(0))
+def _convolve_band(rewriter: Rewriter, source: MLOperand, window: int, before: int) -> MLOperand:
+    """Build the means of windows that begin `before` channels before each channel."""
+    channels = np.arange(source.shape[1])
+    offset = channels[np.newaxis] - channels[:, np.newaxis] + before
+    band = np.where((offset >= 0) & (offset < window), np.float32(1 / window), np.float32(0))
     weights = rewriter.add_constant(band.reshape(*band.shape, 1, 1), "float32")
     return rewriter.conv2d(source, weights)
 
 
 def _pools_channels(after: Node, pooling: Node, before: Node, pad: Node) -> bool:
-    """Whether these nodes make means of neighbouring channels, zeros around them."""
+    """Whether these nodes compute means of neighbouring channels padded with zeros."""
     (source,) = pad.operands
     if source.rank != 4 or after.output.shape != source.shape:
         return False
@@ -92,9 +92,9 @@ def _pools_channels(after: Node, pooling: Node, before: Node, pad: Node) -> bool
         and tuple(ends) == (0, ends[1], 0, 0)
         and before.output.shape == (batch, 1, channels + window - 1, height * width)
         and tuple(pooling.attrs["window_dimensions"]) == (window, 1)
-        and all(_plain(pooling.attrs[name]) == value for name, value in plain.items())
+        and all(_as_tuple(pooling.attrs[name]) == value for name, value in plain.items())
     )
 
 
-def _plain(value: object) -> object:
+def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, (list, tuple)) else value

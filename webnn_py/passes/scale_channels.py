@@ -1,12 +1,12 @@
-"""Batch normalizations before convolutions and poolings, as one scale and shift of each channel.
+"""Passes that replace batch normalizations by one scale and one shift of each channel.
 
-Behind a concat or a pooling, they have no weights to be folded into. They become a product and a
-sum where the engine has no kernel for them, or a convolution of each channel by itself: an engine
-that lays out channels in blocks for convolutions has to lay them out as before for any arithmetic;
-a convolution stays in the blocks and takes an activation along, one walk through memory for six. As
-by `fuse_batch_norm`, what was rounded at each step is rounded once. Those of halves are so wherever
-they stand: their weights stay as they are, as halves would lose digits, and scale and shift are
-float32.
+They handle normalizations that `fuse_batch_norm` cannot fold, because no product is before them or
+the data type is float16. One pass builds a product and a sum. The other builds a depthwise
+convolution: an engine with the NCHWc layout leaves that layout for other arithmetic, and fuses an
+activation with the convolution, so one pass through memory replaces six.
+
+As in `fuse_batch_norm`, results are rounded once instead of at each step. Scale and shift are
+float32, also for float16 images.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from webnn_py.core.dimensions import is_dimension
 from webnn_py.ir import Array, Graph, Node, Value
 from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
-from webnn_py.passes.fuse_batch_norm import Affine, Chain, fits, step_of
+from webnn_py.passes.fuse_batch_norm import Affine, Chain, fits_float32, step_of
 from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
-BLOCK = 16
-"""Channels in a block, at most: of others, a block has places that nothing fills."""
+BLOCK_CHANNELS = 16
+"""Most channels in a block of the NCHWc layout; other channel counts leave blocks part empty."""
 
 
 def scale_channels_by_convolutions(graph: Graph, target: Target) -> Graph:
-    """Put a convolution in the place of batch_normalization, and of scales and shifts after it."""
+    """Replace batch_normalization, with scales and shifts behind it, by a depthwise convolution.
+
+    Requires: float32, whole blocks of channels, and only convolutions and poolings as readers.
+    """
 
     def convolve(rewriter: Rewriter, source: MLOperand, scale: Array, shift: Array) -> MLOperand:
         return rewriter.conv2d(
@@ -39,15 +42,15 @@ def scale_channels_by_convolutions(graph: Graph, target: Target) -> Graph:
         )
 
     def is_replaced(node: Node) -> bool:
-        return node.output.shape[1] % BLOCK == 0 and not _is_of_halves(node)
+        return node.output.shape[1] % BLOCK_CHANNELS == 0 and not _is_float16(node)
 
-    return _rescaled(graph, is_replaced, convolve)
+    return _rescale(graph, is_replaced, convolve)
 
 
 def scale_channels(graph: Graph, target: Target) -> Graph:
-    """Put a product and a sum in the place of what the engine has no kernel for.
+    """Replace batch_normalization without a kernel by a product and a sum.
 
-    Decomposed, a normalization divides each element, or has three numbers for each channel.
+    Its decomposition would divide each element, or need three numbers for each channel.
     """
 
     def multiply(rewriter: Rewriter, source: MLOperand, scale: Array, shift: Array) -> MLOperand:
@@ -57,20 +60,20 @@ def scale_channels(graph: Graph, target: Target) -> Graph:
         scaled = rewriter.add(rewriter.mul(wide(rewriter, source), factor), added)
         return narrow(rewriter, scaled, source.data_type)
 
-    return _rescaled(graph, lambda node: not target.has_kernel(node), multiply)
+    return _rescale(graph, lambda node: not target.has_kernel(node), multiply)
 
 
-def _rescaled(
+def _rescale(
     graph: Graph,
     is_replaced: Callable[[Node], bool],
     rescale: Callable[[Rewriter, MLOperand, Array, Array], MLOperand],
 ) -> Graph:
-    """The graph with something else in the place of normalizations that convolutions read.
+    """Replace normalizations of float16, and those that only convolutions and poolings read.
 
     Args:
         graph: The graph.
-        is_replaced: Whether a normalization is.
-        rescale: Adds what scales and shifts the channels of an operand by arrays of float32.
+        is_replaced: Whether to replace a normalization.
+        rescale: Builds the scale and shift of an operand's channels by two float32 arrays.
     """
     chains = _find_chains(graph, is_replaced)
 
@@ -78,12 +81,12 @@ def _rescaled(
         chain = chains.get(node.outputs[0])
         if chain is None:
             return None
-        if not (_is_of_halves(chain.root) or _stays_in_blocks(graph, node.output)):
+        if not (_is_float16(chain.root) or _stays_in_blocks(graph, node.output)):
             return None
         with np.errstate(over="ignore", under="ignore"):
             scale = chain.affine.scale.astype(np.float32)
             shift = chain.affine.shift.astype(np.float32)
-        if not (fits(scale) and fits(shift)):
+        if not (fits_float32(scale) and fits_float32(shift)):
             return None
         (source, *_) = chain.root.operands
         return [rescale(rewriter, rewriter.map[source], scale, shift)]
@@ -92,13 +95,13 @@ def _rescaled(
 
 
 def _find_chains(graph: Graph, is_replaced: Callable[[Node], bool]) -> dict[Value, Chain]:
-    """The longest chains, by the last value of each; their roots are the normalizations."""
+    """Return the longest chains, whose roots are normalizations, by the last value of each."""
     chains: dict[Value, Chain] = {}
     for node in graph.nodes:
         before = next((value for value in node.operands if value in chains), None)
         if before is not None and graph.uses[before] == 1:
             chain = chains[before]
-        elif _is_of_images(node) and is_replaced(node):
+        elif _normalizes_images(node) and is_replaced(node):
             before, channels = next(node.operands), node.output.shape[1]
             chain = Chain(node, 1, Affine(np.ones(channels), np.zeros(channels)))
         else:
@@ -110,20 +113,20 @@ def _find_chains(graph: Graph, is_replaced: Callable[[Node], bool]) -> dict[Valu
     return chains
 
 
-def _is_of_images(node: Node) -> bool:
-    """Whether a node is a normalization of the channels of images, in planes."""
+def _normalizes_images(node: Node) -> bool:
+    """Whether a node is a batch normalization of the channels of NCHW images."""
     value = node.outputs[0]
     if node.op != "batch_normalization" or value.rank != 4 or node.attrs["axis"] != 1:
         return False
     return not is_dimension(value.shape[1])
 
 
-def _is_of_halves(node: Node) -> bool:
+def _is_float16(node: Node) -> bool:
     return node.output.data_type == "float16"
 
 
 def _stays_in_blocks(graph: Graph, value: Value) -> bool:
-    """Whether convolutions and poolings alone read a value, as it is or after an activation."""
+    """Whether only convolutions and poolings read a value, directly or behind relu."""
     readers = graph.readers.get(value, ())
     if value in graph.results or not readers:
         return False

@@ -1,4 +1,4 @@
-"""What passes make of a graph with open dimensions, for one set of sizes after the other."""
+"""Runs passes on a graph with open dimensions, once for all sizes or for each set of sizes."""
 
 from __future__ import annotations
 
@@ -9,43 +9,45 @@ from webnn_py.core.messages import LOG, said
 from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
 
-MOST_NODES = 1.5
-"""Nodes after passes for all sizes, times those for some: what follows from sizes, such as ranges,
-is computed in each run. With more of them, passes run for each set of sizes."""
+MAX_NODE_RATIO = 1.5
+"""Most nodes of the graph for all sizes, relative to the graph for one set of sizes.
+
+Passes without sizes cannot fold what depends on them, such as ranges. With more nodes than this,
+passes run for each set of sizes."""
 
 Run = Callable[[Graph], Graph]
 Sizes = Mapping[str, int]
 
 
 class OpenPasses:
-    """Runs passes once for all sizes, or for the first ones by themselves, of which more is known.
+    """The passes over a graph with open dimensions; thread-safe.
 
-    Where they are refused for all, or leave far more to do, they run for each. Called from any
-    thread.
+    The first set of sizes runs passes of its own, which can fold more. A second one runs the passes
+    once for all sizes. If these fail or leave too many nodes, passes run for each set of sizes.
 
     Args:
-        graph: With open dimensions.
-        run: Runs the passes on it.
+        graph: The graph with open dimensions.
+        run: Function that runs the passes for all sizes.
 
     Attributes:
-        opened: The graph after the passes, for all sizes; None as long as that is not known.
+        opened: The graph after the passes for all sizes; None if they have not run or do not pay.
     """
 
     def __init__(self, graph: Graph, run: Run) -> None:
         self._graph = graph
         self._run = run
         self._first: Sizes | None = None
-        self._nodes: int | None = None  # for some sizes
+        self._nodes: int | None = None  # number of nodes for the first set of sizes
         self._decided = False
         self._lock = threading.Lock()
         self.opened: Graph | None = None
 
     def at(self, sizes: Sizes, run: Run) -> Graph:
-        """The graph after the passes for some sizes: the first ones, or all, if that is decided.
+        """Return the graph after the passes, bound to `sizes`.
 
         Args:
-            sizes: By name.
-            run: Runs the passes on the graph recorded for them.
+            sizes: A number for each open dimension, by name.
+            run: Function that runs the passes on the graph bound to `sizes`.
         """
         if self._first is not None and self._first != sizes:
             self.decide()
@@ -54,7 +56,7 @@ class OpenPasses:
         return self.alone(sizes, run)
 
     def alone(self, sizes: Sizes, run: Run) -> Graph:
-        """The graph after the passes for these sizes; arguments as of `at`."""
+        """Run the passes for these sizes alone; the arguments are those of `at`."""
         self._first = self._first or sizes
         made = run(fix(self._graph, sizes))
         with self._lock:
@@ -64,9 +66,10 @@ class OpenPasses:
         return made
 
     def decide(self) -> None:
-        """Run them for all sizes, if that was not done.
+        """Run the passes for all sizes, once.
 
-        A thread that is at it is not waited for, as it may have no hurry.
+        If another thread is running them, run them here too, because that thread may have a low
+        priority.
         """
         if self._decided:
             return
@@ -77,15 +80,15 @@ class OpenPasses:
                 self._compare()
 
     def _compare(self) -> None:
-        """Leave what was made for all sizes if it is far more than for some."""
+        """Drop the graph for all sizes if it has too many nodes."""
         opened, nodes = self.opened, self._nodes
-        if opened is not None and nodes is not None and len(opened.nodes) > MOST_NODES * nodes:
+        if opened is not None and nodes is not None and len(opened.nodes) > MAX_NODE_RATIO * nodes:
             self.opened = None
 
     def _run_on_all(self) -> Graph | None:
-        """The graph after the passes for all sizes."""
+        """Return the graph after the passes for all sizes, or None if they fail."""
         try:
             return self._run(self._graph)
-        except Exception as error:  # something is not known of open dimensions
+        except Exception as error:  # a pass needs a size that is open
             LOG.info("passes run for each set of sizes: %s", said(error))
             return None

@@ -1,6 +1,6 @@
-"""Nodes that change nothing are dropped, and two made one where that does the work of both.
+"""Pass that removes no-ops and merges consecutive nodes of one operator.
 
-No bit of any result changes.
+It ensures that all results stay identical bit for bit.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Rule = Callable[[Rewriter, Node], MLOperand | None]
 
 
 def simplify(graph: Graph, target: Target) -> Graph:
-    """Apply the rule of each node's operator, once and in order: operands are simple already."""
-    reshaped = _reshaped_back(graph)
+    """Apply the rule of each node's operator once, in order, so that operands come first."""
+    reshaped = _shapes_behind(graph)
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         simpler = RULES.get(node.op)
@@ -36,12 +36,12 @@ def simplify(graph: Graph, target: Target) -> Graph:
 
 
 def _operand(rewriter: Rewriter, node: Node) -> MLOperand:
-    """The first operand, simplified."""
+    """Return the simplified first operand."""
     return rewriter.map[next(node.operands)]
 
 
 def _inner(rewriter: Rewriter, node: Node) -> tuple[Node, MLOperand] | None:
-    """The node below one of the same operator, and the first operand of that."""
+    """Return the first operand's producer and its first operand, if its operator is the same."""
     inner = rewriter.producer_of(_operand(rewriter, node))
     if inner is None or inner.op != node.op:
         return None
@@ -53,7 +53,7 @@ def _is_like(operand: MLOperand, value: Value) -> bool:
 
 
 def _unchanged(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """For operators that give the operand itself wherever they give its type and shape."""
+    """Rule that removes an operator which is a no-op whenever type and shape stay the same."""
     operand = _operand(rewriter, node)
     return operand if len(node.outputs) == 1 and _is_like(operand, node.output) else None
 
@@ -68,8 +68,8 @@ def _reshape(rewriter: Rewriter, node: Node) -> MLOperand | None:
     return rewriter.reshape(source, node.output.shape)
 
 
-def _reshaped_back(graph: Graph) -> dict[Node, Shape]:
-    """Elementwise nodes that nothing reads but, in the end, reshapes to one shape: to which."""
+def _shapes_behind(graph: Graph) -> dict[Node, Shape]:
+    """Return the elementwise nodes whose readers all end in reshapes to one shape, with it."""
     found: dict[Node, Shape] = {}
     for node in reversed(graph.nodes):
         if not REGISTRY[node.op].elementwise or node.output in graph.results:
@@ -86,7 +86,7 @@ def _reshaped_back(graph: Graph) -> dict[Node, Shape]:
 
 
 def _before_reshapes(rewriter: Rewriter, node: Node, shape: Shape) -> MLOperand | None:
-    """Compute elementwise in a shape what is reshaped from it, and to it again."""
+    """Apply an elementwise node before the reshapes of its operands, in the later shape."""
     operands: dict[Value, MLOperand] = {}
     for value in node.operands:
         operand = rewriter.map[value]
@@ -112,7 +112,7 @@ def _expand(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _transpose(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """One permutation for two; none where only dimensions of size 1 move."""
+    """Rule that merges two permutations, and removes one that moves only dimensions of size 1."""
     below = _inner(rewriter, node)
     order, source = node.attrs["permutation"], _operand(rewriter, node)
     if below is not None:
@@ -136,28 +136,28 @@ def _cast(rewriter: Rewriter, node: Node) -> MLOperand | None:
     if below is None:
         return _unchanged(rewriter, node)
     between, source = below[0].output, below[1]
-    if not _cast_at_once(source.data_type, between.data_type, node.output.data_type):
+    if not _is_one_cast(source.data_type, between.data_type, node.output.data_type):
         return _unchanged(rewriter, node)
     if _is_like(source, node.output):
         return source
     return rewriter.cast(source, node.attrs["data_type"])
 
 
-def _cast_at_once(first: str, between: str, last: str) -> bool:
-    """Whether first -> between -> last is first -> last for every number."""
+def _is_one_cast(first: str, between: str, last: str) -> bool:
+    """Whether casting first -> between -> last equals first -> last for every number."""
     kinds = [DTYPES[name].kind == "f" for name in (first, between, last)]
     if not any(kinds):
-        # Integers wrap: only the low bits count, and `between` keeps them or all of the number.
-        kept = DTYPES[between].bits >= DTYPES[last].bits
-        return kept or _holds(between, first)
+        # Integers wrap: it suffices that `between` keeps the low bits or the whole number.
+        keeps_low_bits = DTYPES[between].bits >= DTYPES[last].bits
+        return keeps_low_bits or _holds(between, first)
     if kinds == [False, True, False]:
-        # Floats saturate where integers wrap; no difference where nothing is out of range.
+        # Floats saturate where integers wrap; they agree if no number is out of range.
         return _holds(between, first) and _holds(last, first)
     return _holds(between, first)
 
 
 def _holds(name: str, other: str) -> bool:
-    """Whether data type `name` has every number of `other`."""
+    """Whether data type `name` represents every number of `other`."""
     info, small = DTYPES[name], DTYPES[other]
     if info.kind != "f":
         return small.kind != "f" and info.min <= small.min and small.max <= info.max
@@ -167,16 +167,18 @@ def _holds(name: str, other: str) -> bool:
 
 
 def _twice_is_once(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """Rule for idempotent operators."""
     return None if _inner(rewriter, node) is None else _operand(rewriter, node)
 
 
 def _twice_is_none(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """Rule for operators that are their own inverse."""
     below = _inner(rewriter, node)
     return None if below is None else below[1]
 
 
 def _clamp(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """One pair of bounds for two, where the pair is in order and zeros have the same sign."""
+    """Rule that merges two clamps, if the bounds stay in order and zeros have the same sign."""
     low, high = node.attrs["min_value"], node.attrs["max_value"]
     if low is None and high is None:
         return _operand(rewriter, node)
@@ -203,26 +205,29 @@ def _tightest(
     return choose(a, b)
 
 
-def _neutral(number: float, *, either: bool) -> Rule:
-    """For operators that `number` as the second operand (or as either one) makes do nothing.
+def _identity_element(number: float, *, either: bool) -> Rule:
+    """Return a rule that removes an operator whose constant operand is its identity element.
 
-    x + 0.0 is not among them: it makes -0.0 positive. x + -0.0, x - 0.0, x * 1 and x / 1 keep every
-    float as it is, and integers have but one zero.
+    For addition this is -0.0, because x + 0.0 turns -0.0 into 0.0.
+
+    Args:
+        number: The identity element.
+        either: It may be either operand; False: only the second one.
     """
 
     def rule(rewriter: Rewriter, node: Node) -> MLOperand | None:
         a, b = (rewriter.map[value] for value in node.operands)
-        for kept, other in ((a, b), (b, a)) if either else ((a, b),):
+        for operand, other in ((a, b), (b, a)) if either else ((a, b),):
             array = rewriter.array_of(other)
-            if array is not None and _is_like(kept, node.output) and _is_filled(array, number):
-                return kept
+            if array is not None and _is_like(operand, node.output) and _is_filled(array, number):
+                return operand
         return None
 
     return rule
 
 
 def _is_filled(array: Array, number: float) -> bool:
-    """Whether all elements are `number`; a zero of just its sign, if the array has signed ones."""
+    """Whether all elements equal `number`; float zeros must also have its sign."""
     if array.reshape(-1)[0] != number or not (array == number).all():
         return False
     if array.dtype.kind != "f":
@@ -240,8 +245,8 @@ RULES: dict[str, Rule] = {
     "reverse": _reverse,
     "cast": _cast,
     "clamp": _clamp,
-    "add": _neutral(-0.0, either=True),
-    "sub": _neutral(0.0, either=False),
-    "mul": _neutral(1.0, either=True),
-    "div": _neutral(1.0, either=False),
+    "add": _identity_element(-0.0, either=True),
+    "sub": _identity_element(0.0, either=False),
+    "mul": _identity_element(1.0, either=True),
+    "div": _identity_element(1.0, either=False),
 }

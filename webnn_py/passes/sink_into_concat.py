@@ -1,6 +1,7 @@
-"""What is computed of each element of a concat is computed of its operands, before they are joined.
+"""Pass that applies elementwise operators behind a concat to the operands of the concat instead.
 
-Whatever makes an operand then does so as it writes it, straight into its part of the concat.
+The kernel that produces an operand then fuses the operator, and writes straight into its part of
+the concat.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from webnn_py.passes.rewrite import Rewriter
 from webnn_py.passes.target import Target
 
 LOOPING = frozenset({"conv2d", "matmul", "average_pool2d", "l2_pool2d", "max_pool2d"})
+"""Operators whose kernels loop over several elements and fuse elementwise operators behind them."""
 
 
-def compute_parts_first(graph: Graph, target: Target) -> Graph:
-    """Put elementwise operators of one operand before a concat that only they read."""
+def sink_into_concat(graph: Graph, target: Target) -> Graph:
+    """Move elementwise operators of one operand before the concat that only they read.
+
+    Requires: every operand of the concat comes from a looping kernel and has no other reader.
+    """
 
     def rule(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         declared = REGISTRY[node.op]
@@ -24,7 +29,7 @@ def compute_parts_first(graph: Graph, target: Target) -> Graph:
         concat = graph.producers.get(next(node.operands))
         if concat is None or concat.op != "concat" or graph.uses[concat.output] > 1:
             return None
-        if not all(_is_made(graph, concat, place) for place in range(len(concat.inputs))):
+        if not all(_is_fusible(graph, concat, place) for place in range(len(concat.inputs))):
             return None
         made = [
             rewriter.apply_again(node, {concat.output: rewriter.map[value]})[0]
@@ -35,8 +40,8 @@ def compute_parts_first(graph: Graph, target: Target) -> Graph:
     return Rewriter(graph).run(rule)
 
 
-def _is_made(graph: Graph, concat: Node, place: int) -> bool:
-    """Whether an operand is only read there, and is the result of a loop and what follows it."""
+def _is_fusible(graph: Graph, concat: Node, place: int) -> bool:
+    """Whether a looping kernel makes the operand and only the concat reads it."""
     value = concat.inputs[place]
     while value is not None and graph.uses[value] == 1 and value in graph.producers:
         node = graph.producers[value]

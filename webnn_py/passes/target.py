@@ -1,4 +1,4 @@
-"""What passes need to know of the engine they prepare a graph for."""
+"""The properties of an engine that passes depend on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Evaluate = Callable[[Node, Sequence[Array | None]], tuple[Array, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An engine, as passes see it.
+    """The engine that a graph is compiled for.
 
     Attributes:
-        has_kernel: Whether the engine runs this node itself, composite or not.
-        evaluate: Computes a node whose operands are all constants. What it returns is not changed
-            later by anyone, so it may return the same arrays for the same node and arrays.
-        fold_limit: Most bytes of a constant that folding may make larger than what it replaces.
-        derive: Gives what passes compute from constants.
-        threads: How many threads may do so at once.
+        has_kernel: Whether the engine has a kernel for this node, composite or not.
+        evaluate: Computes a node whose operands are all constants. Callers never write to the
+            results, so it may return the same arrays again for the same node and operands.
+        fold_limit: Most bytes by which folding one node may enlarge the constants.
+        derive: Computes constants from constants, or returns them from a cache.
+        threads: Most threads for such computations.
     """
 
     has_kernel: Callable[[Node], bool]

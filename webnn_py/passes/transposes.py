@@ -1,9 +1,10 @@
-"""Transposes around operators that do not care for the order of dimensions, removed in pairs.
+"""Pass that removes transposes in pairs, before and behind order-independent operators.
 
-A region is a connected set of such nodes. In the order of dimensions that its operands had before
-they were transposed, those transposes are not needed, nor the inverse ones behind it; others are,
-around constants (transposed at once) and what comes and goes untransposed. A region is moved where
-that makes fewer transposes, and no more elements to transpose.
+A region is a connected set of nodes that compute the same in any order of dimensions. If a region
+computes in the order that its operands had before their transposes, these transposes and the
+inverse ones behind it disappear. Other values that enter or leave the region need new transposes;
+constants are transposed at build. A region changes its order if that leaves fewer transposes and no
+more elements to transpose.
 """
 
 from __future__ import annotations
@@ -23,34 +24,39 @@ from webnn_py.passes.target import Target
 
 Order = tuple[int, ...]
 MAX_SWEEPS = 8
+"""Most passes over the graph."""
 MAX_ORDERS = 4
+"""Most orders tried for one region."""
 KIND = "transpose"
-"""The first word of what is computed here."""
+"""Name of this computation in `constant_replay.KINDS`."""
 
 
 def cancel_transposes(graph: Graph, target: Target) -> Graph:
-    """Move regions until none gains. Neighbours wait for the next sweep: their sums change."""
+    """Change the order of regions until none gains.
+
+    Of two neighbouring regions one waits for the next sweep, because the other changes its gain.
+    """
     for _ in range(MAX_SWEEPS):
         moves = _find_moves(graph)
         if not moves:
             break
-        graph = simplify(_moved(graph, moves, target), target)
+        graph = simplify(_reorder(graph, moves, target), target)
     return graph
 
 
 def inverse(order: Order) -> Order:
-    """The permutation that undoes `order`."""
+    """Return the inverse permutation of `order`."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def _transpose_of(graph: Graph, value: Value) -> Node | None:
-    """The transpose that makes a value."""
+    """Return the transpose that produces a value, or None."""
     node = graph.producers.get(value)
     return node if node is not None and node.op == "transpose" else None
 
 
 class Region:
-    """Connected nodes whose order of dimensions can change, all of one rank."""
+    """Connected nodes of one rank that compute the same in any order of dimensions."""
 
     def __init__(self, graph: Graph, nodes: list[Node]) -> None:
         self.nodes = nodes
@@ -68,11 +74,11 @@ class Region:
         return self._graph.readers.get(value, ())
 
     def _stays(self, value: Value) -> bool:
-        """Whether something outside reads the value."""
+        """Whether the value is a graph output or has a reader outside the region."""
         return value in self._graph.results or not self._inside.issuperset(self._readers(value))
 
     def transposes(self) -> Iterator[tuple[Node, Order]]:
-        """Those at the border, and the order in which the region would need each no more."""
+        """Yield the transposes at the border, each with the region's order that removes it."""
         for value in self._entering:
             node = _transpose_of(self._graph, value)
             if node is not None:
@@ -83,7 +89,7 @@ class Region:
                     yield node, inverse(node.attrs["permutation"])
 
     def best_order(self) -> Order | None:
-        """The order whose transposition of the region gains most, if one gains at all."""
+        """Return the order of dimensions that gains most, or None if no order gains."""
         orders = list(dict.fromkeys(order for _, order in self.transposes()))[:MAX_ORDERS]
         gains = {order: self._gain(order) for order in orders}
         best = max(gains, key=lambda order: gains[order], default=None)
@@ -92,7 +98,7 @@ class Region:
         return best
 
     def _gain(self, order: Order) -> tuple[int, int]:
-        """Transposes saved, and elements that need not be transposed."""
+        """Return the number of transposes saved, and of elements no longer transposed."""
         saved = [*self._saved_before(order), *self._saved_behind(order)]
         return sum(1 if size > 0 else -1 for size in saved), sum(saved)
 
@@ -118,12 +124,12 @@ class Region:
 
 
 def _elements(value: Value) -> int:
-    """How many there are, at least."""
+    """Return the number of elements, for open dimensions the least possible."""
     return math.prod(least(value.shape))
 
 
 def _find_moves(graph: Graph) -> dict[Node, Order]:
-    """The order that each node to be moved has now, relative to the one it will have."""
+    """Return the nodes to reorder, each with the permutation from its new order to its old one."""
     moves: dict[Node, Order] = {}
     if not any(node.op == "transpose" for node in graph.nodes):
         return moves
@@ -139,7 +145,7 @@ def _find_moves(graph: Graph) -> dict[Node, Order]:
 
 
 def _regions(graph: Graph) -> list[list[Node]]:
-    """Connected sets of movable nodes of one rank, in the order of their first nodes."""
+    """Return the connected sets of movable nodes of one rank, in the order of their first nodes."""
     root: dict[Node, Node] = {}
 
     def find(node: Node) -> Node:
@@ -163,7 +169,7 @@ def _regions(graph: Graph) -> list[list[Node]]:
 
 
 def _is_movable(graph: Graph, node: Node) -> bool:
-    """Whether the node does the same in any order of dimensions."""
+    """Whether the node computes the same in any order of dimensions."""
     if not (REGISTRY[node.op].elementwise or node.op in OPTIONS):
         return False
     rank = node.output.rank
@@ -172,8 +178,8 @@ def _is_movable(graph: Graph, node: Node) -> bool:
     )
 
 
-def _moved(graph: Graph, moves: Mapping[Node, Order], target: Target) -> Graph:
-    """The graph with transposes on all sides of what was moved; simplifying removes most."""
+def _reorder(graph: Graph, moves: Mapping[Node, Order], target: Target) -> Graph:
+    """Reorder nodes, with new transposes on all sides; `simplify` removes most of these."""
     before: dict[tuple[Value, Order], MLOperand] = {}
 
     def operand_of(rewriter: Rewriter, value: Value, order: Order) -> MLOperand:
@@ -209,32 +215,32 @@ def _untransposed(
 
 
 def transposed(array: Array, order: Order) -> Array:
-    """The array with its dimensions in an order, which may be of more dimensions, in front."""
+    """Transpose an array; prepend dimensions of size 1 if `order` has more."""
     wide = array.reshape((1,) * (len(order) - array.ndim) + array.shape)
     return contiguous(wide.transpose(order))
 
 
 def _lists(*names: str) -> Callable[[Mapping[str, Any], Order], dict[str, Any]]:
-    """For options that have one number for each dimension."""
+    """Return a function that permutes options with one number for each dimension."""
 
-    def moved(given: Mapping[str, Any], back: Order) -> dict[str, Any]:
-        there = [name for name in names if given[name] is not None]
-        return {name: tuple(given[name][axis] for axis in back) for name in there}
+    def permuted(options: Mapping[str, Any], back: Order) -> dict[str, Any]:
+        present = [name for name in names if options[name] is not None]
+        return {name: tuple(options[name][axis] for axis in back) for name in present}
 
-    return moved
+    return permuted
 
 
-def _axes(given: Mapping[str, Any], back: Order) -> dict[str, Any]:
-    """For a list of axes; where it is not given, all of them stay all of them."""
-    axes = given["axes"]
+def _axes(options: Mapping[str, Any], back: Order) -> dict[str, Any]:
+    """Permute a list of axes; None, which means all axes, stays."""
+    axes = options["axes"]
     return {} if axes is None else {"axes": tuple(map(back.index, axes))}
 
 
 OPTIONS: dict[str, Callable[[Mapping[str, Any], Order], dict[str, Any]]] = {
-    "concat": lambda given, back: {"axis": back.index(given["axis"])},
+    "concat": lambda options, back: {"axis": back.index(options["axis"])},
     "pad": _lists("beginning_padding", "ending_padding"),
     "reverse": _axes,
     "slice": _lists("starts", "sizes", "strides"),
     "tile": _lists("repetitions"),
 }
-"""What is not elementwise but can move: options given, with dimensions in the order back[0], ..."""
+"""Movable operators that are not elementwise, with the function that permutes their options."""

@@ -1,7 +1,8 @@
-"""float16 as float32 between a graph's ends, for devices that have no float16.
+"""Pass that computes in float32 instead of float16, for devices without float16.
 
-There two numbers lie in each word, which most kernels cannot write. What the ends are, constants
-aside, stays float16; so does what the graph itself casts to float16, which rounds.
+On such devices a word packs two float16 numbers, which most kernels cannot write. Inputs and
+outputs stay float16, and so do values that the graph itself casts to float16, because the cast
+rounds.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from webnn_py.passes.target import Target
 
 
 def widen_halves(graph: Graph, target: Target) -> Graph:
-    """Apply operators on float16 to float32, and cast what they make, for whoever wants it so."""
-    wide: dict[Value, MLOperand] = {}  # by the float16 that stands for it
+    """Replace float16 operators by float32 ones between casts; unused casts become dead nodes."""
+    wide: dict[Value, MLOperand] = {}  # the float32 operand of each float16 value
 
     def widened(rewriter: Rewriter, operand: MLOperand) -> MLOperand:
         half = value_of(operand)
@@ -32,10 +33,10 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
             wide[half] = made
         return wide[half]
 
-    def narrowed(rewriter: Rewriter, made: MLOperand, wanted: Value) -> MLOperand:
-        if made.data_type == wanted.data_type:
+    def narrowed(rewriter: Rewriter, made: MLOperand, original: Value) -> MLOperand:
+        if made.data_type == original.data_type:
             return made
-        half = rewriter.cast(made, wanted.data_type)
+        half = rewriter.cast(made, original.data_type)
         wide[value_of(half)] = made
         return half
 
@@ -43,10 +44,11 @@ def widen_halves(graph: Graph, target: Target) -> Graph:
         if not any(value.data_type == "float16" for value in node.operands):
             return None
         numbers = {n: node.attrs[n] for n in node.given if isinstance(node.attrs[n], float)}
-        if any(math.isinf(held) and held != node.given[n] for n, held in numbers.items()):
-            return None  # float16 cannot hold it, which only an operator on float16 may find out
+        if any(math.isinf(cast) and cast != node.given[n] for n, cast in numbers.items()):
+            return None  # an option overflows in float16: only the float16 operator has that result
         operands = {value: widened(rewriter, rewriter.map[value]) for value in node.operands}
-        made = as_list(rewriter.apply_again(node, operands, **numbers))  # as float16 holds them
+        # `numbers` are the options rounded to float16, as the original node has them.
+        made = as_list(rewriter.apply_again(node, operands, **numbers))
         return [narrowed(rewriter, m, v) for m, v in zip(made, node.outputs, strict=True)]
 
     return Rewriter(graph).run(rule)

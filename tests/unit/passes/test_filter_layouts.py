@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.filter_layouts import put_channels_last, turn_matrices_of_halves
+from webnn_py.passes.filter_layouts import lay_out_filters, transpose_float16_matrices
 
 SHAPE = (2, 6, 5, 4)
 
@@ -26,7 +26,7 @@ def convolved(b: MLGraphBuilder, x: MLOperand, *shape: int, **options: Any) -> M
 def test_channels_come_last(options: dict[str, Any]) -> None:
     ins = SHAPE[options.get("input_layout", "nchw").index("c")] // options.get("groups", 1)
     graph = recorded(lambda b, x: convolved(b, x, 8, ins, 3, 2, **options), SHAPE)
-    made = after(put_channels_last, graph)
+    made = after(lay_out_filters, graph)
     (node,) = made.nodes
     assert node.attrs["filter_layout"] == "hwio"
     assert node.inputs[1] is not None
@@ -50,7 +50,7 @@ def test_halves_lie_as_they_are_loaded(layout: Any, ins: int, wanted: str) -> No
         return b.conv2d(b.cast(x, "float16"), _halves(b, 12, ins, 3, 2), input_layout=layout)
 
     graph = recorded(convolved, shape)
-    made = after(put_channels_last, graph)
+    made = after(lay_out_filters, graph)
     assert made.nodes[-1].attrs["filter_layout"] == wanted
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -62,7 +62,7 @@ def test_matrices_of_halves_are_turned() -> None:
         return b.matmul(b.cast(x, "float16"), _halves(b, 16, 20))
 
     graph = recorded(product, (3, 8, 16))
-    made = after(turn_matrices_of_halves, graph)
+    made = after(transpose_float16_matrices, graph)
     assert [node.op for node in made.nodes] == ["cast", "transpose", "matmul"]
     assert made.nodes[1].inputs[0] in made.constants
     x = np.random.default_rng(1).normal(size=(3, 8, 16)).astype(np.float32)
@@ -77,11 +77,11 @@ def test_matrices_that_stay(shape: tuple[int, int]) -> None:
     def product(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.matmul(b.cast(x, "float16"), _halves(b, shape[1], 20))
 
-    assert_keeps(turn_matrices_of_halves, recorded(product, shape))
+    assert_keeps(transpose_float16_matrices, recorded(product, shape))
 
 
 def test_what_stays() -> None:
     def computed(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.conv2d(x, b.reshape(b.slice(x, [0, 0, 0, 0], [1, 6, 2, 4]), [8, 6, 1, 1]))
 
-    assert_keeps(put_channels_last, recorded(computed, SHAPE))
+    assert_keeps(lay_out_filters, recorded(computed, SHAPE))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.hard_swishes import join_hard_swishes
+from webnn_py.passes.hard_swishes import fuse_hard_swish
 
 Number = Callable[[float], MLOperand]
 Spelling = Callable[[MLGraphBuilder, MLOperand, Number], MLOperand]
@@ -44,7 +44,7 @@ def body(spelling: Spelling) -> Callable[[MLGraphBuilder, MLOperand], MLOperand]
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_spelled_out(name: str) -> None:
     graph = recorded(body(SPELLINGS[name]))
-    made = after(join_hard_swishes, graph)
+    made = after(fuse_hard_swish, graph)
     assert [node.op for node in made.nodes] == ["hard_swish"]
     x = np.asarray([[-4, -3, -1], [0, 2, 5]], np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -53,4 +53,4 @@ def test_spelled_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(name: str) -> None:
-    assert_keeps(join_hard_swishes, recorded(body(OTHERS[name])))
+    assert_keeps(fuse_hard_swish, recorded(body(OTHERS[name])))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
-from webnn_py.passes.mean_to_pool import average_images_by_poolings
+from webnn_py.passes.mean_to_pool import mean_to_pool
 
 SHAPE = (2, 32, 5, 4)
 
@@ -17,7 +17,7 @@ SHAPE = (2, 32, 5, 4)
 @pytest.mark.parametrize("kept", [True, False])
 def test_means_are_poolings(axes: list[int], kept: bool) -> None:
     graph = recorded(lambda b, x: b.reduce_mean(x, axes=axes, keep_dimensions=kept), SHAPE)
-    made = after(average_images_by_poolings, graph)
+    made = after(mean_to_pool, graph)
     assert [node.op for node in made.nodes] == ["average_pool2d", *(() if kept else ["reshape"])]
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -38,4 +38,4 @@ def test_means_are_poolings(axes: list[int], kept: bool) -> None:
 )
 def test_others_stay(shape: Sequence[int], axes: list[int] | None, data_type: str) -> None:
     graph = recorded(lambda b, x: b.reduce_mean(x, axes=axes), shape, data_type)
-    assert_keeps(average_images_by_poolings, graph)
+    assert_keeps(mean_to_pool, graph)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.multiply_rows import multiply_rows_by_convolutions
+from webnn_py.passes.multiply_rows import multiply_rows
 
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
 SHAPE = (1, 1024)
@@ -32,7 +32,7 @@ PRODUCTS: dict[str, Step] = {
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_rows_are_convolved(name: str) -> None:
     graph = recorded(PRODUCTS[name], SHAPE)
-    made = after(multiply_rows_by_convolutions, graph)
+    made = after(multiply_rows, graph)
     assert [node.op for node in made.nodes] == ["reshape", "conv2d", "reshape"]
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -42,7 +42,7 @@ def test_rows_are_convolved(name: str) -> None:
 @pytest.mark.parametrize("name", ["alone", "transposed"])
 def test_weights_stay_as_they_lie(name: str) -> None:
     graph = recorded(PRODUCTS[name], SHAPE)
-    made = after(multiply_rows_by_convolutions, graph)
+    made = after(multiply_rows, graph)
     (given,) = graph.constants.values()
     (kept,) = made.constants.values()
     assert np.shares_memory(given, kept)
@@ -68,12 +68,12 @@ STAYING: dict[str, tuple[Step, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", STAYING)
 def test_others_stay(name: str) -> None:
     step, shape = STAYING[name]
-    assert_keeps(multiply_rows_by_convolutions, recorded(step, shape))
+    assert_keeps(multiply_rows, recorded(step, shape))
 
 
 def test_other_data_types_and_open_rows_stay() -> None:
     def halves(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.gemm(x, b.constant(np.ones(WEIGHTS, np.float16)))
 
-    assert_keeps(multiply_rows_by_convolutions, recorded(halves, SHAPE, "float16"))
-    assert_keeps(multiply_rows_by_convolutions, recorded(PRODUCTS["alone"], ["n", 1024]))
+    assert_keeps(multiply_rows, recorded(halves, SHAPE, "float16"))
+    assert_keeps(multiply_rows, recorded(PRODUCTS["alone"], ["n", 1024]))

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.passes.listings import Record, after, assert_keeps, nodes, recorded, results
 from tests.unit.passes.test_pool_channels import means
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.nhwc import interleave_channels
+from webnn_py.passes.nhwc import to_nhwc
 
 SHAPE = (2, 4, 6, 8)
 
@@ -50,7 +50,7 @@ def shuffled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 @pytest.mark.parametrize("record", [chained, joined, normalized])
 def test_transposes_at_the_ends(record: Record) -> None:
     graph = recorded(record, SHAPE)
-    made = after(interleave_channels, graph)
+    made = after(to_nhwc, graph)
     order = [line.partition(" = ")[2].partition("(")[0] for line in nodes(made)]
     assert order.count("transpose") == 2
     assert (order[0], order[-1]) == ("transpose", "transpose")
@@ -60,7 +60,7 @@ def test_transposes_at_the_ends(record: Record) -> None:
 
 def test_shuffled_channels() -> None:
     graph = recorded(shuffled, SHAPE)
-    made = after(interleave_channels, graph)
+    made = after(to_nhwc, graph)
     permutations = [n.attrs["permutation"] for n in made.nodes if n.op == "transpose"]
     assert sorted(map(tuple, permutations)) == [(0, 1, 2, 4, 3), (0, 2, 3, 1), (0, 3, 1, 2)]
     x = np.random.default_rng(2).normal(size=SHAPE).astype(np.float32)
@@ -77,7 +77,7 @@ def test_other_reshapes_stay() -> None:
         return convolved(b, convolved(b, y, 8), 4)
 
     graph = recorded(body, SHAPE)
-    made = after(interleave_channels, graph)
+    made = after(to_nhwc, graph)
     x = np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)
     np.testing.assert_allclose(results(made, x)[0], results(graph, x)[0], rtol=1e-5, atol=1e-5)
 
@@ -86,18 +86,18 @@ def test_odd_channels_stay() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return convolved(b, convolved(b, convolved(b, convolved(b, x, 6), 4), 4), 4)
 
-    assert_keeps(interleave_channels, recorded(body, SHAPE))
+    assert_keeps(to_nhwc, recorded(body, SHAPE))
 
 
 def test_few_convolutions_stay() -> None:
     def body(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return convolved(b, convolved(b, x, 8), 4)
 
-    assert_keeps(interleave_channels, recorded(body, SHAPE))
+    assert_keeps(to_nhwc, recorded(body, SHAPE))
 
 
 def test_graphs_without_convolutions_stay() -> None:
     def pooled(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return b.max_pool2d(x, window_dimensions=[2, 2])
 
-    assert_keeps(interleave_channels, recorded(pooled, SHAPE))
+    assert_keeps(to_nhwc, recorded(pooled, SHAPE))

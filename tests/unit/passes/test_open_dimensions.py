@@ -98,4 +98,4 @@ def test_results_are_shared_while_somebody_has_all_of_them() -> None:
     assert derived("neg", one, other)[0] is not kept
     for _ in range(1000):
         derived("neg", tensor(2))
-    assert len(shared._known) < 100
+    assert len(shared._cache) < 100

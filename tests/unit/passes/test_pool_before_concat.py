@@ -11,7 +11,7 @@ import pytest
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph
-from webnn_py.passes.pool_before_concat import shrink_images_first
+from webnn_py.passes.pool_before_concat import pool_before_concat
 
 SHAPE = (2, 6, 8, 7)
 Step = Callable[[MLGraphBuilder, MLOperand], MLOperand]
@@ -50,7 +50,7 @@ POOLED: dict[str, Step] = {
 @pytest.mark.parametrize("name", POOLED)
 def test_parts_are_pooled(name: str) -> None:
     graph = recorded(POOLED[name], SHAPE)
-    made = after(shrink_images_first, graph)
+    made = after(pool_before_concat, graph)
     pooling = graph.nodes[-1].op
     assert operators(made) == ["relu", "neg", pooling, pooling, "concat"]
     assert_computes_the_same(graph, made)
@@ -77,7 +77,7 @@ MEANS: dict[str, Step] = {
 @pytest.mark.parametrize("name", MEANS)
 def test_means_are_convolved(name: str) -> None:
     graph = recorded(MEANS[name], SHAPE)
-    made = after(shrink_images_first, graph)
+    made = after(pool_before_concat, graph)
     assert operators(made) == ["average_pool2d", "conv2d"]
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -111,7 +111,7 @@ SHUFFLED: dict[str, Step] = {
 @pytest.mark.parametrize("name", SHUFFLED)
 def test_results_are_shuffled(name: str) -> None:
     graph = recorded(SHUFFLED[name], SHAPE)
-    made = after(shrink_images_first, graph)
+    made = after(pool_before_concat, graph)
     assert operators(made) == ["conv2d", "reshape", "transpose", "reshape"]
     assert_computes_the_same(graph, made)
 
@@ -151,8 +151,8 @@ STAYING: dict[str, Step] = {
 
 @pytest.mark.parametrize("name", STAYING)
 def test_others_stay(name: str) -> None:
-    assert_keeps(shrink_images_first, recorded(STAYING[name], SHAPE))
+    assert_keeps(pool_before_concat, recorded(STAYING[name], SHAPE))
 
 
 def test_open_sizes_stay() -> None:
-    assert_keeps(shrink_images_first, recorded(POOLED["maxima"], ["n", 6, 8, 7]))
+    assert_keeps(pool_before_concat, recorded(POOLED["maxima"], ["n", 6, 8, 7]))

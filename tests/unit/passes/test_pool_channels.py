@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.pool_channels import pool_channels_by_products
+from webnn_py.passes.pool_channels import pool_channels
 
 SHAPE = (2, 6, 3, 4)
 
@@ -30,7 +30,7 @@ def means(
 @pytest.mark.parametrize(("before", "behind"), [(2, 2), (1, 2), (0, 1), (3, 0), (7, 8)])
 def test_means_are_a_product(before: int, behind: int) -> None:
     graph = recorded(lambda b, x: means(b, b.mul(x, x), before, behind), SHAPE)
-    made = after(pool_channels_by_products, graph)
+    made = after(pool_channels, graph)
     assert [node.op for node in made.nodes] == ["mul", "conv2d"]
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     for one, other in zip(results(graph, x), results(made, x), strict=True):
@@ -49,7 +49,7 @@ def test_what_looks_alike_stays(changes: dict[str, Any]) -> None:
     def record(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
         return means(b, b.mul(x, x), **changes)
 
-    assert_keeps(pool_channels_by_products, recorded(record, SHAPE))
+    assert_keeps(pool_channels, recorded(record, SHAPE))
 
 
 def test_what_others_read_stays() -> None:
@@ -58,9 +58,9 @@ def test_what_others_read_stays() -> None:
         pooled = b.average_pool2d(b.reshape(padded, [2, 1, 10, 12]), window_dimensions=[5, 1])
         return b.add(b.reshape(pooled, SHAPE), b.slice(padded, [0, 0, 0, 0], SHAPE))
 
-    assert_keeps(pool_channels_by_products, recorded(record, SHAPE))
+    assert_keeps(pool_channels, recorded(record, SHAPE))
 
 
 def test_other_data_types_and_many_channels_stay() -> None:
     for shape, data_type in ((SHAPE, "float16"), ((1, 600, 2, 2), "float32")):
-        assert_keeps(pool_channels_by_products, recorded(means, shape, data_type))
+        assert_keeps(pool_channels, recorded(means, shape, data_type))

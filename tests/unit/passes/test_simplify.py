@@ -17,7 +17,7 @@ from tests.unit.passes.listings import (
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.core.dtypes import ANY, DTYPES
 from webnn_py.ops import numeric
-from webnn_py.passes.simplify import _cast_at_once, simplify
+from webnn_py.passes.simplify import _is_one_cast, simplify
 
 
 def test_a_chain_of_nothing() -> None:
@@ -229,7 +229,7 @@ def test_casts_become_one_only_where_no_number_tells(first: str, between: str) -
     for last in ANY:
         twice = numeric.cast(numeric.cast(numbers, between), last)
         same = bool((numeric.cast(numbers, last) == twice).all())
-        assert _cast_at_once(first, between, last) <= same, last
+        assert _is_one_cast(first, between, last) <= same, last
 
 
 def _telling(data_type: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.passes.listings import after, assert_keeps, recorded, results
 from webnn_py import MLGraphBuilder, MLOperand
-from webnn_py.passes.sink_into_concat import compute_parts_first
+from webnn_py.passes.sink_into_concat import sink_into_concat
 
 SHAPE = (1, 2, 4, 4)
 
@@ -18,7 +18,7 @@ def parts(b: MLGraphBuilder, x: MLOperand) -> list[MLOperand]:
 
 def test_parts_are_computed_first() -> None:
     graph = recorded(lambda b, x: b.relu(b.relu(b.concat(parts(b, x), 1))), SHAPE)
-    made = after(compute_parts_first, graph)
+    made = after(sink_into_concat, graph)
     assert [node.op for node in made.nodes] == [
         *("max_pool2d", "average_pool2d", "neg"),
         *("relu", "relu", "concat", "relu"),
@@ -44,4 +44,4 @@ def part_read_twice(b: MLGraphBuilder, x: MLOperand) -> MLOperand:
 
 @pytest.mark.parametrize("record", [given, read_twice, part_read_twice])
 def test_others_stay(record: object) -> None:
-    assert_keeps(compute_parts_first, recorded(record, SHAPE))  # type: ignore[arg-type]
+    assert_keeps(sink_into_concat, recorded(record, SHAPE))  # type: ignore[arg-type]
