@@ -267,7 +267,7 @@ def test_channels_of_transposed_convolutions_divide_into_groups(cpu: MLContext) 
     made = model(
         [node("ConvTranspose", ["x", "w"], ["y"], group=32)], {"x": [1, 2, 4, 4]}, ["y"], weights
     )
-    with pytest.raises(NotSupportedError, match="2 input channels do not divide into 32 groups"):
+    with pytest.raises(DataError, match="2 input channels do not divide into 32 groups"):
         load(made, cpu)
 
 

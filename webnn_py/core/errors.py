@@ -113,6 +113,8 @@ def file_error(error: OSError, path: object, message: str) -> FileError:
         path: The file, as it was given.
         message: What could not be done; what the system says follows.
     """
+    if isinstance(error, FileError):
+        return error
     kind = type(error)
     both: Any = FileError if kind is OSError else type("FileError", (FileError, kind), {})
     made: FileError = both(f"{message}: {error.strerror or error}")

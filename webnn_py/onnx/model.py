@@ -292,7 +292,7 @@ class Model:
             homes = [Path(self.folder).resolve()]
             if isinstance(self._source, (str, os.PathLike)):
                 homes.append(Path(self._source).resolve().parent)
-            with contextlib.suppress(OSError):  # the library says what it is
+            with contextlib.suppress(FileNotFoundError):  # the library says so
                 check_regular(data, os.stat(data).st_mode)
             for home in homes:
                 if data.is_relative_to(home):

@@ -261,9 +261,6 @@ class Convolution:
             )
         if groups == 0:
             raise ValidationError("option 'groups': got 0, expected at least 1")
-        check_divides(
-            groups, channels, f"{channels} input channels do not divide into {groups} groups"
-        )
         check_bias(bias, out * groups)
         least = transposed_sizes(size, window, padding, strides, dilations)
         sizes = tuple(n + extra for n, extra in zip(least, output_padding, strict=True))

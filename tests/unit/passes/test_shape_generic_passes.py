@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.graphs import normal
-from tests.internals import recipe_of
+from tests.internals import engine_of, recipe_of
 from webnn_py import MLContext, MLGraphBuilder, MLOperand
 from webnn_py.ir import Graph
 from webnn_py.ops.replay import fix
@@ -150,4 +150,6 @@ def test_a_graph_on_a_device_is_optimized_twice(
     graph = b.build_sync({"y": normalized(normalized(x))})
     for length in (3, 5, 7, 8):
         graph.prepare_sync({"length": length})
-    assert runs == [False, True]
+    # Hardware compiles for the first sizes by themselves, too, on another thread.
+    assert runs[:2] == [False, True]
+    assert len(runs) == 2 or engine_of(gpu).gpu.hardware

@@ -131,6 +131,9 @@ def conv_transpose(
 ) -> Any:
     """A transposed convolution, computed whole and then cut to its padding."""
     _check_operands(kernel_shape, x, w, b, group)
+    channels = x.shape[1]
+    if isinstance(channels, int) and channels % group:  # valid in WebNN, and nowhere computed
+        raise BrokenModelError(f"its {channels} input channels do not divide into {group} groups")
     rank = x.rank - 2
     steps, spread = steps_of(rank, strides, dilations)
     more = listed("output_padding", output_padding or [0] * rank, rank, 0)

@@ -377,9 +377,11 @@ _ATANH_TO_HALF = (
 
 
 def _half_exponentials(g: Emitter, size: Any) -> tuple[Any, Any]:
-    """exp(x) / 2 and exp(-x) / 2 of x from 0 on: finite as long as the first is."""
+    """Return exp(x) / 2 and exp(-x) / 2 of x >= 0, finite as long as the first is."""
     root = g.exp(g.mul(size, 0.5))
-    return g.mul(g.mul(root, 0.5), root), g.div(g.div(g.constant(0.5, size), root), root)
+    # Compilers of GPU drivers multiply the roots first, which overflows; not across a minimum.
+    half = g.min(g.mul(root, 0.5), 1e30)
+    return g.mul(half, root), g.div(g.div(g.constant(0.5, size), root), root)
 
 
 @handles("Sinh")
