@@ -10,13 +10,13 @@ import pytest
 from tests.graphs import awaited
 from tests.internals import engine_of
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
-from webnn_py.engines.webgpu.runtime.constants import SMALL_WEIGHT
+from webnn_py.engines.webgpu.runtime.constants import SHARED_BUFFER_WEIGHT_BYTES
 from webnn_py.engines.webgpu.runtime.devices import buffer_init, device
 from webnn_py.engines.webgpu.runtime.devices.buffer_init import LargeConstants
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import WAITING
 
 KINDS = ("float32", "float16", "uint8", "int64")
-SIZE = SMALL_WEIGHT + 3
+SIZE = SHARED_BUFFER_WEIGHT_BYTES + 3
 """Of constants with a buffer of their own, of which those of single bytes end within a word."""
 
 
@@ -24,7 +24,7 @@ SIZE = SMALL_WEIGHT + 3
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where pieces begin of what is copied by them, which is all that has a buffer of its own."""
     found: list[int] = []
-    monkeypatch.setattr(buffer_init, "MIN_STAGED_BYTES", SMALL_WEIGHT)
+    monkeypatch.setattr(buffer_init, "MIN_STAGED_BYTES", SHARED_BUFFER_WEIGHT_BYTES)
     monkeypatch.setattr(buffer_init, "STAGING_BYTES", 1 << 12)
     write = LargeConstants._write_piece
 

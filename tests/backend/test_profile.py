@@ -174,9 +174,9 @@ def test_a_device_is_woken_and_known_to_be_awake(
             return [seconds + 1e-3 for seconds in super().measure(commands)]
 
     monkeypatch.setattr(roofline, "clock_of", Counting)
-    monkeypatch.setattr(roofline, "WAKING_ROUNDS", 1)
+    monkeypatch.setattr(roofline, "WAKING_ITERATIONS", 1)
     monkeypatch.setattr(roofline, "WAKING_GROUPS", 1)
-    monkeypatch.setattr(roofline, "AWAKE", 1e6)  # whatever else this machine does
+    monkeypatch.setattr(roofline, "AWAKE_RATIO", 1e6)  # whatever else this machine does
     monkeypatch.setattr(made, "hardware", False)
     engine_of(gpu).wake()
     assert not runs  # software has no clock of its own

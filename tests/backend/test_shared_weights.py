@@ -17,7 +17,7 @@ from tests.graphs import awaited, build, normal
 from tests.internals import engine_of, executable_of
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraph, MLGraphBuilder, MLOperand, ml
-from webnn_py.engines.webgpu.runtime.constants import SMALL_WEIGHT
+from webnn_py.engines.webgpu.runtime.constants import SHARED_BUFFER_WEIGHT_BYTES
 from webnn_py.engines.webgpu.runtime.devices.binding import Weights
 
 SIDE = 512
@@ -236,5 +236,7 @@ def _buffers(graph: MLGraph) -> tuple[set[int], set[int]]:
     loaded = executable_of(graph).loaded
     found: tuple[set[int], set[int]] = set(), set()
     for value in loaded.compiled.constants:
-        found[value.byte_length > SMALL_WEIGHT].add(id(loaded.places_of([value])[value].buffer))
+        found[value.byte_length > SHARED_BUFFER_WEIGHT_BYTES].add(
+            id(loaded.places_of([value])[value].buffer)
+        )
     return found

@@ -167,7 +167,7 @@ def test_bind_groups_are_made_once_for_many_sizes(gpu: MLContext, bound: Made) -
 def test_many_numbers_lie_in_buffers_of_their_own(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_template, "MOST_TOGETHER", 1)
+    monkeypatch.setattr(device_template, "MAX_WORDS_BUFFER_BYTES", 1)
     graph, buffers = attending(gpu, 1, "length"), set()
     for length in (66, 68, 72, 76, 80):
         x = normal(1, length, WIDTH, seed=length)

@@ -388,11 +388,11 @@ def test_what_dispatches_take_is_measured(gpu: MLContext) -> None:
     loaded = executable_of(graph).loaded
     every = [(number, 1) for number in range(len(loaded.compiled.kernels))]
     costs = loaded.costs(Costs)
-    assert not costs.known(every)
+    assert not costs.is_measured(every)
     frames(gpu, gpu.slice_dispatch(graph, {"x": X}, buffers(gpu, graph)), TINY)
     costs.read()
     engine_of(gpu).gpu.reader.run(lambda: None).wait()
-    assert costs.known(every)
+    assert costs.is_measured(every)
 
 
 def test_frames_that_are_never_submitted_are_not_kept(
@@ -400,7 +400,7 @@ def test_frames_that_are_never_submitted_are_not_kept(
 ) -> None:
     if "timestamp-query" not in gpu.device.features:
         pytest.skip("needs timestamps")
-    monkeypatch.setattr(slicing, "MOST_UNREAD", 2)
+    monkeypatch.setattr(slicing, "MAX_UNREAD_MEASUREMENTS", 2)
     graph = network(gpu)
     job = gpu.slice_dispatch(graph, {"x": X}, buffers(gpu, graph))
     while not job.done:
@@ -432,4 +432,4 @@ def test_dispatches_of_no_time_are_not_believed_of_software(
     expected = costs.of(0)
     costs.learn([(0, 1)], [expected / 1000])
     assert costs.of(0) == (expected / 1000 if hardware else expected)
-    assert costs.known([(0, 1)])
+    assert costs.is_measured([(0, 1)])

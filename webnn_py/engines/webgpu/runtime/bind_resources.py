@@ -1,4 +1,4 @@
-"""What users bind: buffers, parts of buffers, textures, host arrays; checked, then placed."""
+"""Check the resources that users bind (buffers, textures, host arrays) and place each in a run."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from webnn_py.memory.overlap import (
 )
 
 Record = Callable[[Any], None]
-"""Records commands into a GPUCommandEncoder."""
+"""A function that records commands into a GPUCommandEncoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What crosses between the host and a device in runs that have their places in common.
+    """Host-device transfers of runs with the same bindings.
 
     Attributes:
-        only: Such runs differ in contents alone: nothing of the user's lies on the device.
-        inputs: Buffers to be written before the commands run, and bytes of each.
-        input_bytes: Of all of them.
-        result_bytes: Of all that is read back.
+        only: Whether such runs differ only in array contents: no resource of the user is bound.
+        inputs: Buffers to write before the commands run, and the bytes of each.
+        input_bytes: Total bytes of the inputs.
+        result_bytes: Total bytes read back.
     """
 
     only: bool
@@ -63,18 +63,18 @@ class Traffic:
 
 @dataclass(slots=True)
 class Dispatch:
-    """One run, placed: what to record before and after the graph's own kernels.
+    """One run with its bindings, and the commands to record before and after its kernels.
 
     Attributes:
-        places: Where each input and output lies.
-        before: Uploads and texture conversions.
+        places: The binding of each input and output.
+        before: Copies and texture conversions of inputs.
         after: Copies and texture conversions of outputs.
-        uploads: Buffers to be written before the commands run, and their contents.
-        downloads: Where host outputs lie when the commands have run, by their number.
-        given: The user's buffers and textures, and what they are for.
-        read: Where the user's inputs lie on the device.
-        written: Where the user's outputs go on the device, by name.
-        known: The `traffic`, once it was asked for.
+        uploads: Buffers to write before the commands run, and their contents.
+        downloads: Bindings of outputs to read back, by output number.
+        given: The user's buffers and textures, each with its role for messages.
+        read: Memory ranges of the user's input resources.
+        written: Memory ranges of the user's output resources, by name.
+        known: The cached `traffic`.
     """
 
     places: dict[Value, Binding] = field(default_factory=dict)
@@ -88,18 +88,18 @@ class Dispatch:
     known: Traffic | None = None
 
     def take(self, resource: Any, what: str) -> None:
-        """Use a resource of the user's."""
+        """Check a resource of the user and add it to the run."""
         check_usable(resource, what)
         self.given.append((resource, what))
 
     def check_usable(self) -> None:
-        """Raise a DataError if the user's resources are not fit for a submission any more."""
+        """Raise a DataError if a resource of the user became unusable for a submission."""
         for resource, what in self.given:
             check_usable(resource, what)
 
     @property
     def traffic(self) -> Traffic:
-        """What crosses between the host and the device."""
+        """Return the host-device transfers."""
         if self.known is None:
             ours = {buffer for buffer, _ in self.uploads}
             ours |= {place.buffer for place in self.downloads.values()}
@@ -115,10 +115,10 @@ class Dispatch:
 
 
 class ArrayPlaces:
-    """Where everything lies in a graph's runs from arrays to arrays: always at the same places.
+    """The fixed bindings of a graph's runs from host arrays to host arrays.
 
     Args:
-        run: One of them.
+        run: One such run.
     """
 
     def __init__(self, run: Dispatch) -> None:
@@ -126,7 +126,7 @@ class ArrayPlaces:
         self._traffic = run.traffic
 
     def run(self, inputs: Sequence[Array]) -> Dispatch:
-        """Another one."""
+        """Return a run with the same bindings and other contents."""
         uploads = [
             (buffer, array if array.nbytes == size else padded_bytes(array, size))
             for (buffer, size), array in zip(self._traffic.inputs, inputs, strict=True)
@@ -137,7 +137,7 @@ class ArrayPlaces:
 
 
 def is_buffer(value: object) -> bool:
-    """A buffer or a binding of one."""
+    """Return whether a value is a buffer or a binding of one."""
     if isinstance(value, wgpu.GPUBuffer):
         return True
     try:
@@ -147,12 +147,12 @@ def is_buffer(value: object) -> bool:
 
 
 def is_device_resource(value: object) -> bool:
-    """Anything that lies on a device."""
+    """Return whether a value is a buffer, a texture or a part of one."""
     return is_buffer(value) or is_texture(value)
 
 
 def whole_of(value: Any) -> Region:
-    """All of the buffer or texture that is given, or a part of which is."""
+    """Return the region of the whole buffer or texture that a value refers to."""
     if is_texture(value):
         with contextlib.suppress(DataError):
             return region_of(Span(texture_of(resource_of(value, "a texture"))))
@@ -171,10 +171,17 @@ def check_device(gpu: Device, resource: Any, what: str) -> None:
 def buffer_binding(
     gpu: Device, value: Any, descriptor: Descriptor, exact: int, what: str
 ) -> Binding:
-    """The part of a buffer that a tensor of `exact` bytes takes: whole words.
+    """Return the whole words of a buffer that a tensor takes.
+
+    Args:
+        gpu: The device.
+        value: A GPUBuffer, or a mapping with "buffer", "offset" and "size" (bytes).
+        descriptor: The tensor, for messages.
+        exact: Bytes of the tensor.
+        what: The role of the buffer, for messages.
 
     Raises:
-        DataError: Not a buffer of this device, too small, or at an offset that cannot be bound.
+        DataError: It is no buffer of this device, too small, or its offset is no multiple of 4.
     """
     given = value if isinstance(value, Mapping) else {"buffer": value}
     unknown = [key for key in given if key not in ("buffer", "offset", "size")]
@@ -210,13 +217,28 @@ def _bytes(given: Mapping[str, Any], key: str, default: int, what: str) -> int:
 
 
 def check_usage(buffer: Any, usage: int, what: str, why: str) -> None:
-    """Raise a DataError if a buffer was not made for this usage."""
+    """Raise a DataError if a buffer lacks a usage.
+
+    Args:
+        buffer: The GPUBuffer.
+        usage: Flags of wgpu.BufferUsage, one of which must be set.
+        what: The role of the buffer, for messages.
+        why: The lacking usage, for messages.
+    """
     if not buffer.usage & usage:
         raise DataError(f"{what}: the buffer's usage lacks {why}")
 
 
 def check_reach(gpu: Device, given: Binding, copy: str, what: str, why: str = "") -> None:
-    """Raise a DataError if neither a copy nor a kernel can read or write a part of a buffer."""
+    """Raise a DataError if neither a copy command nor a kernel can access a buffer range.
+
+    Args:
+        gpu: The device.
+        given: The buffer range.
+        copy: The usage for copies: "COPY_SRC" or "COPY_DST".
+        what: The role of the buffer, for messages.
+        why: The reason for the copy, for messages.
+    """
     if given.buffer.usage & getattr(wgpu.BufferUsage, copy):
         return
     check_usage(given.buffer, STORAGE, what, f"STORAGE (or {copy}{why})")
@@ -233,13 +255,13 @@ def place(
     outputs: Sequence[Any],
     own: Callable[[Value], Binding],
 ) -> Dispatch:
-    """Check what lies on the device and work out what to record.
+    """Check and place the inputs and outputs of a run; return the commands to record around it.
 
     Args:
         loaded: The graph on the device.
-        inputs: For each a Binding, a resource of the device, or an array.
-        outputs: The same; arrays and None are put into `own` buffers, to be read back.
-        own: A buffer for a value that the caller has none for.
+        inputs: For each input a Binding, a resource of the device, or an array.
+        outputs: The same for outputs. Arrays and None take `own` buffers, to be read back.
+        own: Returns a buffer for a value without a resource.
 
     Raises:
         DataError: A resource does not fit; nothing was recorded.
@@ -269,10 +291,9 @@ def place_apart(
     outputs: Sequence[Any],
     own: Callable[[Value], Binding],
 ) -> Dispatch:
-    """As `place`, with inputs copied into `own` buffers before, and all outputs out of them after.
+    """Place a run in `own` buffers alone: copy inputs into them before, and outputs out after.
 
-    Raises:
-        DataError: A resource does not fit; nothing was recorded.
+    Arguments and errors are those of `place`.
     """
     gpu, run = loaded.gpu, Dispatch()
     for value, resource in zip(loaded.graph.inputs, inputs, strict=True):
@@ -287,7 +308,7 @@ def place_apart(
 
 
 def _take_texture(gpu: Device, run: Dispatch, given: Any, what: str) -> Span:
-    """Use a part of a texture, all of which counts as read or written by others."""
+    """Check a texture or a part of one, add it to the run, and return its memory range."""
     resource = resource_of(given, what)
     check_device(gpu, resource, what)
     run.take(resource, what)
@@ -362,7 +383,7 @@ def _place_output(
 
 
 def _computed(run: Dispatch, value: Value, own: Callable[[Value], Binding]) -> Binding:
-    """Where an output lies before it is copied to the user."""
+    """Return the binding that kernels write an output to; an own buffer if it has none yet."""
     if value not in run.places:
         run.places[value] = own(value)
     return run.places[value]
@@ -375,7 +396,7 @@ def copy_input(
     resource: Any,
     own: Callable[[Value], Binding],
 ) -> None:
-    """Place an input in a buffer of its own, whatever it is given as."""
+    """Place an input in an own buffer, whatever resource it comes from."""
     what = named("input", value.name)
     _place_input(gpu, run, value, resource, what, own)
     place = run.places[value]
@@ -392,7 +413,7 @@ def _buffer_of(resource: Any) -> Any:
 
 
 def copying(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
-    """What records the copy of a tensor; of whole words, or of just `size` bytes."""
+    """Return a function that records the copy of a tensor of `size` bytes."""
     with device_errors("copying a tensor"):
         copy = copy_exactly(gpu, source, target, size)
 
@@ -404,7 +425,10 @@ def copying(gpu: Device, source: Binding, target: Binding, size: int) -> Record:
 
 
 def fresh_buffers(gpu: Device) -> Callable[[Value], Binding]:
-    """New buffers, for recordings that may run at any time."""
+    """Return a function that makes a new buffer for each value.
+
+    For recordings that may run at any time, so that they share no buffers.
+    """
 
     def make(value: Value) -> Binding:
         size = buffer_bytes(value)

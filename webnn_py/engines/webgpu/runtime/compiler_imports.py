@@ -1,8 +1,8 @@
-"""The compiler's modules, imported while a driver opens a device.
+"""Import of the compiler on another thread while a driver opens a device.
 
-Drivers take half a second or more for that, without Python's interpreter. The modules take 0.1 to
-0.2 s, for which the first graph would wait. Programs that are loaded need none of them, so that
-what is not imported by then is left to the first graph.
+A driver takes half a second or more to open a device, without the GIL. The import takes 0.1 to
+0.2 s, which the first graph would otherwise wait for. Loaded programs need no compiler. So the
+import stops when the device is open, and the first graph imports the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPILER = "webnn_py.engines.webgpu.compiler"
 
 @contextlib.contextmanager
 def compiler_imported() -> Iterator[None]:
-    """Import the compiler on another thread, as long as what is done here takes."""
+    """Import the compiler's modules on another thread until the `with` block ends."""
     over = threading.Event()
     threading.Thread(target=_import_until, args=(over,), name="webnn-imports").start()
     try:
@@ -30,9 +30,9 @@ def compiler_imported() -> Iterator[None]:
 
 
 def _import_until(over: threading.Event) -> None:
-    """Import one module after the other, each with what it needs."""
+    """Import the compiler's modules one by one until `over` is set."""
     gil_yield.enable()
-    with contextlib.suppress(ImportError):  # told to who builds a graph
+    with contextlib.suppress(ImportError):  # the first graph imports again and raises it
         compiler = importlib.import_module(COMPILER)
         modules = pkgutil.walk_packages(compiler.__path__, f"{COMPILER}.")
         for module in gil_yield.checkpoints(modules):

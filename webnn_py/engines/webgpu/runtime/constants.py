@@ -1,4 +1,4 @@
-"""The constants of a graph on a device."""
+"""Upload of a graph's constants to a device."""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ from webnn_py.engines.webgpu.runtime.devices.device import COPIES, STORAGE, Devi
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.ir import Array, Value
 
-SMALL_WEIGHT = 1 << 14
-"""Bytes up to which the constants of a graph lie in one buffer: each takes a tenth of a
-millisecond to make, whatever it holds."""
-LARGE_WEIGHT = 1 << 19
-"""Bytes, on average, of weights that several threads upload: drivers have locks, which small ones
-wait for longer than they take."""
+SHARED_BUFFER_WEIGHT_BYTES = 1 << 14
+"""Constants up to this size share one buffer, as each buffer takes 0.1 ms to make."""
+MIN_PARALLEL_WEIGHT_BYTES = 1 << 19
+"""Average size of constants above which several threads upload them. Smaller ones would wait longer
+for the driver's locks than they take."""
 
 
 def place_constants(
     gpu: Device, constants: Sequence[Value], arrays: Mapping[Value, Array]
 ) -> dict[Value, Binding]:
-    """Upload what is not on the device yet.
+    """Upload the constants that are not on the device yet.
 
     Args:
         gpu: The device.
-        constants: Those that are needed there.
-        arrays: The contents of these, and perhaps others.
+        constants: The constants that kernels read.
+        arrays: Contents by constant; may hold others, too.
 
     Returns:
-        Where each one lies.
+        The binding of each constant.
 
     Raises:
         OperationError: The device has no memory left.
     """
-    small = [v for v in constants if buffer_bytes(v) <= SMALL_WEIGHT]
-    values = [v for v in constants if buffer_bytes(v) > SMALL_WEIGHT]
+    small = [v for v in constants if buffer_bytes(v) <= SHARED_BUFFER_WEIGHT_BYTES]
+    values = [v for v in constants if buffer_bytes(v) > SHARED_BUFFER_WEIGHT_BYTES]
     size = sum(map(buffer_bytes, values))
-    threads = MOST_THREADS if size >= len(values) * LARGE_WEIGHT else 1
+    threads = MOST_THREADS if size >= len(values) * MIN_PARALLEL_WEIGHT_BYTES else 1
     groups = [[value] for value in values] + ([small] if small else [])
     placed: dict[Value, Binding] = {}
     with LargeConstants(gpu) as large:
@@ -61,7 +60,7 @@ def place_constants(
 def _place(
     gpu: Device, values: Sequence[Value], arrays: Mapping[Value, Array], large: LargeConstants
 ) -> dict[Value, Binding]:
-    """Where constants lie in a buffer of theirs."""
+    """Place constants in one buffer."""
     checkpoint()
     sizes = [buffer_bytes(value) for value in values]
     starts = list(itertools.accumulate(map(aligned, sizes[:-1]), initial=0))

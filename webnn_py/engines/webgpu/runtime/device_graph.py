@@ -1,4 +1,4 @@
-"""A compiled graph on a device: pipelines and buffers, recorded as often as one likes."""
+"""LoadedGraph: a compiled graph on a device for one set of sizes, ready to be recorded."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GROUP = 2048
-"""Bytes of the host's memory for a kernel and its bind group, about."""
-DISPATCH = 256
-"""And for how it is dispatched for some sizes."""
+BIND_GROUP_HOST_BYTES = 2048
+"""Approximate host memory of a kernel and its bind group."""
+DISPATCH_HOST_BYTES = 256
+"""Approximate host memory of a kernel's dispatch for one set of sizes."""
 
 
 class LoadedGraph:
-    """A graph's own buffers for some sizes, and what runs over them.
+    """A graph's buffers and bind groups on a device for one set of sizes.
 
-    Inputs and outputs are bound at recording. Everything else is made here, once.
+    Inputs and outputs are bound when a run is recorded. Everything else is made once, here.
 
     Args:
         gpu: The device.
-        compiled: The graph for devices like it.
-        template: What it has there for all sizes.
-        buffers: Where runs compute, if others use them, too.
-        words: Where those of its sizes lie, if they were placed before.
+        compiled: The compiled graph.
+        template: The parts that all sizes share.
+        buffers: Buffers of intermediate values shared with other graphs; None for own ones.
+        words: Location of the kernels' size words, if they are uploaded already.
 
     Attributes:
-        template: As given.
-        words: Where what kernels read of numbers lies.
+        template: The parts that all sizes share.
+        words: Location of the kernels' size words.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class LoadedGraph:
         self._commands: PlaceCache[DispatchCommands] = PlaceCache()
         self._buffers = RunBuffers(gpu) if buffers is None else buffers
         self._io: dict[Value, Binding] = {}
-        self._ends: dict[Value, Hashable] = {  # with names that are the same for all sizes
-            **{value: ("input", place) for place, value in enumerate(self.graph.inputs)},
-            **{value: ("output", place) for place, (_, value) in enumerate(self.graph.outputs)},
+        self._ends: dict[Value, Hashable] = {  # buffer names, the same for all sizes
+            **{value: ("input", index) for index, value in enumerate(self.graph.inputs)},
+            **{value: ("output", index) for index, (_, value) in enumerate(self.graph.outputs)},
         }
         outputs = (value for _, value in self.graph.outputs)
         self._in_template = dict(
@@ -83,12 +83,12 @@ class LoadedGraph:
         self._inner = self._bind_inner()
 
     def _check_sizes(self) -> None:
-        """What the user will bind must fit into a buffer; better said now than at the first run."""
+        """Check early that inputs and outputs fit into buffers, before the first run."""
         for value in (*self.graph.inputs, *(value for _, value in self.graph.outputs)):
             self.gpu.check_size(buffer_bytes(value), f"a tensor {Descriptor.__str__(value)}")
 
     def _pool(self) -> list[Any]:
-        """The buffers of intermediate values."""
+        """Return the buffers of intermediate values."""
         sizes = self.compiled.template.buffer_sizes(self.compiled.value_sizes())
         return [
             self._buffers.get(slot, size, f"intermediate {slot}")
@@ -96,7 +96,7 @@ class LoadedGraph:
         ]
 
     def _bind_inner(self) -> dict[int, Any]:
-        """The bind groups of steps whose values all lie in the graph's own buffers, by number."""
+        """Bind the steps whose values all lie in the graph's own buffers; return them by number."""
         groups, numbers = self._groups, self.compiled.numbers
         return groups.fixed | {
             number: self.template.bind(step, groups.own, self.words, numbers)
@@ -105,13 +105,13 @@ class LoadedGraph:
         }
 
     def places_of(self, values: Iterable[Value]) -> dict[Value, Binding]:
-        """Where some of the graph's own values lie."""
+        """Return the bindings of some of the graph's intermediate values and constants."""
         return {value: self._groups.own[value] for value in values}
 
     def take_apart(self) -> LoadedGraph:
-        """The same graph over intermediates of its own, which nobody else has until `give_back`.
+        """Return a twin of this graph with intermediate buffers of its own, until `give_back`.
 
-        Pipelines and constants are the same, as the device keeps each once.
+        Pipelines and constants are shared.
         """
         with self._lock:
             if self._apart:
@@ -119,12 +119,12 @@ class LoadedGraph:
         return LoadedGraph(self.gpu, self.compiled, self.template, words=self.words)
 
     def give_back(self, twin: LoadedGraph) -> None:
-        """End what `take_apart` began; who takes it next follows in the queue."""
+        """Return a twin of `take_apart` for reuse; the device queue orders its next run."""
         with self._lock:
             self._apart.append(twin)
 
     def costs(self, make: Callable[[LoadedGraph], T]) -> T:
-        """What is known of the time that this graph takes, kept for all its runs in slices."""
+        """Return the measured costs of this graph's dispatches; call `make` the first time."""
         with self._lock:
             if self._costs is None:
                 self._costs = make(self)
@@ -132,63 +132,63 @@ class LoadedGraph:
             return found
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> DispatchCommands:
-        """What is recorded for these places of inputs and outputs."""
+        """Make the commands of a run for these bindings of inputs and outputs."""
         return DispatchCommands(self.dispatches(places))
 
     def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
-        """The dispatch of each kernel, for these places of inputs and outputs."""
+        """Return the dispatch of each kernel for these bindings of inputs and outputs."""
         ends = {self._in_template[value]: place for value, place in places.items()}
         groups = self._groups.at_ends(ends) | self._inner
         everything = self._groups.own | ends
         numbers, offset = self.compiled.numbers, (self.words.offset,)
-        made: list[Dispatch] = []
+        dispatches: list[Dispatch] = []
         steps = zip(self.template.steps, self.template.runs(numbers), strict=True)
         for number, (step, run) in checkpoints(enumerate(steps)):
             group = groups.get(number)
             if group is None:
                 group = self.template.bind(step, everything, self.words, numbers)
-            made.append((step.pipeline, group, offset if step.words[1] else (), *run))
-        return made
+            dispatches.append((step.pipeline, group, offset if step.words[1] else (), *run))
+        return dispatches
 
     def encode(self, compute: Any, places: Mapping[Value, Binding], name: Hashable = None) -> None:
         """Record one run into an open compute pass.
 
         Args:
             compute: A GPUComputePassEncoder.
-            places: Where each input and output lies. No output shares a buffer with an input.
-            name: Under what `repeat` may find the same again.
+            places: The binding of each input and output. No output shares a buffer with an input.
+            name: A name under which `repeat` finds the same commands.
         """
         self.share()
         self._commands.get(places, self._commands_for, name).encode(compute)
 
     def share(self) -> None:
-        """Know that commands use the intermediates which are submitted at any time, by anyone."""
+        """Note that recorded commands use the intermediates, which anyone may submit any time."""
         self._buffers.share()
 
     @property
     def in_pieces(self) -> bool:
-        """Whether nobody else uses the intermediates between two pieces of a run.
+        """Return whether runs may be submitted in chunks, under the device's `submit_lock`.
 
-        They must be submitted under the device's `submit_lock`.
+        Other recorded commands could otherwise use the intermediates between two chunks.
         """
         return not self._buffers.is_shared
 
     def commands(self, places: Mapping[Value, Binding]) -> DispatchCommands:
-        """One run, whole or in pieces, the first of which the device runs while others follow."""
+        """Return the commands of one run for these bindings of inputs and outputs."""
         return self._commands.get(places, self._commands_for)
 
     def repeat(self, name: Hashable) -> DispatchCommands | None:
-        """What `encode` recorded under a name; not kept for ever, nor longer than its buffers."""
+        """Return the commands that `encode` recorded under a name, if they are still cached."""
         return self._commands.recall(name)
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
-        """Record one run into a GPUCommandEncoder with no open pass; as `encode`."""
+        """Record one run into a GPUCommandEncoder without an open pass."""
         self.share()
         with device_errors("recording a graph"):
             record_pass(encoder, self._commands.get(places, self._commands_for))
 
     def held(self) -> Held:
-        """Bytes of its buffers, of those that `io_buffer` makes, and of constants on the host."""
+        """Return the memory in bytes, by identity: of buffers, constants, and bind groups."""
         held: dict[Hashable, int] = {
             id(array): array.nbytes for array in self.graph.constants.values()
         }
@@ -197,12 +197,12 @@ class LoadedGraph:
             held[id(buffer)] = buffer.size
         steps = len(self.template.steps)
         held[id(self._buffers)] = sum(map(buffer_bytes, self._ends))
-        held[id(self._groups)] = steps * GROUP
-        held[id(self)] = steps * DISPATCH
+        held[id(self._groups)] = steps * BIND_GROUP_HOST_BYTES
+        held[id(self)] = steps * DISPATCH_HOST_BYTES
         return held
 
     def io_buffer(self, value: Value) -> Binding:
-        """The graph's own buffer for an input or output; runs that use it follow in the queue."""
+        """Return the graph's own buffer for an input or output. The queue orders its users."""
         with self._lock:
             if value not in self._io:
                 size = buffer_bytes(value)
@@ -212,7 +212,7 @@ class LoadedGraph:
 
 
 def record_pass(encoder: Any, commands: Encodable) -> None:
-    """Record dispatches as a pass of a GPUCommandEncoder."""
+    """Record commands as a compute pass of a GPUCommandEncoder."""
     compute = encoder.begin_compute_pass()
     commands.encode(compute)
     compute.end()

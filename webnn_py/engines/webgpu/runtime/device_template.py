@@ -1,4 +1,8 @@
-"""What a compiled graph has on a device for all its sizes: pipelines, constants, bind groups."""
+"""LoadedTemplate: the parts of a compiled graph on a device that all its sizes share.
+
+These are pipelines, constants and most bind groups. Kernels read sizes as words (uint32 numbers)
+from a uniform buffer, and each set of sizes has its own words.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +32,23 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
     from webnn_py.engines.webgpu.compiler.template import Template
 
-WORD = 4
-"""Bytes."""
-SIZES_TOGETHER = 32
-"""Sets of sizes whose words share a buffer, behind the first one: many graphs have but that."""
-MOST_TOGETHER = 1 << 22
-"""Bytes of such a buffer, but for one set that takes more."""
+WORD_BYTES = 4
+SIZE_SETS_PER_BUFFER = 32
+"""Sets of sizes whose words share a buffer. The first set has its own, as many graphs have no
+other."""
+MAX_WORDS_BUFFER_BYTES = 1 << 22
+"""Size limit of such a buffer, unless one set takes more."""
 
 Places = Mapping[Value, Binding]
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Where the words of a set of sizes lie.
+    """The location of the words of a set of sizes.
 
     Attributes:
-        buffer: Which others may share; None where no kernel reads any.
-        offset: Bytes.
+        buffer: The uniform buffer, which other sets may share; None if no kernel reads words.
+        offset: Start in bytes.
     """
 
     buffer: Any
@@ -56,13 +60,13 @@ class Step:
     """One dispatch.
 
     Attributes:
-        kernel: What is run.
-        pipeline: The kernel compiled.
-        layout: Its bind group's layout.
-        parts: What is bound, in order; the last one is written.
-        words: Where the words lie that it reads, among those of all, and their bytes. Bound behind
-            the parts, if it reads any.
-        is_steady: Its bind group does for all sizes.
+        kernel: The kernel.
+        pipeline: The compiled kernel.
+        layout: The layout of its bind group.
+        parts: The bound values, in order; the last one is written.
+        words: Offset and size (bytes) of its words among those of all steps. They are bound behind
+            the parts, if there are any.
+        is_steady: Whether its bind group is the same for all sizes.
     """
 
     kernel: Kernel
@@ -78,12 +82,12 @@ class LoadedTemplate:
 
     Args:
         gpu: The device.
-        compiled: What runs, for any of its sizes.
+        compiled: The graph, compiled for any of its sizes.
 
     Attributes:
         steps: The dispatches, in order.
-        constants: Where they lie.
-        slots: The number of the buffer that each intermediate value lies in.
+        constants: Their bindings.
+        slots: The number of the buffer of each intermediate value.
 
     Raises:
         OperationError: The device refused a kernel, or has no memory left.
@@ -103,13 +107,13 @@ class LoadedTemplate:
             for code, pipeline in pipelines_of(gpu, template, place).items()
         }
         self.steps: list[Step] = []
-        self._size = 0  # of the words of a set of sizes
+        self._size = 0  # bytes of the words of one set of sizes
         sources: list[int] = []
         targets: list[int] = []
         for kernel, reads in zip(template.kernels, template.reads, strict=True):
-            begin, size = self._size, -(-len(reads) // 4) * 4 * WORD
+            begin, size = self._size, -(-len(reads) // 4) * 4 * WORD_BYTES
             sources += reads
-            targets += range(begin // WORD, begin // WORD + len(reads))
+            targets += range(begin // WORD_BYTES, begin // WORD_BYTES + len(reads))
             parts = (*kernel.reads, *kernel.writes)
             words, steady = (begin, size), all(map(_is_steady, parts))
             self.steps.append(Step(kernel, *pipelines[kernel.code], parts, words, steady))
@@ -117,26 +121,26 @@ class LoadedTemplate:
         runs = ((*step.kernel.workgroups, step.kernel.times) for step in self.steps)
         self._runs = calculation([number for run in runs for number in run])
         self._sources, self._targets = np.array(sources, np.intp), np.array(targets, np.intp)
-        self._words = Words(None, 0)  # of the sizes that came last
+        self._words = Words(None, 0)  # of the latest set of sizes
         self._lock = threading.Lock()
         self._groups: weakref.WeakValueDictionary[int, Groups] = weakref.WeakValueDictionary()
 
     def place_words(self, words: Sequence[int]) -> Words:
-        """Upload all that there are for a set of sizes, as `Compiled.words`."""
+        """Upload the words of a set of sizes (`Compiled.words`)."""
         if not self._size:
             return self._words
-        contents = np.zeros(self._size // WORD, np.uint32)
+        contents = np.zeros(self._size // WORD_BYTES, np.uint32)
         contents[self._targets] = np.array(words, np.uint32)[self._sources]
         with device_errors(f"uploading {self._size} bytes of numbers"), self._gpu.life:
             with self._lock:
                 is_first = self._words.buffer is None
-                self._words = made = self._first_words() if is_first else self._more_words()
+                self._words = placed = self._first_words() if is_first else self._more_words()
             raw = contents.view(np.uint8)
             if is_first:
-                write_made(self._gpu, made.buffer, [(0, raw)])
+                write_made(self._gpu, placed.buffer, [(0, raw)])
             else:
-                native.write_buffer(self._gpu.queue, made.buffer, made.offset, raw)
-        return made
+                native.write_buffer(self._gpu.queue, placed.buffer, placed.offset, raw)
+        return placed
 
     def _first_words(self) -> Words:
         usage = wgpu.BufferUsage.UNIFORM
@@ -146,20 +150,20 @@ class LoadedTemplate:
         buffer, offset = self._words.buffer, self._words.offset + self._size
         if offset >= buffer.size:
             usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-            sizes = max(1, min(SIZES_TOGETHER, MOST_TOGETHER // self._size))
+            sizes = max(1, min(SIZE_SETS_PER_BUFFER, MAX_WORDS_BUFFER_BYTES // self._size))
             buffer, offset = self._gpu.buffer(sizes * self._size, usage, "numbers"), 0
         return Words(buffer, offset)
 
     def runs(self, numbers: Numbers) -> Iterator[tuple[int, int, int, int]]:
-        """The workgroups of each step, and how many times in a row it runs, for some sizes."""
+        """Yield the workgroups (x, y, z) and repetitions of each step for a set of sizes."""
         each = iter(self._runs(numbers))
         return zip(each, each, each, each, strict=True)
 
     def groups(self, words: Words, pool: Sequence[Any]) -> Groups:
-        """The bind groups over some buffers, the same ones as long as somebody has them.
+        """Return the bind groups over a set of buffers. Cached as long as they are used.
 
         Args:
-            words: Where a set of sizes has its own.
+            words: The location of the words.
             pool: The buffers of intermediate values.
         """
         key = id(pool[0]) if pool else 0
@@ -169,13 +173,13 @@ class LoadedTemplate:
         return found
 
     def bind(self, step: Step, places: Places, words: Words, numbers: Numbers) -> Any:
-        """The bind group of a step.
+        """Make the bind group of a step.
 
         Args:
-            step: Of this template.
-            places: Where its values lie.
-            words: Where those lie that it reads; at which place there is told with a dispatch.
-            numbers: Those of the sizes that it is for, if it is not steady.
+            step: A step of this template.
+            places: The bindings of its values.
+            words: The location of the words; dispatches pass the offset as a dynamic offset.
+            numbers: The sizes, if the step is not steady.
         """
         bound = [self._bound(part, places[part.value], numbers) for part in step.parts]
         if step.words[1]:
@@ -192,17 +196,17 @@ class LoadedTemplate:
 
 
 class Groups:
-    """The bind groups of a template's steady steps over the same buffers, for all sizes.
+    """The bind groups of a template's steady steps over one set of buffers, for all sizes.
 
     Args:
         loaded: The template.
-        words: In the buffer that is bound.
+        words: The location of the words.
         pool: The buffers of intermediate values.
 
     Attributes:
-        buffers: The buffer of words, and those of intermediate values.
-        own: Where constants lie, and intermediate values, which begin with their buffers.
-        fixed: By the number of the step, where all its values are the graph's own.
+        buffers: The buffer of words, then those of intermediate values.
+        own: The bindings of constants and of intermediate values.
+        fixed: Bind groups without inputs and outputs, by step number.
     """
 
     def __init__(self, loaded: LoadedTemplate, words: Words, pool: Sequence[Any]) -> None:
@@ -218,14 +222,14 @@ class Groups:
         self._at_ends: PlaceCache[dict[int, Any]] = PlaceCache()
 
     def has(self, step: Step) -> bool:
-        """Whether no value of a step is an input or output."""
+        """Return whether all values of a step are constants or intermediate values."""
         return all(part.value in self.own for part in step.parts)
 
     def at_ends(self, places: Places) -> dict[int, Any]:
-        """Those of the other steps, by number.
+        """Return the bind groups of the other steady steps, by step number.
 
         Args:
-            places: Where the template's inputs and outputs lie.
+            places: The bindings of the template's inputs and outputs.
         """
         return self._at_ends.get(places, self._bind_ends)
 
@@ -237,12 +241,12 @@ class Groups:
 def pipelines_of(
     gpu: Device, template: Template, meanwhile: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """The pipelines of a template, by the code of kernels.
+    """Return the pipelines of a template, by the code of kernels.
 
     Args:
         gpu: The device.
-        template: What runs.
-        meanwhile: What this thread does until they are there.
+        template: The template.
+        meanwhile: Work for the calling thread while other threads compile.
 
     Raises:
         OperationError: The device refused a kernel.
@@ -253,11 +257,14 @@ def pipelines_of(
 
 
 def _is_steady(part: Part) -> bool:
-    """Whether what is bound does for all sizes: what begins with its buffer may have all of it."""
+    """Return whether the binding of a part is the same for all sizes.
+
+    A part that begins with its buffer can be bound to the end of the buffer.
+    """
     return not is_traced(part.offset) and (part.offset == 0 or not is_traced(part.size))
 
 
 def _layout_of(pipeline: Any) -> Any:
-    """Of the bind group of a pipeline."""
+    """Return the layout of a pipeline's bind group."""
     with device_errors(f"binding {pipeline.label}"):
         return pipeline.get_bind_group_layout(0)

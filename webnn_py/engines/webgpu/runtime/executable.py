@@ -133,7 +133,7 @@ class ProgramExecutable:
     def let_go(self) -> None:
         """Give back the device's memory; nothing can run it any more."""
         self.ahead = Ahead(self.program.gpu)
-        self.program.let_go()
+        self.program.release()
 
     @property
     def plan(self) -> Plan:

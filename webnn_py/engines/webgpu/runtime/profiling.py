@@ -1,4 +1,4 @@
-"""What a graph's kernels take, by the device's clock where it has one."""
+"""Profiles of graphs and programs: the time of each kernel, by the device's clock if it has one."""
 
 from __future__ import annotations
 
@@ -31,53 +31,60 @@ from webnn_py.ops.flops import flops
 if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
 
-MOST_PASSES = 2048
-"""Passes whose timestamps one query set holds, on any device."""
-LEAST = 0.25
-"""Kernels one by one that took less of their whole were not timed, if the device is software.
+MAX_PASSES_PER_QUERY_SET = 2048
+"""Passes whose timestamps one query set can hold on every device."""
+MIN_KERNELS_SHARE = 0.25
+"""Smallest plausible ratio of the kernels' total time to the whole run's, on a software device.
 
 lavapipe writes the timestamps of a queue that has rendered before it computes.
 """
-TRIES = 4
-"""Times in which that happens before it is no noise of a busy machine."""
+MAX_CLOCK_TRIES = 4
+"""Implausible measurements before the host's clock replaces the device's; a busy machine may cause
+some."""
 
 
 def profile(loaded: LoadedGraph, inputs: Sequence[Any]) -> RunTime:
-    """Run a graph, each kernel for itself, and then as a whole.
+    """Run a graph twice: kernel by kernel, and as a whole.
+
+    Args:
+        loaded: The graph.
+        inputs: A Binding, a resource of the device or an array for each input.
 
     Raises:
-        DataError: What is given does not fit.
+        DataError: An input does not fit.
         OperationError: The device failed.
     """
     gpu = loaded.gpu
     outputs = [None] * len(loaded.graph.outputs)
     run = bind_resources.place(loaded, inputs, outputs, bind_resources.fresh_buffers(loaded.gpu))
     with device_errors("profiling a graph"):
-        _give(gpu, run)
+        _upload_inputs(gpu, run)
         dispatches = loaded.dispatches(run.places)
         apart = [DispatchCommands([each]) for each in dispatches]
-        seconds, whole, clock = _measured(gpu, apart, DispatchCommands(dispatches))
+        seconds, whole, clock = _measure(gpu, apart, DispatchCommands(dispatches))
     return RunTime(tuple(step for step, _ in steps_of(loaded.compiled, seconds)), whole, clock)
 
 
 def profile_program(
     program: LoadedProgram, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> RunTime:
-    """Run a program twice: each step for itself, but repetitions after the first, and as a whole.
+    """Run a program twice: step by step, and as a whole.
+
+    Only the first repetition of a section is timed step by step.
 
     Args:
-        program: What runs.
-        inputs: What arguments hold at first, by name.
-        outputs: Where those that are written lie.
+        program: The program.
+        inputs: Initial contents of arguments by name.
+        outputs: Targets of written arguments by name.
 
     Raises:
-        DataError: What is given does not fit.
+        DataError: An argument does not fit.
         OperationError: The device failed.
     """
     gpu, plan, variant = program.gpu, program.plan, program.variant
     run = place_arguments(program, inputs, outputs, program.io_buffer)
     with device_errors("profiling a program"):
-        _give(gpu, run)
+        _upload_inputs(gpu, run)
         dispatches = program.dispatches(run.places)
         apart: list[Encodable] = []
         steps: list[tuple[int, Step, int]] = []
@@ -89,17 +96,17 @@ def profile_program(
             if part.repeat > 1:
                 again = DispatchCommands(dispatches[section])
                 apart.append(ProgramCommands([(again, part.repeat - 1)]))
-        seconds, whole, clock = _measured(gpu, apart, program.commands(run.places))
+        seconds, whole, clock = _measure(gpu, apart, program.commands(run.places))
     times = []
-    for place, step, repeat in steps:
+    for index, step, repeat in steps:
         moved = sum(place.size for place in step.places) * step.times * repeat
         name = plan.kernels[step.kernel].name
-        times.append(StepTime(name, (), seconds[place] * repeat, 0, moved))
+        times.append(StepTime(name, (), seconds[index] * repeat, 0, moved))
     return RunTime(tuple(times), whole, clock)
 
 
-def _give(gpu: Device, run: bind_resources.Dispatch) -> None:
-    """Put inputs where they belong."""
+def _upload_inputs(gpu: Device, run: bind_resources.Dispatch) -> None:
+    """Upload and convert the inputs of a run."""
     encoder = gpu.encoder("inputs")
     for record in run.before:
         record(encoder)
@@ -109,28 +116,28 @@ def _give(gpu: Device, run: bind_resources.Dispatch) -> None:
         gpu.queue.submit([encoder.finish()])
 
 
-def _measured(
+def _measure(
     gpu: Device, apart: Sequence[Encodable], whole: Encodable
 ) -> tuple[list[float], float, str]:
-    """The seconds of steps and of all, and the clock."""
-    for clock in (*[clock_of(gpu)] * TRIES, HostClock(gpu)):
+    """Return the seconds of each part, the seconds of the whole, and the clock's name."""
+    for clock in (*[clock_of(gpu)] * MAX_CLOCK_TRIES, HostClock(gpu)):
         *seconds, together = clock.measure([*apart, whole])
-        if gpu.hardware or sum(seconds) >= LEAST * together:
+        if gpu.hardware or sum(seconds) >= MIN_KERNELS_SHARE * together:
             break
     return seconds, together, clock.name
 
 
 def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTime, int]]:
-    """A step for the kernels of the same roots, and how many these are.
+    """Join consecutive kernels of the same root values to steps; return each with its kernel count.
 
-    Arithmetic is told with the first kernel of a root: that of a product that is divided along k.
+    The arithmetic of a root counts once, at its first kernel: a split-K product has several.
 
     Args:
         compiled: The graph.
-        seconds: What each kernel took.
+        seconds: The seconds of each kernel.
     """
-    made = compiled.nodes_of_roots()
-    told: set[Value] = set()
+    nodes_of = compiled.nodes_of_roots()
+    counted: set[Value] = set()
     parts = itertools.groupby(
         zip(compiled.kernels, compiled.nodes(), seconds, strict=True),
         key=lambda part: part[0].roots,
@@ -140,14 +147,17 @@ def steps_of(compiled: Compiled, seconds: Sequence[float]) -> list[tuple[StepTim
         kernels, (nodes, *_), times = zip(*part, strict=True)
         names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
         found = step_of(names, nodes, sum(times), lambda node: 0)
-        own = {node for root in roots if root not in told for node in made[root]}
-        told.update(roots)
+        own = {node for root in roots if root not in counted for node in nodes_of[root]}
+        counted.update(roots)
         steps.append((replace(found, flop=sum(map(flops_of, own))), len(kernels)))
     return steps
 
 
 def flops_of(node: Node) -> int:
-    """As `flops`, also of what only this engine has: attention, all steps of a recurrence."""
+    """Return `flops` of a node, or of an operator that only this engine has.
+
+    Those are attention and all steps of a recurrence.
+    """
     from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, flops_of_attention
     from webnn_py.engines.webgpu.compiler.legalize.sequences import STEPS
 
@@ -162,22 +172,22 @@ def flops_of(node: Node) -> int:
 
 
 def has_clock(gpu: Device) -> bool:
-    """Whether the device can leave timestamps."""
+    """Return whether the device supports timestamps."""
     return "timestamp-query" in gpu.handle.features
 
 
 def clock_of(gpu: Device) -> DeviceClock | HostClock:
-    """The device's own clock, else the host's."""
+    """Return the device's own clock, or the host's if it has none."""
     return DeviceClock(gpu) if has_clock(gpu) else HostClock(gpu)
 
 
-class Stamped:
-    """Records each of some commands in a pass of its own, between two timestamps.
+class TimedPasses:
+    """Commands recorded in a compute pass each, between two timestamps.
 
     Args:
-        gpu: A device that has a clock.
-        encoder: A GPUCommandEncoder with no open pass.
-        commands: At most MOST_PASSES.
+        gpu: A device with timestamps.
+        encoder: A GPUCommandEncoder without an open pass.
+        commands: At most MAX_PASSES_PER_QUERY_SET commands.
     """
 
     def __init__(self, gpu: Device, encoder: Any, commands: Sequence[Encodable]) -> None:
@@ -200,7 +210,7 @@ class Stamped:
         self._ticks = np.empty(count, np.int64)
 
     def read(self) -> list[float]:
-        """The seconds that each pass took, once the commands have run, which are submitted.
+        """Wait for the submitted commands and return the seconds of each pass.
 
         Raises:
             ContextLostError: The device was lost meanwhile.
@@ -212,7 +222,11 @@ class Stamped:
 
 
 class DeviceClock:
-    """Reads the device's clock before and after each pass."""
+    """Measures by timestamps of the device before and after each pass.
+
+    Args:
+        gpu: A device with timestamps.
+    """
 
     name = "gpu"
 
@@ -220,19 +234,24 @@ class DeviceClock:
         self._gpu = gpu
 
     def measure(self, commands: Sequence[Encodable]) -> list[float]:
-        """The seconds that each takes."""
-        found: list[float] = []
-        for first in range(0, len(commands), MOST_PASSES):
+        """Return the seconds of each of the commands."""
+        seconds: list[float] = []
+        for first in range(0, len(commands), MAX_PASSES_PER_QUERY_SET):
             encoder = self._gpu.encoder("profile")
-            stamped = Stamped(self._gpu, encoder, commands[first : first + MOST_PASSES])
+            part = commands[first : first + MAX_PASSES_PER_QUERY_SET]
+            passes = TimedPasses(self._gpu, encoder, part)
             with self._gpu.submit_lock:
                 self._gpu.queue.submit([encoder.finish()])
-            found += stamped.read()
-        return found
+            seconds += passes.read()
+        return seconds
 
 
 class HostClock:
-    """Submits each pass alone and waits for it, for devices without timestamps."""
+    """Measures by the host's clock: submits each pass alone and waits for it.
+
+    Args:
+        gpu: The device.
+    """
 
     name = "host"
 
@@ -240,11 +259,11 @@ class HostClock:
         self._gpu = gpu
 
     def measure(self, commands: Sequence[Encodable]) -> list[float]:
-        """The seconds that each takes, less those of a submission of nothing."""
+        """Return the seconds of each of the commands, less those of an empty submission."""
         nothing = DispatchCommands([])
         idle = statistics.median(timed(lambda: self._run(nothing)) for _ in range(9))
-        taken = [timed(functools.partial(self._run, each)) for each in commands]
-        return [max(seconds - idle, 0.0) for seconds in taken]
+        total = [timed(functools.partial(self._run, each)) for each in commands]
+        return [max(seconds - idle, 0.0) for seconds in total]
 
     def _run(self, commands: Encodable) -> None:
         gpu = self._gpu

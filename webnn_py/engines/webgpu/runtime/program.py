@@ -1,4 +1,4 @@
-"""A compiled program on a device: pipelines, buffers and bind groups, recorded at each run."""
+"""LoadedProgram: a compiled program on a device, with its pipelines, buffers and bind groups."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from webnn_py.ir import Value
 
 
 class ProgramCommands:
-    """What is recorded for one run, for fixed places of arguments.
+    """The commands of one run for fixed bindings of arguments.
 
     Args:
-        sections: Dispatches, and how often they are recorded in a row.
+        sections: Dispatches, each with its number of repetitions.
     """
 
     def __init__(self, sections: Sequence[tuple[DispatchCommands, int]]) -> None:
         self._sections = sections
 
     def encode(self, compute: Any) -> None:
-        """Record into an open compute pass."""
+        """Record the commands into an open compute pass."""
         for commands, repeat in self._sections:
             commands.encode(compute, repeat)
 
     @functools.cached_property
     def pieces(self) -> Sequence[Sequence[ProgramCommands]]:
-        """The same in parts, so that the device runs one while the next is recorded."""
+        """Return the commands in chunks, so that the device runs one while the next is recorded."""
         count = sum(len(commands) * repeat for commands, repeat in self._sections)
         each = max_chunk_dispatches(count)
         return [
@@ -53,18 +53,18 @@ class ProgramCommands:
 
 
 class LoadedProgram:
-    """A program's variant for a device, ready to run there.
+    """The variant of a program that fits a device, ready to run.
 
     Args:
         gpu: The device.
         plan: The program.
 
     Attributes:
-        variant: The one that runs.
-        arguments: What is given at each run.
+        variant: The chosen variant.
+        arguments: A value for each argument of a run.
 
     Raises:
-        NotSupportedError: The device lacks what every variant needs.
+        NotSupportedError: The device lacks a requirement of every variant.
         OperationError: The device refused a kernel, or has no memory left.
     """
 
@@ -90,8 +90,8 @@ class LoadedProgram:
             if all(place.kind == "buffer" for place in step.places)
         }
 
-    def let_go(self) -> None:
-        """Give back the device's memory."""
+    def release(self) -> None:
+        """Drop the device's memory."""
         self._commands, self._pipelines, self._fixed = PlaceCache(), {}, {}
         self._io, self._buffers = {}, []
 
@@ -127,7 +127,7 @@ class LoadedProgram:
         return Binding(given.buffer, given.offset + place.offset, place.size)
 
     def dispatches(self, places: Mapping[Value, Binding]) -> list[Dispatch]:
-        """Each step of the variant, for these places of arguments."""
+        """Return the dispatch of each step for these bindings of arguments."""
         return [
             (
                 self._pipelines[step.kernel],
@@ -140,7 +140,7 @@ class LoadedProgram:
         ]
 
     def _commands_for(self, places: Mapping[Value, Binding]) -> ProgramCommands:
-        """What is recorded for these places of arguments."""
+        """Make the commands of a run for these bindings of arguments."""
         dispatches = self.dispatches(places)
         return ProgramCommands(
             [
@@ -151,39 +151,39 @@ class LoadedProgram:
 
     @property
     def in_pieces(self) -> bool:
-        """Whether nobody else uses the program's buffers between two pieces of a run.
+        """Return whether runs may be submitted in chunks, under the device's `submit_lock`.
 
-        They must be submitted under the device's `submit_lock`. A software adapter, which computes
-        on the cores that record, gains nothing by them.
+        Other recorded commands could otherwise use the buffers between two chunks. A software
+        adapter computes on the cores that record, and gains nothing by chunks.
         """
         return self.gpu.hardware and not self._shared
 
     def commands(self, places: Mapping[Value, Binding]) -> ProgramCommands:
-        """One run, whole or in pieces, the first of which the device runs while others follow.
+        """Return the commands of one run.
 
         Args:
-            places: Where each argument lies.
+            places: The binding of each argument.
         """
         return self._commands.get(places, self._commands_for)
 
     def record(self, encoder: Any, places: Mapping[Value, Binding]) -> None:
-        """Record one run into a GPUCommandEncoder with no open pass, to be submitted at any time.
+        """Record one run into a GPUCommandEncoder, to be submitted at any time.
 
         Args:
-            encoder: The encoder.
-            places: Where each argument lies.
+            encoder: An encoder without an open pass.
+            places: The binding of each argument.
         """
-        with self.gpu.submit_lock:  # a run in pieces is over, and none begins
+        with self.gpu.submit_lock:  # wait for the end of a run submitted in chunks
             self._shared = True
         with device_errors("recording a program"):
             record_pass(encoder, self._commands.get(places, self._commands_for))
 
     def argument(self, value: Value) -> Argument:
-        """What the program says of an argument."""
+        """Return the program's description of an argument."""
         return self.plan.arguments[self.arguments.index(value)]
 
     def io_buffer(self, value: Value) -> Binding:
-        """A buffer for an argument given as host memory; runs that use it follow in the queue."""
+        """Return the program's own buffer for an argument. The queue orders its users."""
         with self._lock:
             if value not in self._io:
                 size = self.argument(value).size

@@ -1,4 +1,4 @@
-"""What a run of a program is given, checked and placed: each argument in one buffer."""
+"""Arguments of a program's run: check each one and place it in a buffer."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ def place_arguments(
     outputs: Mapping[str, Any],
     own: Callable[[Value], Binding],
 ) -> Dispatch:
-    """Work out what to record before and after a run.
+    """Check and place the arguments of a run; return the commands to record around it.
 
-    What an argument is given as holds its contents before and after the run. What is written must
-    not share memory with anything else.
+    A resource holds its argument's contents before and after the run. A written argument may share
+    no memory with another argument.
 
     Args:
-        program: What runs.
-        inputs: What arguments are to hold at first, by name: a Binding, a resource of the device,
-            or an array.
-        outputs: Where arguments are to lie or go, likewise.
-        own: A buffer for an argument that is given as host memory, or not at all.
+        program: The program.
+        inputs: Initial contents by name: a Binding, a resource of the device, or an array.
+        outputs: Targets by name, of the same kinds.
+        own: Returns the program's own buffer for an argument in host memory or without a resource.
 
     Raises:
         DataError: A resource does not fit; nothing was recorded.
@@ -75,7 +74,7 @@ def place_arguments(
 def _on_device(
     program: LoadedProgram, run: Dispatch, value: Value, argument: Argument, resource: Any
 ) -> Binding | None:
-    """Where an argument lies on the device, if it was given there."""
+    """Return the binding of an argument that is a resource of the device, else None."""
     what = named("argument", argument.name)
     if isinstance(resource, Binding):
         return resource
@@ -113,10 +112,10 @@ def _bind(
     shared: set[Any],
     own: Callable[[Value], Binding],
 ) -> None:
-    """Bind the argument's own memory where that can be, else copies of it."""
+    """Bind the resource itself if possible, else an own buffer with copies before and after."""
     gpu = program.gpu
-    fits = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
-    if fits and given.buffer not in shared:
+    can_bind = given.buffer.usage & STORAGE and given.offset % gpu.offset_alignment == 0
+    if can_bind and given.buffer not in shared:
         run.places[value] = given
         return
     what = named("argument", argument.name)

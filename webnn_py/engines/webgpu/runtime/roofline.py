@@ -1,7 +1,7 @@
-"""What a device does at most: multiplications and additions in registers, and a copy.
+"""Roofline of a device: peak arithmetic and memory bandwidth, and waking it to full clock.
 
-And how to have it do so: a GPU that has rested for a second works at a fifth of its clock, and
-raises that step by step.
+Arithmetic is measured by multiply-adds in registers, bandwidth by a copy. A GPU that was idle for a
+second runs at a fifth of its clock at first and raises it step by step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ARITHMETIC = """
   let factor = 0.5 + f32(g.x) * 1e-9;
   var a = vec4<f32>(f32(g.x));
   var b = a + 1.0; var c = a + 2.0; var d = a + 3.0;
-  for (var i = 0u; i < ROUNDSu; i++) {
+  for (var i = 0u; i < ITERATIONSu; i++) {
     a = fma(a, vec4<f32>(factor), b); b = fma(b, vec4<f32>(factor), c);
     c = fma(c, vec4<f32>(factor), d); d = fma(d, vec4<f32>(factor), a);
   }
@@ -35,14 +35,14 @@ COPY = """
   out[g.x] = source[g.x];
 }
 """
-MOST_IN_GROUP = 256
-"""Invocations of a workgroup, or what the device has at most."""
-OPERATIONS_A_ROUND = 4 * 4 * 2
+MAX_WORKGROUP_SIZE = 256
+"""Invocations of a workgroup, unless the device allows fewer."""
+FLOP_PER_ITERATION = 4 * 4 * 2
 
 
 def measure_roof(gpu: Device) -> Roof:
-    """Measure a device; takes some tenths of a second."""
-    groups, rounds = (4096, 1024) if gpu.hardware else (64, 256)
+    """Measure a device's peak FLOP/s and bytes/s; takes some tenths of a second."""
+    groups, iterations = (4096, 1024) if gpu.hardware else (64, 256)
     group = _group(gpu)
     groups = min(groups, gpu.features.grid)
     invocations = groups * group
@@ -50,38 +50,38 @@ def measure_roof(gpu: Device) -> Roof:
     copy_groups = min(copied // 16 // group, gpu.features.grid)
     usage = wgpu.BufferUsage.STORAGE
     out, source = (gpu.buffer(max(copied, invocations * 16), usage, "roof") for _ in range(2))
-    arithmetic = _commands(gpu, ARITHMETIC.replace("ROUNDS", str(rounds)), [out], groups)
+    arithmetic = _commands(gpu, ARITHMETIC.replace("ITERATIONS", str(iterations)), [out], groups)
     copy = _commands(gpu, COPY, [out, source], copy_groups)
     seconds = clock_of(gpu).measure([arithmetic, copy] * 4)
     return Roof(
-        invocations * rounds * OPERATIONS_A_ROUND / max(min(seconds[::2]), 1e-9),
+        invocations * iterations * FLOP_PER_ITERATION / max(min(seconds[::2]), 1e-9),
         2 * copy_groups * group * 16 / max(min(seconds[1::2]), 1e-9),
     )
 
 
-WAKING, WAKING_GROUPS, WAKING_ROUNDS = 16, 1, 4096
-"""Kernels at once that wake a device, of so many workgroups and rounds: some milliseconds.
+WAKING_KERNELS, WAKING_GROUPS, WAKING_ITERATIONS = 16, 1, 4096
+"""Kernels, workgroups and iterations of one measurement while waking: some milliseconds.
 
-One workgroup keeps an H100 busy, which has its clock up in 0.3 s: half of what a copy takes.
+One workgroup keeps an H100 busy and raises its clock in 0.3 s, half of the time that a copy needs.
 """
-AWAKE = 1.05
-"""Times the seconds of such a kernel on a device that is awake: it need not be woken."""
+AWAKE_RATIO = 1.05
+"""A device is awake if the kernel takes at most so many times its shortest time."""
 
 
 def wake(gpu: Device) -> None:
-    """Have hardware compute until its clock is up, so that nothing depends on what ran before."""
+    """Keep hardware busy until its clock is up, so that measurements do not depend on history."""
     if not gpu.hardware:
         return
-    out = gpu.buffer(WAKING_GROUPS * MOST_IN_GROUP * 16, wgpu.BufferUsage.STORAGE, "waking")
-    code = ARITHMETIC.replace("ROUNDS", str(WAKING_ROUNDS))
-    commands = [_commands(gpu, code, [out], WAKING_GROUPS)] * WAKING
+    out = gpu.buffer(WAKING_GROUPS * MAX_WORKGROUP_SIZE * 16, wgpu.BufferUsage.STORAGE, "waking")
+    code = ARITHMETIC.replace("ITERATIONS", str(WAKING_ITERATIONS))
+    commands = [_commands(gpu, code, [out], WAKING_GROUPS)] * WAKING_KERNELS
     clock = clock_of(gpu)
-    taken = until_steady(lambda: min(clock.measure(commands)), AWAKE * gpu.awake)
+    taken = until_steady(lambda: min(clock.measure(commands)), AWAKE_RATIO * gpu.awake)
     gpu.awake = min(taken, gpu.awake or taken)
 
 
 def _group(gpu: Device) -> int:
-    return min(MOST_IN_GROUP, gpu.features.invocations)
+    return min(MAX_WORKGROUP_SIZE, gpu.features.invocations)
 
 
 def _commands(gpu: Device, code: str, buffers: list[Any], groups: int) -> DispatchCommands:

@@ -1,4 +1,4 @@
-"""A run in slices: as many kernels at a time as fit into a budget of GPU time."""
+"""Sliced runs: record as many dispatches at a time as fit into a budget of GPU time."""
 
 from __future__ import annotations
 
@@ -13,50 +13,54 @@ from webnn_py.engines.device import SlicedRun
 from webnn_py.engines.webgpu.runtime import bind_resources
 from webnn_py.engines.webgpu.runtime.device_graph import LoadedGraph, record_pass
 from webnn_py.engines.webgpu.runtime.devices.command_tracking import Uses
-from webnn_py.engines.webgpu.runtime.profiling import MOST_PASSES, Stamped, has_clock, steps_of
+from webnn_py.engines.webgpu.runtime.profiling import (
+    MAX_PASSES_PER_QUERY_SET,
+    TimedPasses,
+    has_clock,
+    steps_of,
+)
 from webnn_py.engines.webgpu.runtime.wgpu_native.capabilities import OBSERVING
 from webnn_py.engines.webgpu.runtime.wgpu_native.encoding import DispatchCommands
 
-SLOW = {True: (1e12, 1e11), False: (5e9, 2e9)}
-"""Operations and bytes a second of slow devices, by whether they are hardware."""
-LAUNCH = 5e-6
-"""Seconds that a dispatch of nothing takes."""
+SLOW_DEVICE_RATES = {True: (1e12, 1e11), False: (5e9, 2e9)}
+"""FLOP/s and bytes/s of a slow device, for hardware (True) and software."""
+EMPTY_DISPATCH_SECONDS = 5e-6
 SMOOTHING = 0.25
-"""How much the latest slice counts in the ratio of what slices took to what was expected."""
-TRUSTED = (0.05, 20.0)
-"""A slice that took more or less than so many times what was expected says nothing.
+"""Weight of the latest slice in the moving average of measured to expected time."""
+PLAUSIBLE_RATIOS = (0.05, 20.0)
+"""Range of measured to expected time outside which a measurement is ignored.
 
-Nor does a dispatch that took less than is expected of a slow device, if that is software: lavapipe
-writes the timestamps of a queue that has rendered when it likes to.
+On software the lower bound holds for single dispatches, too: lavapipe writes the timestamps of a
+queue that has rendered at arbitrary times.
 """
 
-MOST_UNREAD = 64
-"""Slices whose timestamps are kept until they are submitted, which some never are."""
+MAX_UNREAD_MEASUREMENTS = 64
+"""Measurements kept until their slices are submitted; some slices never are."""
 
 Part = tuple[int, int]
-"""The number of a dispatch, and how many times it is made."""
+"""The number of a dispatch, and its repetitions."""
 Commands = Callable[[Sequence[Part]], DispatchCommands]
 
 
 @dataclass(slots=True, eq=False)
 class _Measurement:
-    """Timestamps of a slice that are not read yet.
+    """Unread timestamps of a slice.
 
     Attributes:
-        uses: Of the commands that leave them.
-        stamps: Theirs.
-        parts: What was recorded.
-        each: Each part is stamped, not only their whole.
+        uses: The Uses of the commands that write them.
+        passes: The timed passes.
+        parts: The recorded dispatches.
+        each: Whether each part has timestamps, not only the whole slice.
     """
 
     uses: Uses
-    stamps: Stamped
+    passes: TimedPasses
     parts: Sequence[Part]
     each: bool
 
 
 class Costs:
-    """What each dispatch of a graph takes: guessed at first, then measured.
+    """The cost of each dispatch of a graph: estimated at first, then measured.
 
     Args:
         loaded: The graph.
@@ -64,60 +68,60 @@ class Costs:
 
     def __init__(self, loaded: LoadedGraph) -> None:
         self._gpu = loaded.gpu
-        self._seconds = _guessed(loaded)
+        self._seconds = _estimates(loaded)
         self._measured = [False] * len(self._seconds)
         self._unread: list[_Measurement] = []
         self._lock = threading.Lock()
 
     def of(self, number: int) -> float:
-        """The seconds that a dispatch takes once."""
+        """Return the seconds of one dispatch, without repetitions."""
         return self._seconds[number]
 
-    def known(self, parts: Sequence[Part]) -> bool:
-        """Whether all of these were measured."""
+    def is_measured(self, parts: Sequence[Part]) -> bool:
+        """Return whether all these dispatches were measured."""
         return all(self._measured[number] for number, _ in parts)
 
     def learn(self, parts: Sequence[Part], seconds: Sequence[float]) -> None:
-        """Take in what each of some dispatches took."""
+        """Learn the measured seconds of each dispatch."""
         with self._lock:
             for (number, times), taken in zip(parts, seconds, strict=True):
-                least = 0.0 if self._gpu.hardware else TRUSTED[0] * self._seconds[number]
-                if taken / times >= least:
+                lowest = PLAUSIBLE_RATIOS[0] * self._seconds[number]
+                if self._gpu.hardware or taken / times >= lowest:
                     self._seconds[number] = taken / times
                 self._measured[number] = True
 
     def correct(self, parts: Sequence[Part], seconds: float) -> None:
-        """Take in what some took in all: clocks and neighbours change."""
+        """Scale the costs of dispatches by their total seconds, as the clock and load change."""
         with self._lock:
             expected = sum(times * self._seconds[number] for number, times in parts)
-            lowest, highest = TRUSTED
+            lowest, highest = PLAUSIBLE_RATIOS
             if lowest * expected < seconds < highest * expected:
                 factor = 1 + SMOOTHING * (seconds / expected - 1)
                 for number, _ in parts:
                     self._seconds[number] *= factor
 
     def record(self, encoder: Any, uses: Uses, parts: Sequence[Part], each: Commands) -> None:
-        """Record dispatches, with timestamps where the device leaves them.
+        """Record dispatches, with timestamps if the device supports them.
 
         Args:
-            encoder: A GPUCommandEncoder with no open pass.
-            uses: What its commands use.
-            parts: What is recorded.
-            each: Gives the commands of some parts.
+            encoder: A GPUCommandEncoder without an open pass.
+            uses: The Uses of its commands.
+            parts: The dispatches.
+            each: Returns the commands of dispatches.
         """
         whole = each(parts)
         if not (has_clock(self._gpu) and OBSERVING.is_available):
             record_pass(encoder, whole)
             return
-        apart = not self.known(parts)
+        apart = not self.is_measured(parts)
         commands = [each([part]) for part in parts] if apart else [whole]
-        stamps = Stamped(self._gpu, encoder, commands)
+        passes = TimedPasses(self._gpu, encoder, commands)
         with self._lock:
-            self._unread.append(_Measurement(uses, stamps, parts, apart))
-            del self._unread[:-MOST_UNREAD]
+            self._unread.append(_Measurement(uses, passes, parts, apart))
+            del self._unread[:-MAX_UNREAD_MEASUREMENTS]
 
     def read(self) -> None:
-        """Have timestamps read whose commands were submitted; the reading thread waits for them."""
+        """Read the timestamps of submitted slices on the reader thread."""
         with self._lock:
             ready = [measured for measured in self._unread if measured.uses.submitted]
             self._unread = [measured for measured in self._unread if measured not in ready]
@@ -127,8 +131,8 @@ class Costs:
 
     def _take_in(self, measured: _Measurement) -> None:
         try:
-            seconds = measured.stamps.read()
-        except MLError:  # the device is lost; who runs something is told
+            seconds = measured.passes.read()
+        except MLError:  # the device is lost, which the next run reports
             return
         if measured.each:
             self.learn(measured.parts, seconds)
@@ -136,25 +140,30 @@ class Costs:
             self.correct(measured.parts, seconds[0])
 
 
-def _guessed(loaded: LoadedGraph) -> list[float]:
-    """By arithmetic and bytes, for a slow device of its kind."""
-    flops, bandwidth = SLOW[loaded.gpu.hardware]
+def _estimates(loaded: LoadedGraph) -> list[float]:
+    """Estimate the seconds of each dispatch by FLOP and bytes, for a slow device of its kind."""
+    flops, bandwidth = SLOW_DEVICE_RATES[loaded.gpu.hardware]
     kernels = loaded.compiled.kernels
-    found: list[float] = []
+    seconds: list[float] = []
     for step, count in steps_of(loaded.compiled, [0.0] * len(kernels)):
-        dispatches = sum(kernel.times for kernel in kernels[len(found) : len(found) + count])
+        dispatches = sum(kernel.times for kernel in kernels[len(seconds) : len(seconds) + count])
         whole = max(step.flop / flops, step.bytes / bandwidth)
-        found += [whole / dispatches + LAUNCH] * count
-    return found
+        seconds += [whole / dispatches + EMPTY_DISPATCH_SECONDS] * count
+    return seconds
 
 
 class SlicedGraphRun(SlicedRun):
     """One run of a graph in slices, over buffers that no other run uses meanwhile.
 
-    Inputs are copied into them by the first slice, outputs out of them by the last.
+    The first slice copies inputs into the buffers, the last one copies outputs out of them.
+
+    Args:
+        loaded: The graph on the device.
+        inputs: As of `bind_resources.place`.
+        outputs: As of `bind_resources.place`.
 
     Attributes:
-        placed: What is to be recorded before the first slice and after the last.
+        placed: The bindings, and the commands before the first slice and after the last.
     """
 
     def __init__(self, loaded: LoadedGraph, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -166,28 +175,28 @@ class SlicedGraphRun(SlicedRun):
         self._dispatches = apart.dispatches(placed.places)
         self._whole = sum(times for *_, times in self._dispatches)
         self._done = 0
-        self._at = (0, 0)  # the next dispatch, and how many times it was made
+        self._at = (0, 0)  # the next dispatch, and its repetitions recorded so far
 
     @property
     def begun(self) -> bool:
-        """Whether a slice was recorded."""
+        """Return whether a slice was recorded."""
         return self._done > 0
 
     @property
     def progress(self) -> float:
-        """The share of the dispatches that was recorded."""
+        """Return the share of recorded dispatches, from 0 to 1."""
         return self._done / self._whole
 
     def encode(self, encoder: Any, uses: Uses, seconds: float) -> bool:
         """Record the next slice, at least one dispatch.
 
         Args:
-            encoder: A GPUCommandEncoder with no open pass.
-            uses: What its commands use.
-            seconds: Of GPU time that it may take.
+            encoder: A GPUCommandEncoder without an open pass.
+            uses: The Uses of its commands.
+            seconds: The budget of GPU time.
 
         Returns:
-            Whether it is the last one.
+            Whether this is the last slice.
         """
         if self._graphs is None:
             raise ContextLostError("the context of the run in slices is lost")
@@ -199,28 +208,28 @@ class SlicedGraphRun(SlicedRun):
         return self._done == self._whole
 
     def finish(self, uses: Uses) -> None:
-        """The last slice is recorded: once it is submitted, the next run may use the buffers.
+        """Release the buffers for the next run when the last slice is submitted.
 
         Args:
-            uses: What its commands use.
+            uses: The Uses of the last slice's commands.
         """
         if self._graphs is not None:
             loaded, apart = self._graphs
             uses.call_when_submitted(functools.partial(loaded.give_back, apart))
 
     def let_go(self) -> None:
-        """Give its memory back, however much of it was recorded."""
+        """Drop the buffers, in whatever state the run is."""
         self._graphs, self.placed, self._dispatches = None, bind_resources.Dispatch(), []
 
     def _commands(self, parts: Sequence[Part]) -> DispatchCommands:
         return DispatchCommands([(*self._dispatches[n][:-1], times) for n, times in parts])
 
     def _within(self, costs: Costs, seconds: float) -> list[Part]:
-        """The next dispatches that fit into a budget."""
+        """Return the next dispatches that fit into a budget of seconds, at least one."""
         number, made = self._at
         parts: list[Part] = []
         expected = 0.0
-        while number < len(self._dispatches) and len(parts) < MOST_PASSES:
+        while number < len(self._dispatches) and len(parts) < MAX_PASSES_PER_QUERY_SET:
             each = costs.of(number)
             left = self._dispatches[number][-1] - made
             fitting = left if each <= 0 else int(min(left, (seconds - expected) / each))

@@ -1,4 +1,4 @@
-"""Measures which tiles are the fastest for a graph's products on this adapter."""
+"""Tuning: measure the fastest tile for each product and convolution of a graph on an adapter."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.tuning import Candidates
 
-GAIN = 0.03
-"""What a tile must save of the time of the one that is chosen without: less may be chance."""
-SLOW = 1.3
-"""Tiles that take so many times the best one's time are measured no further."""
-ROUNDS = 5
-SECONDS = 4e-3
-"""Of one measurement, about; but at least one run."""
-MOST_RUNS = 500
+MIN_GAIN = 0.03
+"""Share of the default tile's time that another one must save; less may be chance."""
+SLOW_RATIO = 1.3
+"""Tiles slower than the best one by this factor are measured no further."""
+REPETITIONS = 5
+MEASUREMENT_SECONDS = 4e-3
+"""Approximate time of one measurement, but at least one run."""
+MAX_RUNS_PER_MEASUREMENT = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What was found for a product or convolution.
+    """The result for one kind of product or convolution.
 
     Attributes:
-        node: The node.
-        count: How many of the graph's are alike.
-        tile: The name of its tile; "" where what is taken without tuning is as fast.
-        before: Seconds without tuning, of all alike.
-        after: Seconds with the tile.
+        node: One node of the kind.
+        count: Number of nodes of the kind in the graph.
+        tile: The name of the fastest tile; "" if the default is as fast.
+        before: Seconds of all nodes of the kind without tuning.
+        after: Seconds of all nodes of the kind with the tile.
     """
 
     node: Node
@@ -56,13 +56,13 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was found for a graph.
+    """The result for a graph.
 
     Attributes:
-        found: For each of its products and convolutions, alike ones once.
+        found: One result for each kind of product and convolution.
         before: Seconds of the whole graph without tuning.
-        after: Seconds with the tiles found.
-        kept: Whether they are remembered: the graph is faster with them.
+        after: Seconds of the whole graph with the fastest tiles.
+        kept: Whether the tiles are remembered, as the graph is faster with them.
     """
 
     found: Sequence[Tuned]
@@ -72,18 +72,18 @@ class Tuning:
 
 
 def tune(gpu: Device, graph: Graph, progress: BuildProgress = lambda done, total: None) -> Tuning:
-    """Measure the tiles of a graph and remember them: graphs built later on this adapter have them.
+    """Measure the tiles of a graph and remember the fastest for later graphs on this adapter.
 
     Nothing else should run on the device meanwhile.
 
     Args:
         gpu: The device.
-        graph: As it was compiled for it (`Compiled.graph`).
-        progress: Called with how many kinds of products are measured, and of how many.
+        graph: The graph as it was compiled (`Compiled.graph`).
+        progress: Called with the number of measured kinds of products, and the number of all.
 
     Raises:
         OperationError: The device refused a kernel, or has no memory left.
-        ContextLostError: It was lost; nothing is remembered.
+        ContextLostError: The device was lost; nothing is remembered.
     """
     from webnn_py.engines.webgpu.compiler.tuning import candidates
 
@@ -103,7 +103,7 @@ def tune(gpu: Device, graph: Graph, progress: BuildProgress = lambda done, total
     if kept:
         adapter = gpu.handle.adapter
         measured = {each.key for each in kinds}
-        others = known_tiles(adapter, plain)  # read anew: another process may have tuned
+        others = known_tiles(adapter, plain)  # read again, as another process may have tuned
         tiles |= {key: tile for key, tile in others.items() if key not in measured}
         remember_tiles(adapter, plain, tiles)
         gpu.features = replace(plain, tiles=MappingProxyType(tiles))
@@ -111,14 +111,14 @@ def tune(gpu: Device, graph: Graph, progress: BuildProgress = lambda done, total
 
 
 def _fastest(gpu: Device, kind: Candidates, features: Features) -> tuple[str, float, float]:
-    """A tile, and the seconds of all alike without it and with it."""
+    """Return the fastest tile of a kind, and the seconds of all its nodes without and with it."""
     kernels = [kernel for made in kind.kernels.values() for kernel in made]
     loaded = _loaded(gpu, _side_by_side(kernels, features))
     dispatches = iter(loaded.dispatches({}))
     runs = {name: [next(dispatches) for _ in made] for name, made in kind.kernels.items()}
     seconds = _medians(gpu, runs)
     tile = min(seconds, key=seconds.__getitem__)
-    if seconds[tile] > (1 - GAIN) * seconds[""]:
+    if seconds[tile] > (1 - MIN_GAIN) * seconds[""]:
         tile = ""
     return tile, kind.count * seconds[""], kind.count * seconds[tile]
 
@@ -128,7 +128,7 @@ def _loaded(gpu: Device, compiled: Compiled) -> LoadedGraph:
 
 
 def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
-    """Kernels over buffers of their own."""
+    """Compile independent kernels, each over buffers of its own, as one graph."""
     from webnn_py.engines.webgpu.compiler.compiled import Compiled
     from webnn_py.engines.webgpu.compiler.template import Template
 
@@ -136,17 +136,17 @@ def _side_by_side(kernels: Sequence[Any], features: Features) -> Compiled:
     for kernel in kernels:
         values |= dict.fromkeys(part.value for part in (*kernel.reads, *kernel.writes))
     nothing = Graph((), {}, (), ())
-    made = Compiled.of(nothing, features, kernels)
+    compiled = Compiled.of(nothing, features, kernels)
     own: Template = replace(
-        made.template,
+        compiled.template,
         slots={value: slot for slot, value in enumerate(values)},
         sizes={value: buffer_bytes(value) for value in values},
     )
-    return replace(made, template=own)
+    return replace(compiled, template=own)
 
 
 def _whole(gpu: Device, graph: Graph, ways: Sequence[Features]) -> list[float]:
-    """The seconds of a graph with some features."""
+    """Measure the seconds of a whole graph for each set of features."""
     from webnn_py.engines.webgpu.compiler.compiled import compile_graph
 
     runs = {}
@@ -159,7 +159,10 @@ def _whole(gpu: Device, graph: Graph, ways: Sequence[Features]) -> list[float]:
 
 
 def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, float]:
-    """The seconds of a run of each, in turn; what is much slower than the best is run but twice."""
+    """Return the median seconds of one run of each.
+
+    The runs alternate. Those much slower than the best are run only twice, except the first one.
+    """
     measure = _clock(gpu)
 
     def timed(names: Sequence[str], times: int) -> dict[str, float]:
@@ -167,21 +170,21 @@ def _medians(gpu: Device, runs: Mapping[str, Sequence[Dispatch]]) -> dict[str, f
         return dict(zip(names, (s / times for s in measure(commands)), strict=True))
 
     def times_in(seconds: float, each: float) -> int:
-        return max(1, min(MOST_RUNS, int(seconds / max(each, 1e-6))))
+        return max(1, min(MAX_RUNS_PER_MEASUREMENT, int(seconds / max(each, 1e-6))))
 
     first = next(iter(runs))
     slowest = max(timed(list(runs), 1).values())  # the first run of a pipeline takes longer
     wake(gpu)
-    once = timed(list(runs), times_in(SECONDS / 10, slowest))
+    once = timed(list(runs), times_in(MEASUREMENT_SECONDS / 10, slowest))
     best = min(once.values())
-    names = [name for name in runs if once[name] <= SLOW * best or name == first]
-    times = times_in(SECONDS, best)
-    rounds = [timed(names[:: -1 if n % 2 else 1], times) for n in range(ROUNDS)]
-    return once | {name: statistics.median(each[name] for each in rounds) for name in names}
+    names = [name for name in runs if once[name] <= SLOW_RATIO * best or name == first]
+    times = times_in(MEASUREMENT_SECONDS, best)
+    measured = [timed(names[:: -1 if n % 2 else 1], times) for n in range(REPETITIONS)]
+    return once | {name: statistics.median(each[name] for each in measured) for name in names}
 
 
 def _clock(gpu: Device) -> Callable[[Sequence[DispatchCommands]], list[float]]:
-    """The device's clock; the host's for software, whose timestamps are not to be trusted."""
+    """Return the device's clock; the host's for software, whose timestamps are unreliable."""
     if gpu.hardware and has_clock(gpu):
         return DeviceClock(gpu).measure
     return HostClock(gpu).measure

@@ -1,4 +1,4 @@
-"""The shaders that convert between texels and tensors."""
+"""WGSL of the conversions between texels and tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.engines.webgpu.runtime.textures.formats import FORMATS
 
 TILE = 8
-"""Texels of a workgroup, along each side."""
+"""Texels along each side of a workgroup."""
 
 _PART = "struct Part { origin: vec2<u32>, scale: vec4<f32>, bias: vec4<f32> }\n"
 
@@ -22,7 +22,7 @@ _CORNERS = """
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor lies over texels.
+    """The layout of a tensor over texels.
 
     Attributes:
         width: Texels in a row.
@@ -37,13 +37,13 @@ class Layout:
     planar: bool
 
     def index(self, channel: int) -> str:
-        """Flat index of a channel at texel (x, y)."""
+        """Return the WGSL of the flat index of a channel at texel (x, y)."""
         if self.planar:
             return f"({channel * self.height}u + y) * {self.width}u + x"
         return f"(y * {self.width}u + x) * {self.channels}u + {channel}u"
 
     def place(self) -> tuple[str, str, str]:
-        """Channel, x and y of the flat index i."""
+        """Return the WGSL of channel, x and y of the flat index i."""
         w, h, c = (f"{size}u" for size in (self.width, self.height, self.channels))
         if self.planar:
             return f"i / ({w} * {h})", f"i % {w}", f"i / {w} % {h}"
@@ -52,14 +52,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What the code of a conversion depends on.
+    """Everything the code of a conversion depends on.
 
     Attributes:
-        data_type: Of the tensor.
-        layout: Of the tensor.
-        format: Of the texture.
-        moved: The texels do not begin at the texture's first one.
-        scaled: Numbers change, by a scale and a bias.
+        data_type: The tensor's data type.
+        layout: The tensor's layout.
+        format: The texture's format.
+        moved: Whether the part's origin is not (0, 0).
+        scaled: Whether there is a scale or a bias.
     """
 
     data_type: str
@@ -70,11 +70,11 @@ class Conversion:
 
     @property
     def placed(self) -> bool:
-        """Whether the code reads a uniform buffer: origin, scale, bias."""
+        """Return whether the code reads origin, scale and bias from a uniform buffer."""
         return self.moved or self.scaled
 
     def load_code(self, features: Features) -> str:
-        """A compute shader from `image` to `data`."""
+        """Return a compute shader that converts `image` to `data`."""
         storage = storage_of(self.data_type, features)
         image = "@group(0) @binding(1) var image: texture_2d<f32>;\n"
         head = self._head(storage.element, "read_write", 2) + image
@@ -89,7 +89,7 @@ class Conversion:
         return head + self._packing(texel)
 
     def _packing(self, texel: str) -> str:
-        """Writing float16 numbers two to a word, which may be of several texels."""
+        """Return the code that packs two float16 numbers, maybe of two texels, into a word."""
         from webnn_py.engines.webgpu.compiler.code import prelude
 
         layout = self.layout
@@ -118,7 +118,7 @@ class Conversion:
         return prelude.used(element) + element + main
 
     def store_code(self, features: Features) -> str:
-        """A compute shader from `data` to `image`."""
+        """Return a compute shader that converts `data` to `image`."""
         image = f"@group(0) @binding(1) var image: texture_storage_2d<{self.format}, write>;\n"
         at = f"vec2<u32>(x, y){self._plus_origin}"
         return (
@@ -129,7 +129,7 @@ class Conversion:
         )
 
     def draw_code(self, features: Features) -> str:
-        """A vertex and a fragment shader from `data` to the texture that is rendered to."""
+        """Return a vertex and a fragment shader that draw `data` to a texture."""
         minus = " - part.origin" if self.moved else ""
         main = "\n".join(
             [
@@ -143,7 +143,7 @@ class Conversion:
         return head + _CORNERS + main + self._texel(features)
 
     def _texel(self, features: Features) -> str:
-        """A function that reads the texel at (x, y) from `data`."""
+        """Return a WGSL function that reads the texel at (x, y) from `data`."""
         from webnn_py.engines.webgpu.compiler.code.index import symbol
 
         storage = storage_of(self.data_type, features)
@@ -175,7 +175,7 @@ class Conversion:
         return f"{number} * part.scale{member} + part.bias{member}"
 
     def _head(self, element: str, access: str, bindings: int) -> str:
-        """The tensor's buffer, and the uniform buffer behind the other bindings."""
+        """Return the declarations of the tensor's buffer and, as last binding, the uniforms."""
         enable = "enable f16;\n" if element == "f16" else ""
         data = f"@group(0) @binding(0) var<storage, {access}> data: array<{element}>;\n"
         if not self.placed:
@@ -184,7 +184,7 @@ class Conversion:
         return enable + data + _PART + uniform
 
     def _main(self, statements: Sequence[str]) -> str:
-        """A compute shader's function, an invocation for each texel."""
+        """Return the entry point of a compute shader with one invocation for each texel."""
         lines = [
             f"@compute @workgroup_size({TILE}, {TILE})",
             "fn main(@builtin(global_invocation_id) g: vec3<u32>) {",

@@ -1,12 +1,12 @@
-"""Textures as tensors: one dispatch that reads texels into a buffer, one pass that writes them.
+"""Conversions between textures and tensors: one dispatch to read texels, one pass to write them.
 
-A part of w x h texels with c channels is a float tensor whose last dimensions are [c, h, w] (NCHW)
-or [h, w, c] (NHWC), NCHW where both would fit; a channel dimension may be left out where there is
-one channel, and the batch is 1. Channels are numbers as the format defines them: 0..1 for unorm
-formats, linear for -srgb ones; then times the scale, plus the bias. Three channels written leave
-alpha at 1, one channel is grey.
+A part of w x h texels with c channels is a float tensor with the last dimensions [c, h, w] (NCHW)
+or [h, w, c] (NHWC); NCHW if both fit. The batch is 1. With one channel, the channel dimension may
+be missing. Channels are numbers as the format defines them: 0..1 for unorm formats, linear for
+-srgb formats. They are multiplied by the scale, then the bias is added. Writing three channels sets
+alpha to 1; writing one channel makes grey.
 
-Texels are written by a compute pass where the texture may be a storage texture, else by drawing.
+A compute pass writes texels if the texture can be a storage texture, else a render pass does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ Record = Callable[[Any], None]
 
 
 def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layout | None:
-    """The layout in which a shape covers texels with up to `most` channels, or None."""
+    """Return the layout in which a shape covers the texels, or None.
+
+    Args:
+        shape: The tensor's shape.
+        width: Texels in a row.
+        height: Rows.
+        most: Channels of the texture.
+    """
     dims = list(shape)
     if len(dims) == 4 and dims[0] == 1:
         dims = dims[1:]
@@ -49,7 +56,7 @@ def layout_of(shape: Sequence[int], width: int, height: int, most: int) -> Layou
 
 
 def shape_of(given: Any, shape: Shape, what: str) -> Shape | None:
-    """The shape of a tensor with open dimensions that texels cover, if there is but one."""
+    """Return the one shape that the texels allow for a tensor with open dimensions, else None."""
     part = part_of(given, what)
     _check_format(part, what)
     width, height = part.size
@@ -58,8 +65,10 @@ def shape_of(given: Any, shape: Shape, what: str) -> Shape | None:
     for c in channels:
         for dims in ((c, height, width), (height, width, c)):
             covered += [dims, (1, *dims)]
-    found = {made for made in covered if len(made) == len(shape) and all(map(_may_be, shape, made))}
-    return found.pop() if len(found) == 1 else None
+    fitting = {
+        dims for dims in covered if len(dims) == len(shape) and all(map(_may_be, shape, dims))
+    }
+    return fitting.pop() if len(fitting) == 1 else None
 
 
 def _may_be(size: int, number: int) -> bool:
@@ -68,7 +77,7 @@ def _may_be(size: int, number: int) -> bool:
 
 
 def load(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str) -> Record:
-    """What records the conversion of texels into a tensor's buffer."""
+    """Return a function that records the conversion of texels into a tensor's buffer."""
     part, conversion = _checked(gpu, given, value, what)
     _check_usage(part, what, "TEXTURE_BINDING")
     _check_view(gpu, part, {"texture": {"sample_type": "unfilterable-float"}}, what)
@@ -76,7 +85,7 @@ def load(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str
 
 
 def store(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: str) -> Record:
-    """What records the conversion of a tensor's buffer into texels."""
+    """Return a function that records the conversion of a tensor's buffer into texels."""
     part, conversion = _checked(gpu, given, value, what)
     kind = FORMATS[part.format]
     if kind.storage and part.texture.usage & wgpu.TextureUsage.STORAGE_BINDING:
@@ -89,7 +98,7 @@ def store(gpu: Device, given: Any, entry: dict[str, Any], value: Value, what: st
 
 
 def _check_usage(part: TexturePart, what: str, *names: str) -> None:
-    """Raise a DataError if a texture was made for none of these usages."""
+    """Raise a DataError if a texture has none of these usages."""
     if not any(part.texture.usage & getattr(wgpu.TextureUsage, name) for name in names):
         raise DataError(
             f"{what}: the texture's usage lacks {' or '.join(names)}: {title(part.texture)}, made"
@@ -98,9 +107,9 @@ def _check_usage(part: TexturePart, what: str, *names: str) -> None:
 
 
 def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str) -> None:
-    """Raise a DataError if a view cannot be bound, of which wgpu tells nothing but by trying.
+    """Raise a DataError if a view cannot be bound, which only a trial shows.
 
-    While commands are recorded it would leave a pass of them open.
+    The error would otherwise come during recording, and leave a pass open.
     """
     if part.given is part.texture:
         return
@@ -113,11 +122,11 @@ def _check_view(gpu: Device, part: TexturePart, bound: dict[str, Any], what: str
 
 
 def _check_target(gpu: Device, part: TexturePart, what: str) -> None:
-    """Raise a DataError if a view cannot be drawn to, as `_check_view`.
+    """Raise a DataError if a view cannot be drawn to, which only a trial shows.
 
-    It would make the user's commands invalid.
+    The error would otherwise make the user's commands invalid.
     """
-    if part.given is part.texture or not FREEING.is_available:  # what is tried would be kept
+    if part.given is part.texture or not FREEING.is_available:  # the trial's commands would leak
         return
     encoder = gpu.encoder("a view")
     try:
@@ -128,7 +137,7 @@ def _check_target(gpu: Device, part: TexturePart, what: str) -> None:
 
 
 def _unfit(what: str, use: str, error: BaseException) -> DataError:
-    """The view that is given cannot be used so."""
+    """Return the error for a view that cannot be used this way."""
     why = str(error).splitlines()[-1].strip()
     return DataError(
         f'{what}: the view cannot be {use}: {why}. Make it with dimension="2d", or give'
@@ -137,12 +146,12 @@ def _unfit(what: str, use: str, error: BaseException) -> DataError:
 
 
 def _attachment(part: TexturePart) -> dict[str, Any]:
-    """What is drawn to."""
+    """Return the color attachment of a render pass."""
     return {"view": part.view(), "load_op": "load", "store_op": "store"}
 
 
 def _check_format(part: TexturePart, what: str) -> None:
-    """Raise a DataError for a texture of a format that holds no floats."""
+    """Raise a DataError for a texture whose format is not supported."""
     if part.format not in FORMATS:
         raise DataError(
             f"{what}: texture format {part.format} is not supported: {why_not(part.format)}."
@@ -184,7 +193,7 @@ def _checked(gpu: Device, given: Any, value: Value, what: str) -> tuple[TextureP
 def _resources(
     gpu: Device, part: TexturePart, conversion: Conversion, resources: list[Any]
 ) -> list[Any]:
-    """What is bound, with the numbers that the code reads from a uniform buffer."""
+    """Return the resources to bind, with a uniform buffer if the code reads one."""
     if not conversion.placed:
         return resources
     channels = conversion.layout.channels

@@ -1,4 +1,4 @@
-"""Which texture formats can be tensors, in which direction, and why others cannot."""
+"""Texture formats that can be tensors, and the reasons why others cannot."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Format:
     """A format that a shader loads as floats.
 
     Attributes:
-        channels: How many it has.
-        storage: It may be a storage texture; bgra8unorm with the feature bgra8unorm-storage.
-        render: It may be rendered to.
+        channels: Number of channels.
+        storage: Whether it can be a storage texture; bgra8unorm needs bgra8unorm-storage.
+        render: Whether it can be rendered to.
     """
 
     channels: int
@@ -38,7 +38,7 @@ FORMATS = {
 
 
 def why_not(name: str) -> str:
-    """Why a format that is not listed cannot be a tensor, and what to do, as a message's end."""
+    """Return the end of a message: why a format cannot be a tensor, and a remedy."""
     if name.startswith(("depth", "stencil")):
         why = "it holds depth or stencil; have a pass of yours copy it into r32float"
     elif name.endswith(("uint", "sint")):

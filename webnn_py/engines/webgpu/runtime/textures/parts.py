@@ -1,4 +1,4 @@
-"""Textures as users give them: whole, or the part of one, with a scale and a bias."""
+"""Texture arguments: a texture, a view, or a part of one with a scale and a bias."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 
 KEYS = ("texture", "mip_level", "origin", "size", "scale", "bias")
 NEUTRAL = (("scale", 1.0), ("bias", 0.0))
-LARGEST = 3.4028234663852886e38
+MAX_FLOAT32 = 3.4028234663852886e38
 
 
 def is_texture(value: object) -> bool:
-    """A texture, a view of one, or a part of either."""
+    """Return whether a value is a texture, a view of one, or a part of either."""
     if isinstance(value, (wgpu.GPUTexture, wgpu.GPUTextureView)):
         return True
     try:
@@ -31,16 +31,16 @@ def is_texture(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TexturePart:
-    """Texels of one level and layer, and how their numbers change on the way.
+    """A rectangle of texels in one mip level and array layer, with a scale and a bias.
 
     Attributes:
         given: The texture, or a view of it.
         size: Texels, (width, height).
         origin: The first texel, (x, y).
-        mip_level: Of the texture.
-        layer: Of the texture.
-        scale: What numbers are multiplied by, each channel or all.
-        bias: What is then added.
+        mip_level: The mip level of the texture.
+        layer: The array layer of the texture.
+        scale: Factor of the values: one for all channels, or one for each.
+        bias: Summand after the scale: one for all channels, or one for each.
     """
 
     given: Any
@@ -53,17 +53,17 @@ class TexturePart:
 
     @property
     def texture(self) -> Any:
-        """The texture, perhaps of a view."""
+        """Return the texture, also of a view."""
         return texture_of(self.given)
 
     @property
     def format(self) -> str:
-        """Of the texture; wgpu-py has no views in another one."""
+        """Return the texture's format; wgpu-py has no views in another format."""
         return str(self.texture.format)
 
     @property
     def box(self) -> tuple[tuple[int, int], ...]:
-        """What it takes of the texture; of a view nothing is known but its texture."""
+        """Return the ranges of level, layer, x and y; empty for a view, as they are unknown."""
         if self.given is not self.texture:
             return ()
         (x, y), (width, height), level, layer = self.origin, self.size, self.mip_level, self.layer
@@ -71,11 +71,11 @@ class TexturePart:
 
     @property
     def changes_numbers(self) -> bool:
-        """Whether there is a scale or a bias."""
+        """Return whether there is a scale or a bias."""
         return self.scale != (1.0,) or self.bias != (0.0,)
 
     def view(self) -> Any:
-        """A view of its level and layer."""
+        """Return a view of the part's level and layer."""
         if self.given is not self.texture:
             return self.given
         with device_errors("viewing a texture"):
@@ -89,12 +89,12 @@ class TexturePart:
 
 
 def texture_of(given: Any) -> Any:
-    """The texture that a view is of, or a texture itself."""
+    """Return the texture of a view, or the texture itself."""
     return given.texture if isinstance(given, wgpu.GPUTextureView) else given
 
 
 def resource_of(value: Any, what: str) -> Any:
-    """The texture or view that is given, itself or with the part to use."""
+    """Return the texture or view of an argument, which may be a mapping."""
     resource = (
         convert.mapping(value, what, DataError)["texture"] if isinstance(value, Mapping) else value
     )
@@ -104,7 +104,11 @@ def resource_of(value: Any, what: str) -> Any:
 
 
 def part_of(value: Any, what: str) -> TexturePart:
-    """The part of a texture that is given.
+    """Parse a texture argument.
+
+    Args:
+        value: A texture, a view, or a mapping with the `KEYS`.
+        what: The role of the argument, for messages.
 
     Raises:
         DataError: It is no part of a 2d texture with one sample a texel.
@@ -152,7 +156,7 @@ def part_of(value: Any, what: str) -> TexturePart:
 
 
 def _unknown_place(texture: Any, what: str) -> DataError:
-    """Of a view nothing is known but its texture."""
+    """Return the error for a view whose level or layer wgpu does not reveal."""
     return DataError(
         f"{what}: a view of a texture with {texture.mip_level_count} mip levels, or a level or"
         ' layer of a view, and wgpu does not say of which; give {"texture": texture,'
@@ -161,20 +165,20 @@ def _unknown_place(texture: Any, what: str) -> DataError:
 
 
 def title(texture: Any) -> str:
-    """A texture for messages: label, format and size."""
+    """Describe a texture for messages: label, format and size."""
     width, height, _ = texture.size
     name = shown(texture.label) if texture.label else "it"
     return f"{name} is a {width} x {height} {texture.format} texture"
 
 
 def usages(texture: Any) -> str:
-    """The names of what a texture was made for."""
+    """Return the names of a texture's usages."""
     kinds = wgpu.TextureUsage
     return " | ".join(name for name in dir(kinds) if texture.usage & getattr(kinds, name))
 
 
 def _numbers(value: object, key: str, third: int) -> tuple[int, int, int]:
-    """Two whole numbers, or three."""
+    """Return three whole numbers; `third` replaces a missing third one."""
     given = convert.unsigned_list(value, key)
     if len(given) not in (2, 3):
         raise ValidationError(f"{key}: got {shown(value)}, expected 2 numbers, or 3")
@@ -182,9 +186,9 @@ def _numbers(value: object, key: str, third: int) -> tuple[int, int, int]:
 
 
 def _factors(value: object, key: str) -> tuple[float, ...]:
-    """A number for all channels, or one for each, that float32 holds."""
+    """Return one number for all channels, or one for each, within float32's range."""
     one = isinstance(value, numbers.Real)
     factors = (convert.double(value, key),) if one else convert.double_list(value, key)
-    if not factors or max(map(abs, factors)) > LARGEST:
+    if not factors or max(map(abs, factors)) > MAX_FLOAT32:
         raise ValidationError(f"{key}: got {shown(value)}, expected float32 numbers")
     return factors
