@@ -14,7 +14,7 @@ import numpy as np
 from tests.attention_cases import Attention, of_sizes
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.core.dtypes import DTYPES, from_numpy
-from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
+from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 from webnn_py.engines.webgpu.compiler.lower.scan import BETTER
 from webnn_py.ops.declare import REGISTRY
 

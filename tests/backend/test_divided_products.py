@@ -15,8 +15,8 @@ from tests.graphs import awaited, build, expected
 from tests.internals import executable_of, taken_for
 from webnn_py import MLContext
 from webnn_py.engines.webgpu.compiler.kernels import matmul
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Split
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 TILES = (SharedTile(16, 16, 16, 4, 4, 4), SharedTile(32, 32, 8, 8, 8))
 

@@ -16,13 +16,13 @@ from webnn_py.engines.webgpu.compiler.kernels.costs import COSTS, EIGHTS_COSTS, 
 from webnn_py.engines.webgpu.compiler.kernels.gemm_direct import DirectTile, emit_direct
 from webnn_py.engines.webgpu.compiler.kernels.gemm_reduce import ReduceTile, emit_reduce
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
     Limits,
     TileKernel,
     emit_gemm,
 )
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 wgpu = pytest.importorskip("wgpu")
 

@@ -31,8 +31,7 @@ from webnn_py.engines.webgpu.compiler.horizontal_fusion import fuse_abreast
 from webnn_py.engines.webgpu.compiler.kernel_list import kernels_of
 from webnn_py.engines.webgpu.compiler.kernels.costs import best_tile
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
-from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm
-from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
+from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, emit_gemm, named_tiles
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import share
 
 UNFOLDED = {"conv_direct.emit"}

@@ -14,7 +14,7 @@ from tests.adapters import need_quick_compiler
 from tests.internals import engine_of, prepared_for
 from webnn_py import ContextLostError, MLContext, MLGraph, MLGraphBuilder, ml
 from webnn_py.core import cache
-from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
+from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 from webnn_py.engines.webgpu.compiler.tuning import candidates
 from webnn_py.engines.webgpu.runtime import tuning
 from webnn_py.engines.webgpu.runtime.devices import tile_cache

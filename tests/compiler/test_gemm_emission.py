@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.compiler.compiled import kernels
 from webnn_py import MLGraphBuilder, MLOperand
 from webnn_py.engines.webgpu.compiler.kernels.gemm_tiled import emit_tiled
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import fold_grid
 from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     GemmProblem,
@@ -22,7 +23,6 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     TileKernel,
     emit_gemm,
 )
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.program.plan import COUNTED
 from webnn_py.engines.webgpu.program.storage import Features
 

@@ -23,8 +23,8 @@ from webnn_py.engines.webgpu.compiler.kernels.costs import (
     best_split,
     best_tile,
 )
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.matmul import Limits, TileKernel, emit_gemm
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 
 PROBLEMS = (
     *SIZES,

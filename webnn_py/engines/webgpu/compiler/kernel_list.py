@@ -13,7 +13,7 @@ from webnn_py.engines.webgpu.compiler.fusing.split_k_rows import rows_behind
 from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
-from webnn_py.engines.webgpu.compiler.kernels import concat_kernel, emit, product_kernel
+from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel, emit, product_kernel
 from webnn_py.engines.webgpu.compiler.kernels.costs import agree
 from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
 from webnn_py.engines.webgpu.compiler.kernels.matmul import is_narrow
@@ -91,7 +91,7 @@ class _Writer:
 
         def emitted() -> list[Kernel]:
             if left is not None:
-                return [concat_kernel.emit(make(), self._producers[root], left)]
+                return [elementwise_kernel.emit_concat_rest(make(), self._producers[root], left)]
             anchor = fusion.anchor_of(root)
             kernels = emit(make, anchor)
             if any(len(kernel.reads) + len(kernel.writes) > most for kernel in kernels):

@@ -12,7 +12,7 @@ from webnn_py.engines.webgpu.compiler.kernel import Kernel
 from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder
 from webnn_py.engines.webgpu.compiler.kernel_key import Structures, key_of
 from webnn_py.engines.webgpu.compiler.kernels import emit
-from webnn_py.engines.webgpu.compiler.kernels.tiles import named_tiles
+from webnn_py.engines.webgpu.compiler.kernels.matmul import named_tiles
 from webnn_py.engines.webgpu.compiler.lower import lowering_of
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.ir import Graph, Node, Value

@@ -8,6 +8,8 @@ values; the matrix of scores is never in memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 from webnn_py.core.traced_queries import may_leave_remainder
 from webnn_py.engines.webgpu.compiler.attention_tile import (
@@ -17,13 +19,15 @@ from webnn_py.engines.webgpu.compiler.attention_tile import (
     TEAM,
     tile_for,
 )
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, grid, place_in
-from webnn_py.engines.webgpu.compiler.kernel_builder import KernelBuilder, Make
-from webnn_py.engines.webgpu.compiler.kernels.attention_functions import add_load4, add_score
+from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels.epilogue import emit_epilogue
-from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import product_type
-from webnn_py.ir import Node
+from webnn_py.engines.webgpu.compiler.kernels.matmul_kernel import Operand, product_type
+from webnn_py.engines.webgpu.compiler.legalize.attention import Attention
+from webnn_py.engines.webgpu.program.storage import literal
+from webnn_py.ir import Node, Value
 
 LOWEST = "-3.4028234663852886e38"
 """Below which no finite score is. Infinite ones weigh nothing beside it."""
@@ -393,3 +397,72 @@ def _tree(operator: str, terms: list[str]) -> str:
         joined = [f"max({a}, {b})" if operator == "max" else f"({a} + {b})" for a, b in pairs]
         terms = [*joined, *odd]
     return terms[0]
+
+
+def add_load4(
+    builder: KernelBuilder,
+    name: str,
+    value: Value,
+    batch: Sequence[int],
+    compute: Literal["f32", "f16"],
+    turned: bool = False,
+) -> None:
+    """A function of a batch, a row and the number of four elements of it, zeros beyond the end.
+
+    Args:
+        builder: Of the kernel.
+        name: Of the function.
+        value: A matrix operand [..., rows, columns].
+        batch: The product's batch dimensions.
+        compute: The type of the elements.
+        turned: The function is one of a column, and of four of its elements.
+    """
+    operand = Operand(builder, value, f"{name}_one", tuple(batch), compute)
+    other, along = value.shape[-2:][:: -1 if turned else 1]
+    at_batch, at = symbol("batch", math.prod(batch)), symbol("at", other)
+    four = symbol("four", -(-along // 4))
+
+    def place(element: Index) -> tuple[Index, Index, Index]:
+        return (at_batch, element, at) if turned else (at_batch, at, element)
+
+    vectors = operand.vectors(4)
+    if vectors is not None and vectors[1] == ("row" if turned else "column"):
+        text = vectors[0](*place(four * 4))
+    else:
+        parts = []
+        for n in range(4):
+            element = four * 4 + n
+            one = operand.load(*place(element.min(along - 1)))
+            inside = element.high < along
+            parts.append(one if inside else f"select({compute}(0.0), {one}, {element} < {along}u)")
+        text = f"vec4<{compute}>({', '.join(parts)})"
+    builder.functions.append(
+        f"fn {name}(batch: u32, at: u32, four: u32) -> vec4<{compute}> {{ return {text}; }}"
+    )
+
+
+def add_score(builder: KernelBuilder, node: Node) -> None:
+    """A function `score`: one with all its changes, by its batch, row and column."""
+    what: Attention = node.attrs["what"]
+    _, keys, _, *others = node.operands
+    *batch, rows, _ = node.output.shape
+    shape = (*batch, rows, keys.shape[-1])
+    body = Body(builder)
+    row = symbol("batch", math.prod(batch)) * rows + symbol("row", rows)
+    place = row * shape[-1] + symbol("column", shape[-1])
+    score, operands = "total", iter(others)
+    for change in what.changes:
+        number = literal(change.number, "f32")
+        if change.kind == "scale":
+            score = body.let(f"{score} * {number}", "score")
+            continue
+        value = next(operands)
+        operand = body.load(value, broadcast_map(value.shape, shape).at(place))
+        if change.kind == "add":
+            score = body.let(f"{score} + {operand}", "score")
+            continue
+        number = body.let(number, "c")
+        false, true = (number, score) if change.kind == "keep" else (score, number)
+        score = body.let(f"select({false}, {true}, {operand} != 0u)", "score")
+    body.line(f"return {score};")
+    builder.function("score", "batch: u32, row: u32, column: u32, total: f32", "f32", body)

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from webnn_py.core.traced_queries import may_follow_later
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, SharedTile
 
 T = TypeVar("T")
 

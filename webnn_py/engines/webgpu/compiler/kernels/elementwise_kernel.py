@@ -7,14 +7,16 @@ after the other, which takes longer than to move an element.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from webnn_py.core.traced_queries import divides, sampled
+from webnn_py.engines.webgpu.compiler.code.affine import slice_map
 from webnn_py.engines.webgpu.compiler.code.index import symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part, grid, place_in
 from webnn_py.engines.webgpu.compiler.kernel_builder import FOURS, Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.binding_budget import unbound
-from webnn_py.engines.webgpu.compiler.kernels.elementwise_loop import for_each
 from webnn_py.engines.webgpu.program.storage import Storage
-from webnn_py.ir import Node
+from webnn_py.ir import Node, Value
 
 WORKGROUP = {"gpu": 128, "cpu": 64}
 """Invocations of a workgroup, by kind of device."""
@@ -144,3 +146,77 @@ def _packed(storage: Storage, parts: list[str], last: int, own: int) -> list[str
         "  }",
         "  out0[w] = word;",
     ]
+
+
+def for_each(
+    builder: KernelBuilder,
+    body: Body,
+    name: str,
+    count: int,
+    part: Part | None = None,
+    workgroup: int = 64,
+) -> Kernel:
+    """A kernel that runs the body with each number `i` below the count.
+
+    Args:
+        builder: Of the kernel.
+        body: What it does, without a result.
+        name: For labels and listings.
+        count: How many numbers.
+        part: What it writes of the root; None for the whole.
+        workgroup: Invocations of a workgroup, where the device has as many.
+    """
+    builder.function("write", "i: u32", "", body)
+    workgroup = min(workgroup, builder.features.invocations)
+    groups = grid(-(-count // workgroup), builder.features.grid)
+    main = f"""@compute @workgroup_size({workgroup})
+fn main(@builtin(global_invocation_id) g: vec3<u32>) {{
+  let i = {place_in(groups, workgroup)};
+  if (i < {count}u) {{ write(i); }}
+}}"""
+    return builder.finish(name, main, groups, part)
+
+
+def unbound(builder: KernelBuilder) -> int:
+    """How many buffers may be bound beside the root's and those from which it is computed."""
+    taken = sum(len(builder.parts(value)) for value in _read(builder))
+    return builder.features.max_bindings - 1 - taken
+
+
+def _read(builder: KernelBuilder) -> set[Value]:
+    """The buffers from which the root is computed."""
+    found, todo = set(), [builder.root]
+    for value in todo:
+        if builder.computes(value):
+            node = builder.producers[value]
+            scratch = [builder.scratch[v] for v in node.outputs if v in builder.scratch]
+            todo += [v for v in (*node.operands, *scratch) if v not in todo]
+        elif builder.scalar(value) is None:
+            found.add(builder.places.buffer_of(builder.sums.get(value, value)))
+    return found
+
+
+def emit_concat_rest(builder: KernelBuilder, node: Node, left: Sequence[int]) -> Kernel:
+    """The kernel that writes some operands to their places.
+
+    Args:
+        builder: Of the kernel.
+        node: The concat.
+        left: The operands, by their number.
+    """
+    operands, axis, shape = list(node.operands), node.attrs["axis"], node.output.shape
+    starts = list(itertools.accumulate((v.shape[axis] for v in operands), initial=0))
+    count = sum(operands[number].size for number in left)
+    body = Body(builder)
+    first = 0
+    for number in left:
+        value = operands[number]
+        own = symbol("i", count) - first
+        first += value.size
+        start = [starts[number] if d == axis else 0 for d in range(value.rank)]
+        with body.block(f"if (i < {first}u)" if first < count else ""):
+            own = body.let(own.below(value.size), "own")
+            view = slice_map(shape, start, value.shape, [1] * value.rank)
+            body.store(view.at(own), body.load(value, own))
+            body.line("return;")
+    return for_each(builder, body, node.op, count)

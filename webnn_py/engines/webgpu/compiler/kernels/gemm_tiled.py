@@ -23,7 +23,12 @@ from collections.abc import Mapping
 
 from webnn_py.core.traced_queries import divides, is_zero
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, Limits, TileKernel
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import (
+    GemmProblem,
+    Limits,
+    SharedTile,
+    TileKernel,
+)
 from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     Guards,
     entry_point,
@@ -36,7 +41,6 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_functions,
     store_values,
 )
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
 from webnn_py.engines.webgpu.program.plan import COUNTED
 

@@ -16,7 +16,7 @@ from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, subset_m
 from webnn_py.engines.webgpu.compiler.code.index import Index, symbol
 from webnn_py.engines.webgpu.compiler.fusing.row_fusion import FEWEST_SHARED
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder
-from webnn_py.engines.webgpu.compiler.kernels.binding_budget import unbound
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import unbound
 from webnn_py.engines.webgpu.compiler.kernels.reduce_kernel import divisors
 from webnn_py.engines.webgpu.compiler.loop_bounds import at_most
 from webnn_py.engines.webgpu.compiler.lower import reduction

@@ -10,7 +10,7 @@ from webnn_py.engines.webgpu.compiler.code.index import constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel import Kernel, Part
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body, KernelBuilder, Make
 from webnn_py.engines.webgpu.compiler.kernels import elementwise_kernel
-from webnn_py.engines.webgpu.compiler.kernels.elementwise_loop import for_each
+from webnn_py.engines.webgpu.compiler.kernels.elementwise_kernel import for_each
 from webnn_py.engines.webgpu.compiler.lower.indexing import Scatter, scatter_of
 from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from webnn_py.core.traced_queries import divides
 from webnn_py.engines.webgpu.compiler.code.index import Index, constant, symbol
 from webnn_py.engines.webgpu.compiler.kernel_builder import EIGHT
-from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem
-from webnn_py.engines.webgpu.compiler.kernels.shared_tile import SharedTile
+from webnn_py.engines.webgpu.compiler.kernels.gemm_types import GemmProblem, SharedTile
 
 BESIDE = 4
 """How many vec4s along the extent are written beside each other, where operands are transposed."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.legalize.attention import attention
-from webnn_py.engines.webgpu.compiler.legalize.cropping import crop
-from webnn_py.engines.webgpu.compiler.legalize.quotients import ExactQuotients
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
 from webnn_py.engines.webgpu.compiler.legalize.split_loops import shorten
-from webnn_py.engines.webgpu.compiler.legalize.stabilize import stabilize
+from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
+from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
 from webnn_py.ir import Graph, Node, Value
-from webnn_py.ops.operand import MLOperand
+from webnn_py.ops.convolution import dims
+from webnn_py.ops.declare import REGISTRY
+from webnn_py.ops.decompositions.casts import narrow, wide
+from webnn_py.ops.operand import MLOperand, value_of
+from webnn_py.ops.windows import Windows
 from webnn_py.passes.rewrite import Rewriter
 
 Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
@@ -100,3 +104,89 @@ def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[M
 def _sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
     """What a recurrent network takes besides its steps."""
     return sequence(rewriter, node) if is_sequence(node, features) else None
+
+
+def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """The same node over smaller windows and less padding, if it is a pool that has any."""
+    if "window_dimensions" not in node.attrs:
+        return None
+    attrs = node.attrs
+    layout, operand = attrs["layout"], next(node.operands)
+    sizes, counts = (dims(value.shape, layout, "hw") for value in (operand, node.output))
+    taps, padding = list(attrs["window_dimensions"]), list(attrs["padding"])
+    for i in (0, 1):
+        stride, dilation = attrs["strides"][i], attrs["dilations"][i]
+        whole = Windows(sizes[i], padding[2 * i], taps[i], stride, dilation, counts[i])
+        less = whole.cropped()
+        behind = less.span - less.padding - sizes[i]
+        # The options still say how many windows there are, where the last one ends behind all.
+        if less.taps < taps[i] and behind >= 0:
+            taps[i], padding[2 * i : 2 * i + 2] = less.taps, (less.padding, behind)
+    if tuple(taps) == attrs["window_dimensions"]:
+        return None
+    return rewriter.apply_again(node, window_dimensions=taps, padding=padding, output_sizes=counts)
+
+
+def stabilize(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """The node by a formula that stays within the range, or None if its own does."""
+    if node.op != "reduce_log_sum_exp":
+        return None
+    return [_log_sum_exp(rewriter, node)]
+
+
+def _log_sum_exp(rewriter: Rewriter, node: Node) -> MLOperand:
+    """log(sum(exp(x - top))) + top, where top is the greatest element, or 0 if that is infinite."""
+    x = wide(rewriter, rewriter.map[next(node.operands)])
+    axes = node.attrs["axes"]
+    greatest = rewriter.reduce_max(x, axes=axes, keep_dimensions=True, label=node.label)
+    none = rewriter.constant_of(0.0, x)
+    top = rewriter.where(rewriter.is_infinite(greatest), none, greatest)
+    total = rewriter.reduce_sum(
+        rewriter.exp(rewriter.sub(x, top)), axes=axes, keep_dimensions=True, label=node.label
+    )
+    result = rewriter.add(rewriter.log(total), top)
+    shaped = rewriter.reshape(result, node.output.shape)
+    return narrow(rewriter, shaped, node.output.data_type)
+
+
+ROUNDINGS = ("ceil", "floor", "quantize_linear", "round_even")
+MOVING = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "tile")
+"""Operators besides those of VIEWS that keep the elements as they are."""
+
+
+class ExactQuotients:
+    """Rule that marks quotients which operators behind them round to integers."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._rounded = _rounded(graph)
+
+    def __call__(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+        """Return the node with the attribute EXACT; None where it does not matter."""
+        if node.op not in EXACTLY or node.output not in self._rounded or EXACT in node.attrs:
+            return None
+        inputs = tuple(value_of(rewriter.map[value]) for value in node.operands)
+        output = Value(node.output.data_type, node.output.shape)
+        return rewriter.emit(Node(node.op, inputs, {EXACT: True}, (output,), node.label))
+
+
+def _rounded(graph: Graph) -> set[Value]:
+    """Find the floats that are rounded to integers, element by element or moved before."""
+    if not any(node.op in EXACTLY for node in graph.nodes):
+        return set()
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if _rounds(node) or (_carries(node) and not found.isdisjoint(node.outputs)):
+            found.update(v for v in node.operands if DTYPES[v.data_type].kind == "f")
+    return found
+
+
+def _rounds(node: Node) -> bool:
+    to_integer = node.op == "cast" and DTYPES[node.output.data_type].kind != "f"
+    return node.op in ROUNDINGS or to_integer
+
+
+def _carries(node: Node) -> bool:
+    """Whether the node's elements are those of its operands, or computed one by one from them."""
+    if node.op in VIEWS or node.op in MOVING:
+        return True
+    return node.op in REGISTRY and REGISTRY[node.op].wgsl is not None

@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from webnn_py.engines.webgpu.compiler.kernel_builder import Lowering
 from webnn_py.engines.webgpu.compiler.lower import (  # noqa: F401 - each enters its own in LOWERINGS
     indexing,
-    linalg,
     movement,
     pointwise,
     quantization,
     reduction,
     resampling,
     scan,
-    transposed,
     window,
 )
 from webnn_py.engines.webgpu.compiler.lower.registry import LOWERINGS as _LOWERINGS

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from webnn_py.engines.webgpu.compiler.code.affine import subset_map
+from webnn_py.engines.webgpu.compiler.code.affine import broadcast_map, coordinate, subset_map
 from webnn_py.engines.webgpu.compiler.code.expressions import Scope, express, template
 from webnn_py.engines.webgpu.compiler.code.index import Index
 from webnn_py.engines.webgpu.compiler.kernel_builder import Body
+from webnn_py.engines.webgpu.compiler.lower.registry import lowering
 from webnn_py.engines.webgpu.program.storage import Storage
 from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY, Reduce
@@ -70,3 +71,22 @@ def reduce(body: Body, node: Node, output: int, index: Index) -> str:
         element = body.load(operand, base + subset_map(operand.shape, reduced).at(r))
         body.line(f"{total} = {step(rule, storage, total, element)};")
     return finish(rule, storage, total, count_of(node))
+
+
+@lowering("matmul", loops=True)
+def matmul(body: Body, node: Node, output: int, index: Index) -> str:
+    """One output element: a loop over k."""
+    a, b = node.operands
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    shape = node.output.shape
+    batch = body.let(index // (m * n))
+    row = body.let(coordinate(shape, len(shape) - 2, index), "row")
+    column = body.let(coordinate(shape, len(shape) - 1, index), "col")
+    left = body.let((broadcast_map(a.shape[:-2], shape[:-2]).at(batch) * m + row) * k)
+    right = body.let(broadcast_map(b.shape[:-2], shape[:-2]).at(batch) * (k * n) + column)
+    total = body.var("f32", "0.0")
+    with body.loop(k, "k") as step:
+        x = body.load(a, left + step)
+        y = body.load(b, right + step * n)
+        body.line(f"{total} = fma({x}, {y}, {total});")
+    return total
