@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webnn_py.engines.webgpu.compiler.legalize.split_loops import FEWEST, divided
+from webnn_py.engines.webgpu.compiler.legalize.split_loops import MIN_PART_ELEMENTS, part_lengths
 from webnn_py.engines.webgpu.compiler.loop_bounds import LONG, at_most, rounds_of
 
 
@@ -59,11 +59,11 @@ def test_a_loop_must_say_how_often_it_goes_round() -> None:
 @pytest.mark.parametrize("count", [LONG + 1, 65_536, 70_001, 1 << 20, (1 << 24) + 3, 1 << 30])
 @pytest.mark.parametrize("multiple", [1, 16])
 def test_parts_cover_everything_once(count: int, multiple: int) -> None:
-    parts, length = divided(count, multiple=multiple)
+    parts, length = part_lengths(count, multiple=multiple)
     assert (parts - 1) * length < count <= parts * length
-    assert FEWEST / 64 <= length <= LONG
-    assert parts <= 2 * count / FEWEST + 64
+    assert MIN_PART_ELEMENTS / 64 <= length <= LONG
+    assert parts <= 2 * count / MIN_PART_ELEMENTS + 64
 
 
 def test_equal_parts_are_preferred() -> None:
-    assert divided(70_000)[0] * divided(70_000)[1] == 70_000
+    assert part_lengths(70_000)[0] * part_lengths(70_000)[1] == 70_000

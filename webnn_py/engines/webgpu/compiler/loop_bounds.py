@@ -2,8 +2,8 @@
 
 Mesa's llvmpipe leaves every loop of an invocation once it has made 65,535 rounds, inner and outer
 loops counted together, and says nothing. So no kernel may come near; long loops are split over
-invocations and passes (`shorten`), which is faster on any device, or written out where they stand
-(`kernel_builder`).
+invocations and passes (`split_long_loop`), which is faster on any device, or written out where
+they stand (`kernel_builder`).
 """
 
 from __future__ import annotations

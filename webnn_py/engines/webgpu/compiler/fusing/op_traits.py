@@ -94,5 +94,5 @@ def facts_of(op: str) -> Facts:
         view=VIEWS.get(op),
         free=op in VIEWS or op in ("cast", "identity"),
         reads=READS.get(op, _one),
-        rounds=_none if declared.wgsl is None else pointwise.rounds,
+        rounds=_none if declared.wgsl is None else pointwise.iterations,
     )

@@ -57,7 +57,7 @@ def _find(builder: KernelBuilder, node: Node, scatter: Scatter, part: Part) -> K
     line, update, behind = constant(0), symbol("i", count), constant(0)
     if not scatter.whole:
         line, update, behind = scatter.divided(body, update, scatter.count)
-    place = scatter.pointed(body, line, update, behind)
+    place = scatter.target_of(body, line, update, behind)
     target = place if scatter.whole else scatter.joined(line, scatter.places, place, behind)
     first, size = _words(builder, part)
     target = body.let(target - first, "target")

@@ -1,1 +1,1 @@
-"""Rewrites that the compiler wants of a graph before kernels are decided, each in a module."""
+"""Graph rewrites that run before the compiler forms kernels."""

@@ -1,7 +1,7 @@
-"""Attention as one node: the softmax of changed q · kᵀ, times v, whose matrix nobody stores.
+"""Attention as one node: softmax(changed(q · kᵀ)) · v, without a stored score matrix.
 
-What a node of the operator `ATTENTION` makes is what the second product made. It lives from
-`legalize` to the kernels; what fusion must know of it stands in `facts`.
+A node of the operator `ATTENTION` replaces the second matrix product and has its output. It exists
+between `legalize` and the kernels only; `op_traits` tells fusion about it.
 """
 
 from __future__ import annotations
@@ -20,44 +20,43 @@ from webnn_py.passes.rewrite import Rewriter
 
 ATTENTION = "attention"
 """Operands: queries [..., rows, depth], keys [..., depth, columns], values [..., columns, width],
-and those of `Attention.changes`; attributes: see `Attention`."""
+then the operands of `Attention.changes`. Attributes: see `Attention`."""
 
-FEWEST_ROWS = 16
-"""Of queries: fewer leave most of a workgroup idle, and have products of their own."""
+MIN_QUERY_ROWS = 16
+"""Fewer query rows leave most of a workgroup idle; they get separate products."""
 
-FEWEST_COLUMNS = 16
-"""Keys."""
+MIN_KEYS = 16
+"""Fewer keys get separate products."""
 
-FEW_COLUMNS = 224
-"""Keys up to which one kernel takes less time than three, whatever else the sizes are."""
+MAX_KEYS_ALWAYS_FUSED = 224
+"""Up to this many keys one kernel beats three, whatever the other sizes are."""
 
-MOST_COLUMNS = 1 << 14
-"""Keys, over all of which each invocation goes."""
+MAX_KEYS = 1 << 14
+"""Each invocation loops over all keys, so their number is bounded."""
 
-COLUMNS_BY_WORKGROUP = 2
-"""Keys for each workgroup of so many queries, up to which the device has work enough where no one
-divides the keys."""
+MAX_KEYS_PER_WORKGROUP = 2
+"""With more keys per workgroup of queries, the device lacks work: nobody splits the keys."""
 
-MOST_DEPTH, MOST_WIDTH = 256, 256
-"""Of queries and keys, and of values, whose sums invocations hold in registers."""
+MAX_DEPTH, MAX_WIDTH = 256, 256
+"""Depth of queries and keys, and width of values: invocations hold their sums in registers."""
 
-SHALLOW = 64
-"""Depth and width up to which halves of many keys are as fast by one kernel."""
+MAX_SHALLOW_DEPTH = 64
+"""Up to this depth and width, float16 with many keys is as fast in one kernel."""
 
-LARGE = 128 << 20
-"""Bytes of a matrix that is better not stored, as devices by default bind no more at once."""
+MIN_LARGE_SCORE_BYTES = 128 << 20
+"""Bytes of a score matrix that is better not stored: the default binding limit of devices."""
 
-MOST_OPERANDS = 2
-"""Of changes, as kernels may bind few buffers."""
+MAX_CHANGE_OPERANDS = 2
+"""Operands of all changes together, as a kernel can bind few buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of all scores before their softmax.
+    """A change of all scores before the softmax.
 
     Attributes:
-        kind: "scale": they are multiplied by `number`; "add": an operand is added; "keep" and
-            "drop": where an operand is true they stay or become `number`, elsewhere the other.
+        kind: "scale" multiplies by `number`. "add" adds an operand. "keep" writes `number` where a
+            boolean operand is false, "drop" where it is true.
         number: See `kind`.
     """
 
@@ -75,28 +74,28 @@ class Attention:
     """The attributes of a node of ATTENTION.
 
     Attributes:
-        changes: In order; their operands follow the values, in the same order.
+        changes: In the order of application; their operands follow the values in the same order.
     """
 
     changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Scores: the product that they begin as, and how they are changed."""
+class _Match:
+    """The matched scores: a matrix product and the changes applied to it."""
 
     product: Node
     changes: tuple[tuple[Change, Value | None], ...] = ()
 
-    def changed(self, change: Change, operand: Value | None = None) -> _Found:
-        return _Found(self.product, (*self.changes, (change, operand)))
+    def changed(self, change: Change, operand: Value | None = None) -> _Match:
+        return _Match(self.product, (*self.changes, (change, operand)))
 
 
 def attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
-    """What takes the place of the second product, if it is one of attention and that pays."""
+    """Return the fused output if `node` is the second product of an attention and fusion pays."""
     if node.op != "matmul" or features.kind == "cpu":
         return None
-    found = _Finder(rewriter.graph).scores(next(node.operands))
+    found = _Matcher(rewriter.graph).scores(next(node.operands))
     if found is None or not _is_possible(found, node, features) or not _pays(found, node):
         return None
     queries, keys = found.product.operands
@@ -109,15 +108,15 @@ def attention(rewriter: Rewriter, node: Node, features: Features) -> list[MLOper
 
 
 def flops_of_attention(node: Node) -> int:
-    """Floating point operations of both products."""
+    """Return the floating-point operations of both products."""
     queries, keys, values, *_ = node.operands
     *_, rows, depth = queries.shape
     batch = math.prod(node.output.shape[:-2])
     return 2 * batch * rows * keys.shape[-1] * (depth + values.shape[-1])
 
 
-def _is_possible(found: _Found, node: Node, features: Features) -> bool:
-    """Whether there is a kernel for the types and sizes."""
+def _is_possible(found: _Match, node: Node, features: Features) -> bool:
+    """Whether a kernel exists for these types and sizes."""
     _, values = node.operands
     queries, keys = found.product.operands
     scores = found.product.output
@@ -127,40 +126,42 @@ def _is_possible(found: _Found, node: Node, features: Features) -> bool:
     if not SMALLEST.fits("f16" if kinds == {"float16"} else "f32", features):
         return False
     return (
-        sum(change.has_operand for change, _ in found.changes) <= MOST_OPERANDS
+        sum(change.has_operand for change, _ in found.changes) <= MAX_CHANGE_OPERANDS
         and node.output.shape[:-2] == scores.shape[:-2]
-        and queries.shape[-1] <= MOST_DEPTH
-        and values.shape[-1] <= MOST_WIDTH
-        and scores.shape[-1] <= MOST_COLUMNS
+        and queries.shape[-1] <= MAX_DEPTH
+        and values.shape[-1] <= MAX_WIDTH
+        and scores.shape[-1] <= MAX_KEYS
         and scores.size < 1 << 32
         and buffer_bytes(Value("float32", node.output.shape)) <= features.binding_bytes
     )
 
 
-def _pays(found: _Found, node: Node) -> bool:
-    """Whether one kernel takes less time than three, or leaves out a large matrix."""
+def _pays(found: _Match, node: Node) -> bool:
+    """Whether one kernel is faster than three, or avoids a large matrix."""
     scores = found.product.output
     *batch, rows, columns = map(sampled, scores.shape)
-    if rows < FEWEST_ROWS or columns < FEWEST_COLUMNS:
+    if rows < MIN_QUERY_ROWS or columns < MIN_KEYS:
         return False
-    if columns <= FEW_COLUMNS:
+    if columns <= MAX_KEYS_ALWAYS_FUSED:
         return True
-    workgroups = math.prod(batch) * -(-rows // FEWEST_ROWS)
-    if columns > COLUMNS_BY_WORKGROUP * workgroups:
+    workgroups = math.prod(batch) * -(-rows // MIN_QUERY_ROWS)
+    if columns > MAX_KEYS_PER_WORKGROUP * workgroups:
         return False
     depths = next(found.product.operands).shape[-1], node.output.shape[-1]
-    shallow = all(depth <= SHALLOW for depth in depths)
+    shallow = all(depth <= MAX_SHALLOW_DEPTH for depth in depths)
     if scores.data_type == "float16" and shallow:
         return True
-    keep_below(buffer_bytes(scores), LARGE)
-    return sampled(buffer_bytes(scores)) >= LARGE
+    keep_below(buffer_bytes(scores), MIN_LARGE_SCORE_BYTES)
+    return sampled(buffer_bytes(scores)) >= MIN_LARGE_SCORE_BYTES
 
 
-class _Finder:
-    """Finds what leads to a value, all of which only the next step reads.
+class _Matcher:
+    """Matches the operators between the two products of an attention.
+
+    Each value on the way must have no reader outside the match.
 
     Args:
-        graph: Before it is rewritten.
+        graph: The graph before rewriting.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -168,42 +169,42 @@ class _Finder:
         self._constants = graph.constants
         self._uses, self._results = graph.uses, graph.results
 
-    def scores(self, weights: Value) -> _Found | None:
-        """The scores whose softmax along the last axis the weights are."""
-        quotient = self._made(self._uncast(weights), "div")
+    def scores(self, weights: Value) -> _Match | None:
+        """Match a softmax along the last axis backwards; return its scores."""
+        quotient = self._single_use(self._uncast(weights), "div")
         if quotient is None:
             return None
         exponential, total = quotient.operands
-        added = self._made(total, "reduce_sum")
-        raised = self._made(exponential, "exp", uses=2)
+        added = self._single_use(total, "reduce_sum")
+        raised = self._single_use(exponential, "exp", uses=2)
         if added is None or raised is None or not _is_along_rows(added, exponential):
             return None
-        shifted = self._made(next(raised.operands), "sub")
+        shifted = self._single_use(next(raised.operands), "sub")
         if shifted is None:
             return None
         scores, top = shifted.operands
-        greatest = self._made(top, "reduce_max")
+        greatest = self._single_use(top, "reduce_max")
         if greatest is None or not _is_along_rows(greatest, scores):
             return None
         if self._uses[scores] != 2 or scores in self._results:
             return None
         return self._changed(scores, uses=2)
 
-    def _made(self, value: Value, op: str, uses: int = 1) -> Node | None:
-        """The node that makes a value, if its operator is this one and nobody else reads it."""
+    def _single_use(self, value: Value, op: str, uses: int = 1) -> Node | None:
+        """Return the node that computes `value` if it is an `op` without other readers."""
         node = self._producers.get(value)
         if node is None or node.op != op or self._uses[value] != uses or value in self._results:
             return None
         return node
 
     def _uncast(self, value: Value, uses: int = 1) -> Value:
-        """What a value is cast from, if it is between floats, else itself."""
-        node = self._made(value, "cast", uses)
+        """Return the operand of a cast between floats, or `value` if it is no cast."""
+        node = self._single_use(value, "cast", uses)
         source = value if node is None else next(node.operands)
         return source if source.data_type in ("float16", "float32") else value
 
-    def _changed(self, value: Value, uses: int = 1) -> _Found | None:
-        """The product that scores begin as, with the changes up to a value."""
+    def _changed(self, value: Value, uses: int = 1) -> _Match | None:
+        """Follow the changes backwards from `value` to the first product."""
         source = self._uncast(value, uses)
         if source is not value:
             return self._changed(source)
@@ -211,7 +212,7 @@ class _Finder:
         if node is None or self._uses[value] != uses or value in self._results:
             return None
         if node.op == "matmul":
-            return _Found(node)
+            return _Match(node)
         for scores, change, operand in self._changes(node):
             if scores.shape != value.shape:
                 continue
@@ -221,7 +222,7 @@ class _Finder:
         return None
 
     def _changes(self, node: Node) -> Iterator[tuple[Value, Change, Value | None]]:
-        """What a node may change, and how."""
+        """Yield each reading of `node` as a change: scores, change, operand."""
         if node.op == "where":
             condition, kept, other = node.operands
             if (number := self._number(other)) is not None:
@@ -241,14 +242,14 @@ class _Finder:
                 yield scores, Change("scale", 1 / constant), None
 
     def _number(self, value: Value) -> float | None:
-        """The number of a constant of one element."""
+        """Return the number of a one-element constant; None for NaN or anything else."""
         array = self._constants.get(value)
         number = math.nan if array is None or array.size != 1 else float(array.reshape(-1)[0])
         return None if math.isnan(number) else number
 
 
 def _is_along_rows(node: Node, operand: Value) -> bool:
-    """Whether a node reduces just the last dimension of an operand, and keeps it."""
+    """Whether `node` reduces just the last dimension of `operand` and keeps it as size 1."""
     rank = len(operand.shape)
     return (
         next(node.operands) is operand

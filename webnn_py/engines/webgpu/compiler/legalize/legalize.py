@@ -1,4 +1,7 @@
-"""Rewrites that devices' limits ask for, applied before kernels are decided."""
+"""Rewrites that device limits and number formats require, applied before kernels are formed.
+
+`legalize` applies all rules: those of this folder's other modules and the small ones below.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from webnn_py.core.dtypes import DTYPES
 from webnn_py.engines.webgpu.compiler.legalize.attention import attention
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence, sequence
-from webnn_py.engines.webgpu.compiler.legalize.split_loops import shorten
+from webnn_py.engines.webgpu.compiler.legalize.split_loops import split_long_loop
 from webnn_py.engines.webgpu.compiler.lower.pointwise import EXACT, EXACTLY
 from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS
 from webnn_py.engines.webgpu.program.storage import Features, storage_of
@@ -22,22 +25,27 @@ from webnn_py.passes.rewrite import Rewriter
 
 Rule = Callable[[Rewriter, Node], list[MLOperand] | None]
 
+ROUNDINGS = ("ceil", "floor", "quantize_linear", "round_even")
+MOVES = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "tile")
+"""Operators besides VIEWS that keep elements unchanged."""
+
 
 def legalize(graph: Graph, features: Features) -> Graph:
-    """Apply the rules to all nodes, and to those that rules put in their place."""
+    """Apply the rules to all nodes, and to the nodes that rules emit."""
     sequences = functools.partial(_sequence, features=features)
-    narrow = functools.partial(_narrow_concat, features=features)
-    one = functools.partial(attention, features=features)
+    concats = functools.partial(_narrow_concat, features=features)
+    attentions = functools.partial(attention, features=features)
     exact = ExactQuotients(graph)
-    rules = (stabilize, sequences, one, crop, shorten, _GrowingConcats(features), narrow, exact)
+    growing = _GrowingConcats(features)
+    rules = (stabilize, sequences, attentions, crop, split_long_loop, growing, concats, exact)
     legalizer = _Legalizer(graph, rules)
-    return legalizer.run(lambda _, node: legalizer.instead(node))
+    return legalizer.run(lambda _, node: legalizer.rewritten(node))
 
 
 class _Legalizer(Rewriter):
-    """Applies rules to each node, and to what they emit, until none has anything to say.
+    """Applies rules to each node and to their output, until no rule matches.
 
-    What a rule makes must be smaller in what the rule looks at, or this would not end.
+    To terminate, a rule must emit nodes that it does not match again, or smaller ones.
     """
 
     def __init__(self, graph: Graph, rules: tuple[Rule, ...]) -> None:
@@ -45,17 +53,17 @@ class _Legalizer(Rewriter):
         self._rules = rules
 
     def emit(self, node: Node) -> list[MLOperand]:
-        """Add a node, or what the first rule for it puts in its place; return the outputs."""
+        """Add a node, or the replacement by its first matching rule; return the outputs."""
         made = super().emit(node)
         self._nodes.pop()
-        instead = self.instead(node)
-        if instead is not None:
-            return instead
+        rewritten = self.rewritten(node)
+        if rewritten is not None:
+            return rewritten
         self._nodes.append(node)
         return made
 
-    def instead(self, node: Node) -> list[MLOperand] | None:
-        """What the first rule for a node puts in its place."""
+    def rewritten(self, node: Node) -> list[MLOperand] | None:
+        """Return the replacement by the first matching rule; None if none matches."""
         for rule in self._rules:
             made = rule(self, node)
             if made is not None:
@@ -64,18 +72,21 @@ class _Legalizer(Rewriter):
 
 
 class _GrowingConcats:
-    """Concats that begin as others do, as concats of these, which may lie in one buffer."""
+    """Rule that builds a concat on an earlier concat of its first operands.
+
+    The two may then share one buffer (`inplace_concat`).
+    """
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self._known: dict[tuple[int, Value], list[Node]] = {}
+        self._earlier: dict[tuple[int, Value], list[Node]] = {}
 
     def __call__(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        """The concat of the longest one before it and of what that lacks."""
+        """Return the longest earlier concat extended by the missing operands."""
         if node.op != "concat" or storage_of(node.output.data_type, self._features).per_word > 1:
             return None
         axis, operands = node.attrs["axis"], tuple(node.operands)
-        alike = self._known.setdefault((axis, operands[0]), [])
+        alike = self._earlier.setdefault((axis, operands[0]), [])
         shorter = [n for n in alike if operands[: len(n.inputs)] == n.inputs != operands]
         alike.append(node)
         if not shorter:
@@ -86,7 +97,7 @@ class _GrowingConcats:
 
 
 def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
-    """A concat of more inputs than one kernel can bind as concats of concats."""
+    """Split a concat with more inputs than a kernel can bind into concats of concats."""
     most = max(2, features.max_bindings - 1)
     if node.op != "concat" or len(node.inputs) <= most:
         return None
@@ -102,12 +113,12 @@ def _narrow_concat(rewriter: Rewriter, node: Node, features: Features) -> list[M
 
 
 def _sequence(rewriter: Rewriter, node: Node, features: Features) -> list[MLOperand] | None:
-    """What a recurrent network takes besides its steps."""
+    """Replace a recurrent network by products and its step operator."""
     return sequence(rewriter, node) if is_sequence(node, features) else None
 
 
 def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-    """The same node over smaller windows and less padding, if it is a pool that has any."""
+    """Crop the window and padding of a pool to the taps that can meet its input."""
     if "window_dimensions" not in node.attrs:
         return None
     attrs = node.attrs
@@ -119,7 +130,7 @@ def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
         whole = Windows(sizes[i], padding[2 * i], taps[i], stride, dilation, counts[i])
         less = whole.cropped()
         behind = less.span - less.padding - sizes[i]
-        # The options still say how many windows there are, where the last one ends behind all.
+        # The options define the number of windows; keep it where the last one ends past the input.
         if less.taps < taps[i] and behind >= 0:
             taps[i], padding[2 * i : 2 * i + 2] = less.taps, (less.padding, behind)
     if tuple(taps) == attrs["window_dimensions"]:
@@ -128,14 +139,14 @@ def crop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
 
 
 def stabilize(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-    """The node by a formula that stays within the range, or None if its own does."""
+    """Rewrite an operator whose plain formula overflows; None for all others."""
     if node.op != "reduce_log_sum_exp":
         return None
     return [_log_sum_exp(rewriter, node)]
 
 
 def _log_sum_exp(rewriter: Rewriter, node: Node) -> MLOperand:
-    """log(sum(exp(x - top))) + top, where top is the greatest element, or 0 if that is infinite."""
+    """Return log(sum(exp(x - top))) + top; `top` is the greatest element, or 0 if infinite."""
     x = wide(rewriter, rewriter.map[next(node.operands)])
     axes = node.attrs["axes"]
     greatest = rewriter.reduce_max(x, axes=axes, keep_dimensions=True, label=node.label)
@@ -149,19 +160,18 @@ def _log_sum_exp(rewriter: Rewriter, node: Node) -> MLOperand:
     return narrow(rewriter, shaped, node.output.data_type)
 
 
-ROUNDINGS = ("ceil", "floor", "quantize_linear", "round_even")
-MOVING = ("concat", "gather", "gather_elements", "gather_nd", "pad", "split", "tile")
-"""Operators besides those of VIEWS that keep the elements as they are."""
-
-
 class ExactQuotients:
-    """Rule that marks quotients which operators behind them round to integers."""
+    """Rule that marks quotients which later operators round to integers.
+
+    WGSL allows division an error of 2.5 units in the last place, and NVIDIA makes use of it. If an
+    operator rounds the quotient, that error can become a whole step.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._rounded = _rounded(graph)
 
     def __call__(self, rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-        """Return the node with the attribute EXACT; None where it does not matter."""
+        """Return the node with the attribute EXACT; None where precision does not matter."""
         if node.op not in EXACTLY or node.output not in self._rounded or EXACT in node.attrs:
             return None
         inputs = tuple(value_of(rewriter.map[value]) for value in node.operands)
@@ -170,7 +180,7 @@ class ExactQuotients:
 
 
 def _rounded(graph: Graph) -> set[Value]:
-    """Find the floats that are rounded to integers, element by element or moved before."""
+    """Return the floats that are rounded to integers, directly or after elementwise operators."""
     if not any(node.op in EXACTLY for node in graph.nodes):
         return set()
     found: set[Value] = set()
@@ -181,12 +191,13 @@ def _rounded(graph: Graph) -> set[Value]:
 
 
 def _rounds(node: Node) -> bool:
+    """Whether a node rounds its operand to integers."""
     to_integer = node.op == "cast" and DTYPES[node.output.data_type].kind != "f"
     return node.op in ROUNDINGS or to_integer
 
 
 def _carries(node: Node) -> bool:
-    """Whether the node's elements are those of its operands, or computed one by one from them."""
-    if node.op in VIEWS or node.op in MOVING:
+    """Whether each output element is an operand's element, or computed from one of each operand."""
+    if node.op in VIEWS or node.op in MOVES:
         return True
     return node.op in REGISTRY and REGISTRY[node.op].wgsl is not None

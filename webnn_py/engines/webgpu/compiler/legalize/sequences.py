@@ -1,8 +1,8 @@
-"""Recurrent networks as one product for all steps and a kernel that is run once a step.
+"""Recurrent networks (lstm, gru) as one input product and a kernel that runs once per step.
 
-What a node of the operator `STEPS` makes is [slots, directions, batch, hidden] in float32: a slot
-for the hidden state of each step, in the order of the input, then those in `Steps.slots`. It lives
-from `legalize` to the kernels; what fusion must know of it stands in `facts`.
+The operator `STEPS` has the output [slots, directions, batch, hidden] in float32. It has one slot
+per step for the hidden state, in the order of the input, then those of `Steps.slots`. It exists
+between `legalize` and the kernels only; `op_traits` tells fusion about it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from webnn_py.ops.operand import MLOperand, value_of
 from webnn_py.passes.rewrite import Rewriter
 
 STEPS = "recurrent_steps"
-"""Operands: the projected input [directions, steps * batch, gates * hidden] in float32, recurrent
-weight, recurrent bias, peephole weight, initial hidden and cell state; attributes: see `Steps`."""
+"""Operands: projected input [directions, steps * batch, gates * hidden] in float32, recurrent
+weight, recurrent bias, peephole weight, initial hidden and cell state. Attributes: see `Steps`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Steps:
     """The attributes of a node of STEPS.
 
     Attributes:
-        steps: Their number.
-        layout: The letters of the gates in their order.
-        activations: Names, as the operator's own option.
-        backward: For each direction, whether it runs from the last step.
-        resets_before: Of a gru: the reset gate is applied before the product.
+        steps: Number of steps.
+        layout: Letters of the gates, in their order.
+        activations: Names, as in the operator's option.
+        backward: For each direction, whether it starts at the last step.
+        resets_before: Whether a gru applies its reset gate before the recurrent product.
     """
 
     steps: int
@@ -41,24 +41,24 @@ class Steps:
 
     @property
     def has_cell(self) -> bool:
-        """Whether there is a cell state, as an lstm has."""
+        """Whether there is a cell state, as in an lstm."""
         return "o" in self.layout
 
     @property
     def name(self) -> str:
-        """The operator's."""
+        """The operator's name."""
         return "lstm" if self.has_cell else "gru"
 
     @property
     def slots(self) -> dict[str, int]:
-        """The slots behind those of the steps: initial state, what a step keeps, its counter."""
+        """The slots after those of the steps: initial state, scratch of one step, step counter."""
         kept = ["cell"] if self.has_cell else ["z", "reset"] if self.resets_before else []
         names = ["initial", *kept, "counter"]
         return {name: self.steps + number for number, name in enumerate(names)}
 
 
 def is_sequence(node: Node, features: Features) -> bool:
-    """Whether `sequence` can take the place of a node: all its states fit into one binding."""
+    """Whether `sequence` can replace `node`: all its states must fit into one binding."""
     if node.op not in ("lstm", "gru"):
         return False
     steps, _, _ = next(node.operands).shape
@@ -66,7 +66,7 @@ def is_sequence(node: Node, features: Features) -> bool:
 
 
 def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
-    """What an lstm or a gru gives."""
+    """Return the outputs of an lstm or gru."""
     given = rewriter.arguments(node)
     x, weight, recurrent = given["input"], given["weight"], given["recurrent_weight"]
     steps, batches, features = x.shape
@@ -99,12 +99,13 @@ def sequence(rewriter: Rewriter, node: Node) -> list[MLOperand]:
 
 
 def _slot(rewriter: Rewriter, states: MLOperand, slot: int) -> MLOperand:
+    """Return one slot of the states."""
     shape = states.shape[1:]
     return rewriter.reshape(rewriter.slice(states, [slot, 0, 0, 0], [1, *shape]), shape)
 
 
 def _last(rewriter: Rewriter, states: MLOperand, what: Steps) -> MLOperand:
-    """The hidden state after the last step of each direction."""
+    """Return the hidden state after the last step of each direction."""
     slots = [0 if backward else what.steps - 1 for backward in what.backward]
     if len(slots) == 1:
         return _slot(rewriter, states, slots[0])

@@ -1,8 +1,8 @@
-"""Long loops become two short ones: partial results of equal parts, then those made one.
+"""Split long loops in two: partial results of equal parts, then their combination.
 
-No invocation may go over more than `LONG` elements (see `rounds`), and parts that run side by side
-are faster on any device. What is made here is views, smaller nodes of the same kind, and one node
-that puts their results together.
+No invocation may loop over more than `LONG` elements (see `loop_bounds`). Parallel parts are faster
+on any device. The rules here emit views, smaller nodes of the same kind, and a node that combines
+their results.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from webnn_py.ops.decompositions.casts import narrow, wide
 from webnn_py.ops.operand import MLOperand
 from webnn_py.passes.rewrite import Rewriter, in_layout
 
-FEWEST = 4096
-"""Elements of a part below which more parts only cost."""
+MIN_PART_ELEMENTS = 4096
+"""Elements of a part; smaller parts cost more than they gain."""
 
-MOST_PARTIAL = 1 << 26
-"""Elements that the partial results of a product may take; a longer loop is written out instead."""
+MAX_PARTIAL_ELEMENTS = 1 << 26
+"""Elements of all partial results of a product; beyond, its loop is unrolled instead."""
 
-MOST_PLACES = 64
-"""Places of a pooling output up to which each may be a reduction of its own."""
+MAX_POOLED_ELEMENTS = 64
+"""Elements of a pooling plane up to which each may be a separate reduction."""
 
 _PARTS = {
     "reduce_l1": ("reduce_l1", "reduce_sum"),
@@ -42,56 +42,56 @@ _PARTS = {
     "reduce_sum": ("reduce_sum", "reduce_sum"),
     "reduce_sum_square": ("reduce_sum_square", "reduce_sum"),
 }
-"""What reduces a part, and what makes one of the parts' results."""
+"""For each reduction, the one of a part and the one that combines the parts."""
 
 _POOLED = {
     "average_pool2d": "reduce_mean",
     "l2_pool2d": "reduce_l2",
     "max_pool2d": "reduce_max",
 }
-"""The reduction that a pooling operator is for one window."""
+"""The reduction that a pooling operator applies to one window."""
 
 
-def shorten(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
-    """The node in shorter loops, or None if it is short enough."""
+def split_long_loop(rewriter: Rewriter, node: Node) -> list[MLOperand] | None:
+    """Return the node in shorter loops; None if its loop is short enough."""
     rule = _RULES.get(node.op)
     made = None if rule is None else rule(rewriter, node)
     return None if made is None else [made]
 
 
-def divided(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, int]:
-    """Parts and their length, with as little as can be to be padded in the last one.
+def part_lengths(count: int, most: int = LONG, multiple: int = 1) -> tuple[int, int]:
+    """Return the number and length of parts with the least padding in the last one.
 
     Args:
         count: Elements, more than `most`.
-        most: The longest part.
-        multiple: What the length is to be a multiple of, where that can be.
+        most: Maximum length of a part.
+        multiple: Preferred divisor of the length.
     """
-    longest = min(most, max(FEWEST, 1 << (count.bit_length() // 2)))
+    longest = min(most, max(MIN_PART_ELEMENTS, 1 << (count.bit_length() // 2)))
     step = multiple if longest >= multiple else 1
     lengths = range(longest // step * step, max(1, longest // 2) - 1, -step)
     length = min(lengths, key=lambda length: -count % length)
     return -(-count // length), length
 
 
-def padded(rewriter: Rewriter, x: MLOperand, axis: int, size: int, value: Any = 0) -> MLOperand:
-    """The operand with `value` behind its elements along an axis, up to `size` of them."""
+def pad_end(rewriter: Rewriter, x: MLOperand, axis: int, size: int, value: Any = 0) -> MLOperand:
+    """Append `value` along `axis` until there are `size` elements."""
     if x.shape[axis] == size:
         return x
     ends = [size - x.shape[axis] if d == axis else 0 for d in range(x.rank)]
     return rewriter.pad(x, [0] * x.rank, ends, value=value)
 
 
-def as_lines(rewriter: Rewriter, x: MLOperand, axes: Sequence[int]) -> MLOperand:
-    """The operand as [what is kept, what lies along `axes` in order]."""
+def flatten_axes(rewriter: Rewriter, x: MLOperand, axes: Sequence[int]) -> MLOperand:
+    """Return the operand as [other axes, `axes` in order]."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
-    turned = rewriter.transpose(x, permutation=[*kept, *axes])
+    permuted = rewriter.transpose(x, permutation=[*kept, *axes])
     size = math.prod(x.shape[axis] for axis in axes)
-    return rewriter.reshape(turned, [math.prod(x.shape) // size, size])
+    return rewriter.reshape(permuted, [math.prod(x.shape) // size, size])
 
 
 def _neutral(op: str, data_type: str) -> float | int:
-    """What changes nothing."""
+    """Return the neutral element of a reduction."""
     rule = REGISTRY[op].reduce
     assert rule is not None
     if rule.init not in ("min", "max"):
@@ -103,16 +103,17 @@ def _neutral(op: str, data_type: str) -> float | int:
 
 
 def _reduction(rewriter: Rewriter, node: Node) -> MLOperand | None:
+    """Reduce parts, then their results."""
     axes = sorted(node.attrs["axes"])
     x = rewriter.map[next(node.operands)]
     count = math.prod(x.shape[axis] for axis in axes)
     if count <= LONG:
         return None
-    lines = as_lines(rewriter, wide(rewriter, x) if x.data_type == "float16" else x, axes)
+    lines = flatten_axes(rewriter, wide(rewriter, x) if x.data_type == "float16" else x, axes)
     part, whole = _PARTS[node.op]
     while lines.shape[1] > LONG:
-        parts, length = divided(lines.shape[1])
-        lines = padded(rewriter, lines, 1, parts * length, _neutral(part, lines.data_type))
+        parts, length = part_lengths(lines.shape[1])
+        lines = pad_end(rewriter, lines, 1, parts * length, _neutral(part, lines.data_type))
         lines = rewriter.reshape(lines, [lines.shape[0], parts, length])
         lines = getattr(rewriter, part)(lines, axes=[2], label=node.label)
         part = whole
@@ -127,16 +128,16 @@ def _reduction(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _position(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """The best of the parts' best elements; the first of equals is in the first of equal parts."""
+    """Return the best of the parts' best elements; of equals, the first wins."""
     axis = node.attrs["axis"]
     x = rewriter.map[next(node.operands)]
     count, kind = x.shape[axis], node.output.data_type
     if count <= LONG:
         return None
-    lines = as_lines(rewriter, x, [axis])
-    parts, length = divided(count)
+    lines = flatten_axes(rewriter, x, [axis])
+    parts, length = part_lengths(count)
     worst = _neutral("reduce_max" if node.op == "arg_max" else "reduce_min", x.data_type)
-    lines = padded(rewriter, lines, 1, parts * length, worst)
+    lines = pad_end(rewriter, lines, 1, parts * length, worst)
     lines = rewriter.reshape(lines, [lines.shape[0], parts, length])
     best = functools.partial(getattr(rewriter, node.op), output_data_type=kind, label=node.label)
     inside = best(lines, 2, keep_dimensions=True)
@@ -149,16 +150,16 @@ def _position(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _running_sum(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """The sums within parts, each plus the sum of all parts before."""
+    """Return the running sums within parts, plus the sum of all parts before."""
     axis = node.attrs["axis"]
     given = rewriter.map[next(node.operands)]
     count = given.shape[axis]
     if count <= LONG:
         return None
     x = wide(rewriter, given) if given.data_type == "float16" else given
-    lines = as_lines(rewriter, x, [axis])
-    parts, length = divided(count)
-    lines = padded(rewriter, lines, 1, parts * length)
+    lines = flatten_axes(rewriter, x, [axis])
+    parts, length = part_lengths(count)
+    lines = pad_end(rewriter, lines, 1, parts * length)
     lines = rewriter.reshape(lines, [lines.shape[0], parts, length])
     options = {"reversed": node.attrs["reversed"], "label": node.label}
     inside = rewriter.cumulative_sum(lines, 2, exclusive=node.attrs["exclusive"], **options)
@@ -174,7 +175,7 @@ def _running_sum(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _matmul(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """A product for each part of k, and their sum."""
+    """Return the sum of one product for each part of k."""
     a, b = (rewriter.map[value] for value in node.operands)
     count = a.shape[-1]
     if count <= LONG:
@@ -184,13 +185,13 @@ def _matmul(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: str) -> MLOperand:
-    """[..., m, k] times [..., k, n], `size` elements, in float32; k is long."""
+    """Multiply [..., m, k] by [..., k, n], `size` output elements, in float32, in parts of k."""
     a, b = wide(rewriter, a), wide(rewriter, b)
     count = a.shape[-1]
-    most = min(LONG, max(FEWEST, count * size // MOST_PARTIAL))
-    parts, length = divided(count, most, 16)
-    a = padded(rewriter, a, a.rank - 1, parts * length)
-    b = padded(rewriter, b, b.rank - 2, parts * length)
+    most = min(LONG, max(MIN_PART_ELEMENTS, count * size // MAX_PARTIAL_ELEMENTS))
+    parts, length = part_lengths(count, most, 16)
+    a = pad_end(rewriter, a, a.rank - 1, parts * length)
+    b = pad_end(rewriter, b, b.rank - 2, parts * length)
     a = rewriter.reshape(a, [*a.shape[:-1], parts, length])
     b = rewriter.reshape(b, [*b.shape[:-2], parts, length, b.shape[-1]])
     outer = range(a.rank - 3)
@@ -200,7 +201,7 @@ def _product(rewriter: Rewriter, a: MLOperand, b: MLOperand, size: int, label: s
 
 
 def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """The input channels in parts, each as groups of their own; the sums of the groups' results."""
+    """Turn parts of the input channels into groups, and add up the results of the groups."""
     given = rewriter.arguments(node)
     data = in_layout(rewriter, given["input"], given["input_layout"], "nchw")
     transposed = node.op == "conv_transpose2d"
@@ -213,17 +214,17 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
     if ins * height * width <= LONG or ins == 1:
         return None
     data, filter_ = wide(rewriter, data), wide(rewriter, filter_)
-    parts, length = divided(ins, min(ins - 1, max(1, LONG // (height * width))))
+    parts, length = part_lengths(ins, min(ins - 1, max(1, LONG // (height * width))))
     batch, _, *size = data.shape
     data = rewriter.reshape(data, [batch, groups, ins, *size])
-    data = padded(rewriter, data, 2, parts * length)
+    data = pad_end(rewriter, data, 2, parts * length)
     data = rewriter.reshape(data, [batch, groups * parts * length, *size])
     if transposed:
         filter_ = rewriter.reshape(filter_, [groups, ins, outs, height, width])
-        filter_ = padded(rewriter, filter_, 1, parts * length)
+        filter_ = pad_end(rewriter, filter_, 1, parts * length)
         filter_ = rewriter.reshape(filter_, [groups * parts * length, outs, height, width])
     else:
-        filter_ = padded(rewriter, filter_, 1, parts * length)
+        filter_ = pad_end(rewriter, filter_, 1, parts * length)
         filter_ = rewriter.reshape(filter_, [groups, outs, parts, length, height, width])
         filter_ = rewriter.transpose(filter_, permutation=[0, 2, 1, 3, 4, 5])
         filter_ = rewriter.reshape(filter_, [groups * parts * outs, length, height, width])
@@ -248,7 +249,7 @@ def _convolution(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _pool(rewriter: Rewriter, node: Node) -> MLOperand | None:
-    """Windows of rows after windows of columns; where places are few, a reduction for each."""
+    """Pool along each axis in turn; for few output elements, reduce each window instead."""
     attrs = node.attrs
     x = rewriter.map[next(node.operands)]
     taps = math.prod(attrs["window_dimensions"])
@@ -257,11 +258,11 @@ def _pool(rewriter: Rewriter, node: Node) -> MLOperand | None:
         return None
     if 1 not in attrs["window_dimensions"] and places != (1, 1):
         return _by_axes(rewriter, node, x, places)
-    if math.prod(places) > MOST_PLACES:
+    if math.prod(places) > MAX_POOLED_ELEMENTS:
         return None
     rows = []
     for row in range(places[0]):
-        columns = [_place(rewriter, node, x, (row, column)) for column in range(places[1])]
+        columns = [_window(rewriter, node, x, (row, column)) for column in range(places[1])]
         if any(place is None for place in columns):
             return None
         rows.append(_joined(rewriter, columns, attrs["layout"].index("w")))
@@ -269,12 +270,13 @@ def _pool(rewriter: Rewriter, node: Node) -> MLOperand | None:
 
 
 def _joined(rewriter: Rewriter, parts: Sequence[MLOperand | None], axis: int) -> MLOperand:
+    """Concatenate the operands that exist."""
     there = [part for part in parts if part is not None]
     return there[0] if len(there) == 1 else rewriter.concat(there, axis)
 
 
 def _by_axes(rewriter: Rewriter, node: Node, x: MLOperand, places: tuple[int, ...]) -> MLOperand:
-    """Every pooling function of a window is that of its rows' results, as each has as many."""
+    """Pool along height, then width: separable, as all rows of a window have as many elements."""
     attrs = node.attrs
     kept = dims(x.shape, attrs["layout"], "hw")
     pooled = wide(rewriter, x) if x.data_type == "float16" else x
@@ -295,10 +297,10 @@ def _by_axes(rewriter: Rewriter, node: Node, x: MLOperand, places: tuple[int, ..
     return narrow(rewriter, pooled, x.data_type)
 
 
-def _place(
+def _window(
     rewriter: Rewriter, node: Node, x: MLOperand, place: tuple[int, int]
 ) -> MLOperand | None:
-    """The result of one window as a reduction of what lies in it; None if nothing does."""
+    """Return the result of one window as a reduction; None if the window is empty."""
     attrs = node.attrs
     starts, sizes, steps = [0] * 4, list(x.shape), [1] * 4
     for i, letter in enumerate("hw"):

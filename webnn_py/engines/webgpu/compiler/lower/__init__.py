@@ -1,4 +1,4 @@
-"""Lowerings: what computes one element of each operator, by family."""
+"""Lowerings by operator family: functions that emit WGSL for one output element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REDUCE = with_named_index(reduction.reduce)
 
 
 def lowering_of(node: Node) -> Lowering:
-    """What computes one element of a node."""
+    """Return the function that emits one element of a node."""
     op = REGISTRY[node.op]
     if op.wgsl is not None:
         return pointwise.elementwise
@@ -35,6 +35,6 @@ def lowering_of(node: Node) -> Lowering:
 
 
 def has_lowering(name: str) -> bool:
-    """Whether an operator can be computed element by element here."""
+    """Whether an operator can be computed element by element."""
     op = REGISTRY[name]
     return op.wgsl is not None or op.reduce is not None or name in LOWERINGS

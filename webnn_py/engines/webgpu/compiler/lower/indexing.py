@@ -1,4 +1,4 @@
-"""Gathering and scattering: what lies at an index that is read, not computed."""
+"""Gather and scatter: the index of an element is read from memory."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _SUFFIX = {"i32": "i32", "u32": "u32", "i64": "i64", "vec2<u32>": "pair"}
 
 
 def _inside(body: Body, indices: Value, at: Index, size: int) -> Index:
-    """An index as u32: a negative one counted from the end, then clamped to the dimension."""
+    """Load an index: count a negative one from the end, then clamp it to the dimension."""
     suffix = _SUFFIX[body.builder.storage(indices).compute]
     inside = call(f"wn_index_{suffix}({body.load(indices, at)}, {size}u)", size)
     return body.let(inside, "at").below(size)
 
 
 def _divided(body: Body, index: Index, divisor: int) -> tuple[Index, Index]:
-    """Quotient and remainder."""
+    """Return the quotient and the remainder, as named values."""
     return body.let(index // divisor, "q"), body.let(index % divisor, "m")
 
 
 def _around(shape: Sequence[int], axis: int) -> tuple[int, int]:
-    """The size of the dimension `axis` and of all dimensions after it together."""
+    """Return the size of dimension `axis` and the product of the dimensions after it."""
     return shape[axis], math.prod(shape[axis + 1 :])
 
 
 @lowering("gather")
 def gather(body: Body, node: Node, output: int, index: Index) -> str:
-    """The operand's element with the coordinate along the axis taken from the indices."""
+    """Load the operand's element; the indices give the coordinate along the axis."""
     operand, indices = node.operands
     size, inner = _around(operand.shape, node.attrs["axis"])
     slices, rest = _divided(body, index, inner)
@@ -45,7 +45,7 @@ def gather(body: Body, node: Node, output: int, index: Index) -> str:
 
 @lowering("gather_elements")
 def gather_elements(body: Body, node: Node, output: int, index: Index) -> str:
-    """The operand's element with its own index along the axis."""
+    """Load the operand's element; each output element has its own index along the axis."""
     operand, indices = node.operands
     axis = node.attrs["axis"]
     size, inner = _around(operand.shape, axis)
@@ -56,7 +56,7 @@ def gather_elements(body: Body, node: Node, output: int, index: Index) -> str:
 
 
 def _slice_number(body: Body, indices: Value, shape: Sequence[int], place: Index) -> Index:
-    """Which slice the coordinates at `place` (of the leading dimensions) point to."""
+    """Return the number of the slice that the coordinates at `place` point to."""
     depth = indices.shape[-1]
     slice_ = constant(0)
     for i, step in enumerate(shapes.strides(shape[:depth])):
@@ -66,7 +66,7 @@ def _slice_number(body: Body, indices: Value, shape: Sequence[int], place: Index
 
 @lowering("gather_nd", reads=lambda node: list(node.operands)[1].shape[-1])
 def gather_nd(body: Body, node: Node, output: int, index: Index) -> str:
-    """An element of the slice that the coordinates point to."""
+    """Load an element of the slice that the coordinates point to."""
     operand, indices = node.operands
     inner = math.prod(operand.shape[indices.shape[-1] :])
     place, rest = _divided(body, index, inner)
@@ -76,41 +76,41 @@ def gather_nd(body: Body, node: Node, output: int, index: Index) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Updates as lines: each of them points to a place in the line of the output it belongs to.
+    """A scatter as lines: each update points to a place within its line of the output.
 
     The output is [lines, places, inner], the updates are [lines, count, inner].
 
     Attributes:
-        places: What can be pointed to.
+        places: Number of possible targets in a line.
         count: Updates of one line.
-        inner: Elements that lie behind a place.
-        whole: An update replaces all that lies behind its place, and there is one line.
-        pointed: Writes which place the update of this number points to: called with the body, the
-            numbers of line and update, and the position behind the place.
+        inner: Elements at one place.
+        whole: Whether an update replaces all elements of its place; there is one line then.
+        target_of: Emits the place that an update points to. Arguments: the body, the number of the
+            line, the number of the update, the position within the place.
     """
 
     places: int
     count: int
     inner: int
     whole: bool
-    pointed: Callable[[Body, Index, Index, Index], Index]
+    target_of: Callable[[Body, Index, Index, Index], Index]
 
     def targets(self, size: int) -> int:
-        """What updates win apart from each other, in an output of this size."""
+        """Return how many targets of an output of `size` elements have separate winners."""
         return size // self.inner if self.whole else size
 
     def divided(self, body: Body, index: Index, middle: int) -> tuple[Index, Index, Index]:
-        """Line, number in it and position behind it of a flat index."""
+        """Split a flat index into line, number in the line, position within the place."""
         line, rest = _divided(body, index, middle * self.inner)
         return line, *_divided(body, rest, self.inner)
 
     def joined(self, line: Index, middle: int, number: Index, behind: Index) -> Index:
-        """The flat index."""
+        """Return the flat index; the reverse of `divided`."""
         return line * (middle * self.inner) + number * self.inner + behind
 
 
 def scatter_of(node: Node) -> Scatter | None:
-    """How a node scatters, if it does."""
+    """Return how a node scatters; None if it does not."""
     if node.op not in ("scatter_elements", "scatter_nd"):
         return None
     operand, indices, _ = node.operands
@@ -127,14 +127,14 @@ def scatter_of(node: Node) -> Scatter | None:
     size, inner = _around(operand.shape, node.attrs["axis"])
     count = indices.shape[node.attrs["axis"]]
 
-    def pointed(body: Body, line: Index, number: Index, behind: Index) -> Index:
+    def target_of(body: Body, line: Index, number: Index, behind: Index) -> Index:
         return _inside(body, indices, line * (count * inner) + number * inner + behind, size)
 
-    return Scatter(size, count, inner, False, pointed)
+    return Scatter(size, count, inner, False, target_of)
 
 
 def _scattered(body: Body, node: Node, output: int, index: Index) -> str:
-    """The update that won the element's place, counted from 1; where there is none, the element."""
+    """Load the winning update of the element's place, or the operand's element if none won."""
     operand, _, updates = node.operands
     scatter = scatter_of(node)
     assert scatter is not None

@@ -1,4 +1,4 @@
-"""Operators that move elements: affine views where they can be, index arithmetic else."""
+"""Operators that move elements: affine views where possible, else index arithmetic."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from webnn_py.ir import Node
 
 @view("reshape")
 def reshape(node: Node, output: int) -> Affine:
-    """The same flat index."""
+    """Keep the flat index."""
     return Affine((node.output.size,), (1,))
 
 
 @view("transpose")
 def transpose(node: Node, output: int) -> Affine:
-    """Strides permuted."""
+    """Permute the strides."""
     operand = next(node.operands)
     return transpose_map(operand.shape, node.attrs["permutation"])
 
 
 @view("expand")
 def expand(node: Node, output: int) -> Affine:
-    """Stride 0 along repeated dimensions."""
+    """Use stride 0 along repeated dimensions."""
     return broadcast_map(next(node.operands).shape, node.output.shape)
 
 
 @view("slice")
 def slice(node: Node, output: int) -> Affine:
-    """An offset, and strides multiplied by the steps."""
+    """Add an offset and multiply the strides by the steps."""
     attrs = node.attrs
     operand = next(node.operands)
     return slice_map(operand.shape, attrs["starts"], node.output.shape, attrs["strides"])
@@ -47,13 +47,13 @@ def slice(node: Node, output: int) -> Affine:
 
 @view("reverse")
 def reverse(node: Node, output: int) -> Affine:
-    """Negative strides."""
+    """Use negative strides."""
     return reverse_map(node.output.shape, node.attrs["axes"])
 
 
 @view("split")
 def split(node: Node, output: int) -> Affine:
-    """An offset for each output."""
+    """Add an offset that depends on the output."""
     operand = next(node.operands)
     axis = node.attrs["axis"]
     shape = node.outputs[output].shape
@@ -65,14 +65,14 @@ def split(node: Node, output: int) -> Affine:
 
 @view("tile")
 def tile(node: Node, output: int) -> Affine:
-    """Each dimension under one of stride 0."""
+    """Add a dimension of stride 0 outside each dimension."""
     operand = next(node.operands)
     return repeated_map(operand.shape, node.attrs["repetitions"], [1] * operand.rank)
 
 
 @lowering("concat")
 def concat(body: Body, node: Node, output: int, index: Index) -> str:
-    """The input in whose range the coordinate along the axis lies."""
+    """Load from the input whose range contains the coordinate along the axis."""
     axis = node.attrs["axis"]
     shape = node.output.shape
     inner = shapes.strides(shape)[axis]
@@ -95,7 +95,7 @@ def concat(body: Body, node: Node, output: int, index: Index) -> str:
 
 @lowering("pad")
 def pad(body: Body, node: Node, output: int, index: Index) -> str:
-    """The element that lies inside, or what the mode puts outside."""
+    """Load the element inside; outside, emit what the mode defines."""
     operand = next(node.operands)
     attrs = node.attrs
     places, inside = [], []
@@ -108,7 +108,7 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
             pass
         elif attrs["mode"] == "constant":
             at = body.let(at - low, "c")
-            inside.append(f"{at} < {size}u")  # what is below 0 is huge
+            inside.append(f"{at} < {size}u")  # negative values wrap to huge ones
         elif attrs["mode"] == "edge":
             at = at.clamp(low, low + size - 1) - low
         else:
@@ -128,12 +128,12 @@ def pad(body: Body, node: Node, output: int, index: Index) -> str:
 
 @lowering("triangular")
 def triangular(body: Body, node: Node, output: int, index: Index) -> str:
-    """The element on the right side of the diagonal, else 0."""
+    """Load the element on the selected side of the diagonal, else 0."""
     operand = next(node.operands)
     rows, columns = operand.shape[-2:]
     row = coordinate(operand.shape, operand.rank - 2, index)
     column = coordinate(operand.shape, operand.rank - 1, index)
-    # Beyond the corners nothing changes, and a word holds it.
+    # Diagonals beyond the corners are equivalent; clamped, they fit 32 bits.
     diagonal = max(-rows, min(node.attrs["diagonal"], columns))
     side = ">=" if node.attrs["upper"] else "<="
     where = f"{column + max(0, -diagonal)} {side} {row + max(0, diagonal)}"

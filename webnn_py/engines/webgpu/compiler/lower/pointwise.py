@@ -1,4 +1,4 @@
-"""Elementwise operators, from the expression in their declaration."""
+"""Elementwise operators, from the WGSL expression in their declaration."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from webnn_py.ir import Node, Value
 from webnn_py.ops.declare import REGISTRY
 
 EXACT = "exact"
-"""The attribute of a node whose quotient is to be correctly rounded; see `legalize/quotients`."""
+"""Attribute of a node whose quotient must be correctly rounded; see `ExactQuotients`."""
 
 EXACTLY = {"div": "wn_quotient({a}, {b})", "reciprocal": "wn_quotient(1.0, {input})"}
 """Expressions of correctly rounded quotients."""
 
 
 def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
-    """One element: the declaration's expression over the operands' elements."""
+    """Emit the declaration's expression over the operands' elements."""
     op = REGISTRY[node.op]
     assert op.wgsl is not None
     target = node.outputs[output]
@@ -42,30 +42,32 @@ def elementwise(body: Body, node: Node, output: int, index: Index) -> str:
     return template(EXACTLY[node.op] if is_exact else op.wgsl, scope).format(**names)
 
 
-def rounds(node: Node, features: Features) -> int:
-    """Rounds of the loops that an operator's expression makes for one element: powers do so."""
+def iterations(node: Node, features: Features) -> int:
+    """Return the loop iterations per element of an operator's expression; powers have some."""
     op = REGISTRY[node.op]
     assert op.wgsl is not None
     types = tuple(value.data_type for value in (*node.operands, node.output))
-    return _rounds(op.wgsl, tuple(op.limits), types, features)
+    return _loop_iterations(op.wgsl, tuple(op.limits), types, features)
 
 
 @functools.cache
-def _rounds(wgsl: str, names: tuple[str, ...], types: tuple[str, ...], features: Features) -> int:
+def _loop_iterations(
+    wgsl: str, names: tuple[str, ...], types: tuple[str, ...], features: Features
+) -> int:
     *kinds, result = (storage_of(data_type, features) for data_type in types)
     others = tuple(zip(names, kinds, strict=True))
     return prelude.rounds(template(wgsl, Scope(kinds[0], result, others)))
 
 
 def _number(value: Value, builder: KernelBuilder) -> float | int | None:
-    """The number of a constant of one element, also where views spread it."""
+    """Return the number of a one-element constant, also through views."""
     while builder.computes(value) and builder.producers[value].op in VIEWS:
         value = next(builder.producers[value].operands)
     return builder.scalar(value)
 
 
 def _scope(node: Node, builder: KernelBuilder) -> Scope:
-    """What the names in a node's expression stand for."""
+    """Return the types and facts that select an expression's variant."""
     names: dict[Value, str] = {}
     others: list[tuple[str, Storage]] = []
     known: list[tuple[str, float]] = []
@@ -76,7 +78,7 @@ def _scope(node: Node, builder: KernelBuilder) -> Scope:
             same.append((name, names[value]))
         number = _number(value, builder)
         if number is not None and (abs(number) in (0, math.inf) or is_minus_one(number)):
-            known.append((name, number))  # nothing is concluded from others
+            known.append((name, number))  # no variant depends on other numbers
     return Scope(
         others[0][1],
         builder.storage(node.output),

@@ -11,14 +11,14 @@ from webnn_py.ir import Node, Value
 
 
 def block_element(body: Body, blocks: Value, whole: Value, index: Index) -> str:
-    """The element of `blocks` for an element of the whole tensor."""
+    """Load the element of `blocks` that belongs to an element of the whole tensor."""
     times = [size // count for size, count in zip(whole.shape, blocks.shape, strict=True)]
     return body.load(blocks, repeated_map(blocks.shape, [1] * whole.rank, times).at(index))
 
 
 @lowering("dequantize_linear", fuses=True)
 def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
-    """(input - zero_point) * scale."""
+    """Emit (input - zero_point) * scale."""
     operand, scale, zero_point = node.operands
     compute = body.builder.storage(operand).compute
     element, zero = body.load(operand, index), block_element(body, zero_point, operand, index)
@@ -29,7 +29,7 @@ def dequantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
 
 @lowering("quantize_linear", fuses=True)
 def quantize_linear(body: Body, node: Node, output: int, index: Index) -> str:
-    """round(input / scale) + zero_point, held in the data type's range."""
+    """Emit round(input / scale) + zero_point, saturated to the data type's range."""
     operand, scale, zero_point = node.operands
     element, factor = body.load(operand, index), block_element(body, scale, operand, index)
     zero = block_element(body, zero_point, operand, index)

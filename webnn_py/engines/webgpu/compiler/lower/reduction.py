@@ -1,4 +1,7 @@
-"""Reductions, element by element: one loop over what is reduced."""
+"""Reductions and the matrix product, element by element: one loop per output element.
+
+The tiled kernels of matrix products are in `kernels`.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,21 @@ from webnn_py.ops.declare import REGISTRY, Reduce
 
 
 def rule_of(node: Node) -> Reduce:
-    """The reduction's expressions."""
+    """Return the reduction's expressions."""
     rule = REGISTRY[node.op].reduce
     assert rule is not None
     return rule
 
 
 def initial(rule: Reduce, storage: Storage) -> str:
-    """The neutral element."""
+    """Return the literal of the neutral element."""
     if rule.init in ("min", "max"):
         return storage.extreme(rule.init)
     return storage.literal(int(rule.init))
 
 
 def axes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dimensions that are kept, and those that are reduced, in order."""
+    """Return the kept and the reduced dimensions, each in order."""
     operand = next(node.operands)
     reduced = tuple(sorted(node.attrs["axes"]))
     kept = tuple(axis for axis in range(operand.rank) if axis not in reduced)
@@ -37,30 +40,30 @@ def axes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def count_of(node: Node) -> int:
-    """How many elements go into one result."""
+    """Return the number of elements that one result reduces."""
     operand: Value = next(node.operands)
     return math.prod(operand.shape[axis] for axis in node.attrs["axes"])
 
 
 def combine(rule: Reduce, storage: Storage, a: str, b: str) -> str:
-    """Two accumulated values made one."""
+    """Combine two accumulators."""
     return express(rule.combine, storage, a=a, b=b)
 
 
 def step(rule: Reduce, storage: Storage, total: str, element: str) -> str:
-    """The accumulated value with one element more."""
+    """Accumulate one more element."""
     mapped = rule.combine.replace("{b}", f"({rule.map})")
     return express(mapped, storage, a=total, x=element)
 
 
 def finish(rule: Reduce, storage: Storage, total: str, count: int) -> str:
-    """The result from the accumulated value."""
+    """Return the result from the final accumulator."""
     scope = Scope(storage, known=(("n", count),))
     return template(rule.finish, scope).format(x=total, n=storage.literal(count))
 
 
 def reduce(body: Body, node: Node, output: int, index: Index) -> str:
-    """One result: a loop over the reduced dimensions."""
+    """Emit a loop over the reduced dimensions."""
     operand = next(node.operands)
     rule = rule_of(node)
     storage = body.builder.storage(node.output)
@@ -75,7 +78,7 @@ def reduce(body: Body, node: Node, output: int, index: Index) -> str:
 
 @lowering("matmul", loops=True)
 def matmul(body: Body, node: Node, output: int, index: Index) -> str:
-    """One output element: a loop over k."""
+    """Emit a loop over k."""
     a, b = node.operands
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     shape = node.output.shape

@@ -1,4 +1,4 @@
-"""The table of lowerings, and what fusion must know of an operator."""
+"""Registry of lowerings, and the facts about operators that fusion needs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from webnn_py.ir import Node
 
 LOWERINGS: dict[str, Lowering] = {}
 VIEWS: dict[str, Callable[[Node, int], Affine]] = {}
-"""Operators whose output is their first operand read through an affine map."""
+"""Operators whose output is their first operand, read through an affine map."""
 
 LOOPING: set[str] = set()
-"""Operators with a loop for every element: their result is worth storing."""
+"""Operators with a loop per element: storing their result saves work."""
 
 FUSES: set[str] = set()
-"""Operators that go element by element with operands of their output's shape."""
+"""Operators without a WGSL expression that fusion treats as elementwise."""
 
 READS: dict[str, Callable[[Node], int]] = {}
-"""Of operators that read an operand at several places for one element: at how many, at most."""
+"""For operators that read an operand several times per element: the maximum number of reads."""
 
 
 def lowering(
@@ -30,7 +30,14 @@ def lowering(
     fuses: bool = False,
     reads: Callable[[Node], int] | None = None,
 ) -> Callable[[Lowering], Lowering]:
-    """Register what computes one element of an operator, at an index that is quick to repeat."""
+    """Register the lowering of an operator.
+
+    Args:
+        name: The operator.
+        loops: Whether it has a loop per element.
+        fuses: Whether elementwise fusion may include it.
+        reads: Returns the maximum number of an operand's elements that one output element reads.
+    """
 
     def register(function: Lowering) -> Lowering:
         LOWERINGS[name] = with_named_index(function)
@@ -46,7 +53,7 @@ def lowering(
 
 
 def with_named_index(function: Lowering) -> Lowering:
-    """The lowering, given a name for an index that is a sum."""
+    """Wrap a lowering so that an index that is a sum gets a name first."""
 
     def lower(body: Body, node: Node, output: int, index: Index) -> str:
         return function(body, node, output, index if index.is_product else body.let(index, "i"))
@@ -55,7 +62,7 @@ def with_named_index(function: Lowering) -> Lowering:
 
 
 def view(name: str) -> Callable[[Callable[[Node, int], Affine]], Callable[[Node, int], Affine]]:
-    """Register an operator that only reads its first operand elsewhere."""
+    """Register an operator that only reads its first operand through an affine map."""
 
     def register(function: Callable[[Node, int], Affine]) -> Callable[[Node, int], Affine]:
         VIEWS[name] = function

@@ -1,4 +1,4 @@
-"""Resampling of two dimensions, from coordinates in exact integer arithmetic."""
+"""2-D resampling, with coordinates in exact integer arithmetic."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webnn_py.ir import Node
 
 
 def _place(body: Body, node: Node, axis: int, index: Index, minus: int) -> tuple[Index, str]:
-    """Where the centre of an output element lies in the input: quotient and remainder.
+    """Return where the centre of an output element lies in the input: quotient and remainder.
 
-    In units of half an output element, of which `minus` are taken off first; what an element of
-    the input takes is twice the output's size.
+    The unit is half an output element; `minus` units are subtracted first. An input element is
+    twice the output's size in units.
     """
     old, new = next(node.operands).shape[axis], node.output.shape[axis]
-    # A product that exceeds a word needs two.
+    # Products of 32 bits or more need two words.
     wide = "_wide" if 2 * old * new >= 1 << 32 else ""
     own = coordinate(node.output.shape, axis, index)
     place = body.let(f"wn_place{wide}({own}, {old}u, {new}u, {minus}u)", "p")
@@ -27,6 +27,7 @@ def _place(body: Body, node: Node, axis: int, index: Index, minus: int) -> tuple
 
 
 def _flat(node: Node, places: Sequence[Index]) -> Index:
+    """Return the flat index of the input element at `places`."""
     shape = next(node.operands).shape
     steps = zip(places, shape, shapes.strides(shape), strict=True)
     return total(place.below(size) * step for place, size, step in steps)
@@ -34,7 +35,7 @@ def _flat(node: Node, places: Sequence[Index]) -> Index:
 
 @lowering("resample2d", reads=lambda node: 1 if node.attrs["mode"] == "nearest-neighbor" else 4)
 def resample2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """The nearest element, or the four around by their distances."""
+    """Emit the nearest element, or the linear interpolation of the four around."""
     shape = node.output.shape
     changed = [a for a in node.attrs["axes"] if next(node.operands).shape[a] != shape[a]]
     places = [body.let(coordinate(shape, axis, index), "c") for axis in range(len(shape))]
@@ -52,7 +53,7 @@ def resample2d(body: Body, node: Node, output: int, index: Index) -> str:
 
 
 def _interpolated(body: Body, node: Node, places: Sequence[Index], shares: dict[int, str]) -> str:
-    """Between the elements at `places` and those after them, along the axes in `shares`."""
+    """Interpolate between the elements at `places` and the next ones along the axes in `shares`."""
     operand = next(node.operands)
     if not shares:
         element = body.load(operand, _flat(node, places))
@@ -63,6 +64,6 @@ def _interpolated(body: Body, node: Node, places: Sequence[Index], shares: dict[
     after[axis] = (places[axis] + 1).min(operand.shape[axis] - 1)
     below = body.let(_interpolated(body, node, places, others), "below")
     above = body.let(_interpolated(body, node, after, others), "above")
-    # An infinite neighbour that has no share must not turn the result to NaN.
+    # 0 times an infinite neighbour would be NaN.
     mixed = f"{below} * (1.0 - {share}) + {above} * {share}"
     return body.let(f"select({mixed}, {below}, {share} == 0.0)", "mix")

@@ -1,4 +1,4 @@
-"""Operators that run along one axis, element by element: a loop over the axis."""
+"""Scans along one axis, element by element: arg_max, arg_min and running sums."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from webnn_py.engines.webgpu.program.storage import storage_of
 from webnn_py.ir import Node, Value
 
 BETTER = {"arg_max": "wn_above({a}, {b})", "arg_min": "wn_below({a}, {b})"}
-"""Whether an element takes the place of the best one so far."""
+"""The test whether element a replaces the best element b so far."""
 
 
 def line_of(body: Body, operand: Value, axis: int, number: Index) -> tuple[Index, int]:
-    """Where the line of this number along the axis begins, and the step between its elements."""
+    """Return the start of line `number` along the axis, and the stride of its elements."""
     size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])
     number = number.below(operand.size // size)
     return body.let(number // inner * (size * inner) + number % inner, "base"), inner
 
 
 def is_better(body: Body, node: Node, a: str, b: str) -> str:
-    """The test of two elements."""
+    """Emit the test whether element a replaces b."""
     return express(BETTER[node.op], body.builder.storage(next(node.operands)), a=a, b=b)
 
 
 def as_position(body: Body, node: Node, place: str) -> str:
-    """A u32 in the data type of the node's output."""
+    """Convert a u32 to the data type of the node's output."""
     features = body.builder.features
     target = body.builder.storage(node.output)
     return prelude.cast(storage_of("uint32", features), target).format(input=place)
 
 
 def _position(body: Body, node: Node, output: int, index: Index) -> str:
-    """The first place whose element is better than all before it."""
+    """Emit the first position whose element is better than all before it."""
     operand = next(node.operands)
     axis = node.attrs["axis"]
     base, step = line_of(body, operand, axis, index)
@@ -56,7 +56,7 @@ for _name in BETTER:
 
 @lowering("cumulative_sum", loops=True)
 def cumulative_sum(body: Body, node: Node, output: int, index: Index) -> str:
-    """The sum of the elements from the line's end up to this one."""
+    """Emit the sum of the elements from the start of the line to this one."""
     operand = next(node.operands)
     axis, backward = node.attrs["axis"], node.attrs["reversed"]
     size, inner = operand.shape[axis], math.prod(operand.shape[axis + 1 :])

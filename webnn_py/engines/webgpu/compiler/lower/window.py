@@ -1,4 +1,4 @@
-"""Convolution and pooling, element by element: loops over the window."""
+"""Convolution, transposed convolution and pooling, element by element: loops over taps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from webnn_py.engines.webgpu.compiler.lower.registry import VIEWS, lowering
 from webnn_py.ir import Node, Value
 from webnn_py.ops.convolution import dims
 
-MOST_TAPS = 64
-"""Of a window that graphics hardware gets written out: a loop waits for each element in turn."""
-FEW_TAPS = 8
-"""Of a pooling that computes its input as it loads it."""
+MAX_UNROLLED_TAPS = 64
+"""Taps of a window up to which GPUs get it unrolled: a loop waits for each load in turn."""
+MAX_RECOMPUTED_TAPS = 8
+"""Taps of a pool up to which it may compute its input while it loads it."""
 
 
 def window_position(
     body: Body, at: Sequence[Index], tap: Sequence[Index], node: Node
 ) -> tuple[list[Index], str]:
-    """Row and column of a tap, and whether they lie inside; "" if they always do."""
+    """Return row and column of a tap, and the test that they are inside; "" if always true."""
     attrs = node.attrs
     layout = attrs.get("input_layout") or attrs["layout"]
     size = dims(next(node.operands).shape, layout, "hw")
@@ -37,8 +37,8 @@ def window_position(
         place = at[i] * attrs["strides"][i] + tap[i] * attrs["dilations"][i] - low
         place = body.let(place, "p")
         if low or not always_inside(node, i, size[i]):
-            checks.append(f"{place} < {size[i]}u")  # what is below 0 is huge
-        # A number outside, which the check keeps from being read, is no index for compilers.
+            checks.append(f"{place} < {size[i]}u")  # negative values wrap to huge ones
+        # Compilers reject a constant index out of bounds, even behind the check.
         outside = not place.terms and not 0 <= place.offset < size[i]
         places.append(constant(0) if outside else place.below(size[i]))
     return places, " && ".join(checks)
@@ -55,7 +55,7 @@ def always_inside(node: Node, axis: int, size: int) -> bool:
 
 
 def is_pixelwise(node: Node, value: Value) -> bool:
-    """Whether a node is a convolution of a value's pixels, each by itself."""
+    """Whether a node is a 1x1 convolution of `value` with stride 1 and no padding."""
     if node.op != "conv2d" or node.inputs[0] is not value or value in node.inputs[1:]:
         return False
     attrs = node.attrs
@@ -64,7 +64,7 @@ def is_pixelwise(node: Node, value: Value) -> bool:
 
 
 def window_of(node: Node) -> tuple[int, ...]:
-    """Height and width of the window."""
+    """Return height and width of the window."""
     if "window_dimensions" in node.attrs:
         return tuple(node.attrs["window_dimensions"])
     filter_ = node.inputs[1]
@@ -73,13 +73,13 @@ def window_of(node: Node) -> tuple[int, ...]:
 
 
 def flat(layout: str, value: Value, places: Mapping[str, Index]) -> Index:
-    """The flat index of an element given by the letters of its layout."""
+    """Return the flat index of the element at the coordinates, which are keyed by layout letter."""
     steps = zip(layout, value.shape, shapes.strides(value.shape), strict=True)
     return total(places[letter].below(size) * stride for letter, size, stride in steps)
 
 
 def output_position(body: Body, node: Node, index: Index, layout: str) -> dict[str, Index]:
-    """The output's coordinates by letter."""
+    """Return the output's coordinates by layout letter."""
     shape = node.output.shape
     return {
         letter: body.let(coordinate(shape, axis, index), letter)
@@ -90,21 +90,21 @@ def output_position(body: Body, node: Node, index: Index, layout: str) -> dict[s
 def _taps(
     body: Body, node: Node, at: Mapping[str, Index], channels: int = 1
 ) -> Iterator[tuple[tuple[Index, Index], tuple[Index, Index], str]]:
-    """The taps of a window, as constants or in loops, in which the caller writes what they do.
+    """Emit the taps of a window, unrolled or in loops; the caller emits the loop's body.
 
     Args:
-        body: Of the kernel.
-        node: What has a window.
-        at: The output's coordinates by letter.
+        body: Body of the kernel function.
+        node: A convolution or pool.
+        at: Coordinates of the output element, by layout letter.
         channels: Elements of the input under a tap.
 
     Yields:
-        Row and column in the window, those in the input, and the condition under which they are
-        inside; "" where they are or it was tested.
+        Row and column in the window, row and column in the input, and the test that they are
+        inside; "" if always true or already tested.
     """
     height, width = window_of(node)
     place = at["h"], at["w"]
-    if _is_written_out(body, node, height * width * channels):
+    if _is_unrolled(body, node, height * width * channels):
         for tap in itertools.product(map(constant, range(height)), map(constant, range(width))):
             (row, column), inside = window_position(body, place, tap, node)
             yield tap, (row, column), inside
@@ -115,28 +115,29 @@ def _taps(
             yield (y, x), (row, column), ""
 
 
-def _is_written_out(body: Body, node: Node, taps: int) -> bool:
+def _is_unrolled(body: Body, node: Node, taps: int) -> bool:
+    """Whether the window is small enough to unroll on this device."""
     builder, data = body.builder, node.inputs[0]
     assert data is not None
     while builder.computes(data) and builder.producers[data].op in VIEWS:
         data = next(builder.producers[data].operands)
-    short = FEW_TAPS if builder.computes(data) else MOST_TAPS
+    short = MAX_RECOMPUTED_TAPS if builder.computes(data) else MAX_UNROLLED_TAPS
     return builder.features.kind != "cpu" and taps <= short
 
 
 def pools_few(node: Node) -> bool:
-    """Whether a node pools so few elements that each may be computed for all that read it."""
-    return "window_dimensions" in node.attrs and math.prod(window_of(node)) <= FEW_TAPS
+    """Whether a node pools so few elements that each may be recomputed by every reader."""
+    return "window_dimensions" in node.attrs and math.prod(window_of(node)) <= MAX_RECOMPUTED_TAPS
 
 
 def _set(body: Body, name: str, value: str, inside: str) -> None:
-    """Give a variable another value if a tap is inside."""
+    """Assign to a variable if the tap is inside."""
     body.line(f"{name} = {f'select({name}, {value}, {inside})' if inside else value};")
 
 
 @lowering("conv2d", loops=True)
 def conv2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """One output element: a loop over the group's channels and the filter's taps."""
+    """Emit a loop over the filter's taps and the group's channels."""
     data, filter_, bias = node.inputs
     assert data is not None
     assert filter_ is not None
@@ -160,7 +161,7 @@ def conv2d(body: Body, node: Node, output: int, index: Index) -> str:
 
 
 def _pool(body: Body, node: Node, index: Index, start: str, step: str) -> tuple[str, str]:
-    """The accumulated window and the count of elements inside it; `step` uses {a} and {b}."""
+    """Return the accumulated window and the count of elements inside; `step` uses {a} and {b}."""
     data = next(node.operands)
     layout = node.attrs["layout"]
     at = output_position(body, node, index, layout)
@@ -176,21 +177,21 @@ def _pool(body: Body, node: Node, index: Index, start: str, step: str) -> tuple[
 
 @lowering("average_pool2d", loops=True)
 def average_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """The sum over the elements inside, divided by their number."""
+    """Emit the mean of the elements inside."""
     total, count = _pool(body, node, index, "0.0", "{a} + {b}")
     return f"{total} / f32({count})"
 
 
 @lowering("l2_pool2d", loops=True)
 def l2_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """The root of the sum of squares."""
+    """Emit the root of the sum of squares."""
     total, _ = _pool(body, node, index, "0.0", "fma({b}, {b}, {a})")
     return f"sqrt({total})"
 
 
 @lowering("max_pool2d", loops=True)
 def max_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """The greatest element."""
+    """Emit the greatest element."""
     storage = body.builder.storage(node.output)
     lowest = storage.extreme("min")
     total, _ = _pool(body, node, index, lowest, adapted("max({a}, {b})", storage))
@@ -201,9 +202,9 @@ def max_pool2d(body: Body, node: Node, output: int, index: Index) -> str:
 def _reaching_taps(
     body: Body, node: Node, axis: int, place: Index
 ) -> Iterator[tuple[Index, Index]]:
-    """A loop over taps along height (0) or width (1): the tap, and the input's place it meets.
+    """Loop over the taps along height (0) or width (1); yield the tap and its input coordinate.
 
-    An output element at p is met by the input at (p - tap * dilation) / stride where that divides.
+    The input at (p - tap * dilation) / stride contributes to the output at p if that divides.
     """
     data, filter_, *_ = node.operands
     attrs = node.attrs
@@ -211,16 +212,16 @@ def _reaching_taps(
     taps = dims(filter_.shape, attrs["filter_layout"], "hw")[axis]
     stride, dilation = attrs["strides"][axis], attrs["dilations"][axis]
     start = body.let(place + attrs["padding"][2 * axis], "p")
-    # Undilated, every stride-th tap divides.
-    apart = stride if dilation == 1 else 1
-    first = body.let(start % apart, "first")
-    with body.loop(-(-taps // apart), "t") as step:
-        tap = body.let(first + step * apart, "tap")
+    # Without dilation, every stride-th tap divides.
+    tap_step = stride if dilation == 1 else 1
+    first = body.let(start % tap_step, "first")
+    with body.loop(-(-taps // tap_step), "t") as step:
+        tap = body.let(first + step * tap_step, "tap")
         reach = body.let(start - tap * dilation, "d")
-        checks = [f"{reach} <= {(size - 1) * stride}u"]  # what is below 0 is huge
-        if apart > 1 and taps % apart:
+        checks = [f"{reach} <= {(size - 1) * stride}u"]  # negative values wrap to huge ones
+        if tap_step > 1 and taps % tap_step:
             checks.append(f"{tap} < {taps}u")
-        if stride > 1 and apart == 1 and size > 1:
+        if stride > 1 and tap_step == 1 and size > 1:
             checks.append(f"{reach % stride} == 0u")
         with body.block(f"if ({' && '.join(checks)})"):
             yield tap.below(taps), body.let(reach // stride, "at").below(size)
@@ -228,7 +229,7 @@ def _reaching_taps(
 
 @lowering("conv_transpose2d", loops=True)
 def conv_transpose2d(body: Body, node: Node, output: int, index: Index) -> str:
-    """One output element: a loop over the taps that reach it and the group's channels."""
+    """Emit a loop over the contributing taps and the group's channels."""
     data, filter_, bias = node.inputs
     assert data is not None
     assert filter_ is not None
