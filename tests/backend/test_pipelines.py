@@ -19,7 +19,7 @@ from tests.processes import LONG
 from tests.threads import in_threads
 from webnn_py import MLContext, MLGraphBuilder, OperationError, ml
 from webnn_py.engines.webgpu.compiler.pipeline_sharing import form_of
-from webnn_py.engines.webgpu.program.plan import COUNTED
+from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 from webnn_py.engines.webgpu.runtime import engine
 from webnn_py.engines.webgpu.runtime.devices import pipelines
 from webnn_py.engines.webgpu.runtime.devices.pipelines import PipelineCache, PipelineKey
@@ -282,7 +282,7 @@ def test_loops_that_shall_count_their_rounds_do(
     gpu: MLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native, "module_of_ending_loops", lambda *_: pytest.fail("they do not"))
-    code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED}\n}}"
+    code = f"@compute @workgroup_size(1) fn main() {{\n  {COUNTED_LOOP_MARK}\n}}"
     (made,) = engine_of(gpu).gpu.pipelines.get_all([("counted", PipelineKey(code, ends=True))])
     assert made is not None
 

@@ -14,7 +14,11 @@ from tests.compiler.compiled import kernels, legal, optimized
 from tests.graphs import build
 from tests.internals import recipe_of
 from webnn_py import MLGraphBuilder, MLOperand, ml
-from webnn_py.engines.webgpu.compiler.legalize.attention import ATTENTION, LARGE, Change
+from webnn_py.engines.webgpu.compiler.legalize.attention import (
+    ATTENTION,
+    MIN_LARGE_SCORE_BYTES,
+    Change,
+)
 from webnn_py.engines.webgpu.compiler.shape_generic import CompiledForSizes
 from webnn_py.engines.webgpu.program.storage import Features
 
@@ -132,7 +136,7 @@ def test_a_large_matrix_is_not_stored() -> None:
     case = Attention(batch=(8,), rows=side, columns=side, depth=64, width=64)
     assert names(dataclasses.replace(case, data_type="float16")) == ["attention"]
     assert "attention" not in names(case)
-    assert 8 * side * side * 4 < LARGE
+    assert 8 * side * side * 4 < MIN_LARGE_SCORE_BYTES
     assert names(dataclasses.replace(case, batch=(32,))) == ["attention"]
 
 
@@ -150,7 +154,7 @@ def test_a_matrix_that_is_stored_stays_small() -> None:
     for_many = compiled.compile_ahead(graph, {"length": 300})
     assert for_many is not None
     assert "attention" not in [kernel.name for kernel in for_many.kernels]
-    most = math.isqrt(LARGE // 4 // 8 - 1)
+    most = math.isqrt(MIN_LARGE_SCORE_BYTES // 4 // 8 - 1)
     assert compiled.known({"length": most}) is not None
     assert compiled.known({"length": most + 1}) is None
     one_kernel = compiled.compile_ahead(graph, {"length": most + 1})

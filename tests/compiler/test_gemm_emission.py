@@ -23,7 +23,7 @@ from webnn_py.engines.webgpu.compiler.kernels.matmul import (
     TileKernel,
     emit_gemm,
 )
-from webnn_py.engines.webgpu.program.plan import COUNTED
+from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 from webnn_py.engines.webgpu.program.storage import Features
 
 TILE = SharedTile(64, 64, 16, 8, 8)
@@ -286,7 +286,7 @@ def test_large_blocks_load_their_last_tiles_again_and_nothing_beyond(k: int) -> 
 @pytest.mark.parametrize("compute", ["f32", "f16"])
 def test_large_products_alone_count_the_rounds_of_their_loops(compute: str) -> None:
     def counts(m: int, n: int, k: int) -> bool:
-        return COUNTED in emit_tiled(problem(1, m, n, k, compute), TILE, Limits()).code
+        return COUNTED_LOOP_MARK in emit_tiled(problem(1, m, n, k, compute), TILE, Limits()).code
 
     assert counts(1024, 1024, 1024)
     assert not counts(512, 512, 512)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from webnn_py import NotSupportedError, ValidationError
-from webnn_py.engines.webgpu.program.needs import DEFAULT_LIMITS, Offer, choose
+from webnn_py.engines.webgpu.program.needs import DEFAULT_LIMITS, DeviceCapabilities, choose_variant
 from webnn_py.engines.webgpu.program.plan import (
     Argument,
     BindingLayout,
@@ -20,7 +20,7 @@ from webnn_py.engines.webgpu.program.plan import (
 )
 from webnn_py.engines.webgpu.program.wgsl_interface import features_of, read_module
 
-LEAST = Offer(True, frozenset(), DEFAULT_LIMITS)
+LEAST = DeviceCapabilities(True, frozenset(), DEFAULT_LIMITS)
 PLAIN = Variant("any", (), {}, (), (), ())
 
 
@@ -32,19 +32,19 @@ def test_the_first_variant_that_a_device_can_run_is_chosen() -> None:
     halves = replace(PLAIN, adapter="hardware", features=("shader-f16",))
     hardware, software = (replace(PLAIN, adapter=a) for a in ("hardware", "software"))
     given = plan(halves, hardware, software)
-    assert choose(given, LEAST) is hardware
-    assert choose(given, replace(LEAST, hardware=False)) is software
+    assert choose_variant(given, LEAST) is hardware
+    assert choose_variant(given, replace(LEAST, hardware=False)) is software
     with_f16 = replace(LEAST, features=frozenset({"shader-f16", "subgroups"}))
-    assert choose(given, with_f16) is halves
-    assert choose(given, replace(with_f16, hardware=False)) is software
-    assert choose(plan(PLAIN), replace(LEAST, hardware=False)) is PLAIN
+    assert choose_variant(given, with_f16) is halves
+    assert choose_variant(given, replace(with_f16, hardware=False)) is software
+    assert choose_variant(plan(PLAIN), replace(LEAST, hardware=False)) is PLAIN
 
 
 def test_what_is_lacking_is_said_of_every_variant() -> None:
     wide = replace(PLAIN, limits={"maxBufferSize": 1 << 30, "maxDreams": 3})
     halves = replace(PLAIN, adapter="software", features=("shader-f16",))
     with pytest.raises(NotSupportedError) as caught:
-        choose(plan(wide, halves), LEAST)
+        choose_variant(plan(wide, halves), LEAST)
     assert str(caught.value) == (
         "this device cannot run the program: variant 0 needs maxBufferSize of 1073741824 (it has"
         " 268435456), the limit maxDreams, which it does not know; variant 1 needs the feature"
@@ -58,7 +58,7 @@ def test_limits_that_a_variant_does_not_tell_of_are_found() -> None:
     kernel = ProgramKernel("k", 0, "main", (), (BindingLayout(0, "read-only-storage", 4),))
     variant = Variant("any", (), {}, (), (step,), (Section(0, 1, 1),))
     with pytest.raises(NotSupportedError) as caught:
-        choose(Plan((large,), ("",), (kernel,), (variant,), {}), LEAST)
+        choose_variant(Plan((large,), ("",), (kernel,), (variant,), {}), LEAST)
     assert str(caught.value) == (
         "this device cannot run the program: variant 0 needs maxBufferSize of 1073741824 (it has"
         " 268435456), maxStorageBufferBindingSize of 1073741824 (it has 134217728),"

@@ -36,7 +36,7 @@ from webnn_py.engines.awaited import AwaitedRun
 from webnn_py.engines.device import Commands
 from webnn_py.engines.reference import evaluate
 from webnn_py.engines.webgpu.program.file import reading_program, write_program
-from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
+from webnn_py.engines.webgpu.program.plan import MAX_DISPATCHES
 from webnn_py.engines.webgpu.program.source import Slot
 from webnn_py.memory import host_arrays
 from webnn_py.ordering.timeline import TimelinePoint, points
@@ -236,9 +236,9 @@ class MLProgram(Unpicklable, Suggesting):
             self._compiler = compiler = ProgramCompiler(source, evaluate)
             plan = compiler.plan_for(engine.gpu.offer)
             count = plan.variants[0].dispatches
-            if count > MOST_DISPATCHES:
+            if count > MAX_DISPATCHES:
                 raise ValidationError(
-                    f"compile: a run of {count} dispatches, expected {MOST_DISPATCHES} at most"
+                    f"compile: a run of {count} dispatches, expected {MAX_DISPATCHES} at most"
                 )
             executable = engine.load_program(plan)
         self._session.has(executable)

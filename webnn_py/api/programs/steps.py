@@ -16,7 +16,7 @@ from webnn_py.core.errors import InvalidStateError, NotSupportedError, Validatio
 from webnn_py.core.messages import Suggesting, shown, type_name
 from webnn_py.core.pickling import Unpicklable
 from webnn_py.engines.webgpu.program.needs import Workgroup
-from webnn_py.engines.webgpu.program.plan import MOST_DISPATCHES
+from webnn_py.engines.webgpu.program.plan import MAX_DISPATCHES
 from webnn_py.engines.webgpu.program.source import GraphStep, KernelStep, Slot, Source
 from webnn_py.engines.webgpu.program.wgsl_interface import (
     EntryPoint,
@@ -74,8 +74,8 @@ class Recorder:
         if sequence._recorder is not self:
             raise ValidationError("append: the MLProgramSequence belongs to another program")
         count = convert.unsigned(repeat, "append: repeat")
-        if not 1 <= count <= MOST_DISPATCHES:
-            raise ValidationError(f"append: repeat {count}, expected 1..{MOST_DISPATCHES}")
+        if not 1 <= count <= MAX_DISPATCHES:
+            raise ValidationError(f"append: repeat {count}, expected 1..{MAX_DISPATCHES}")
         self.sections.append((sequence._steps, count))
 
     def source(self) -> Source:

@@ -11,7 +11,7 @@ from webnn_py.engines.webgpu.compiler.compiled import Compiled, compile_graph
 from webnn_py.engines.webgpu.compiler.legalize.sequences import is_sequence
 from webnn_py.engines.webgpu.compiler.lower import has_lowering
 from webnn_py.engines.webgpu.compiler.program_variant import Tables, VariantBuilder
-from webnn_py.engines.webgpu.program.needs import Offer, limits_of
+from webnn_py.engines.webgpu.program.needs import DeviceCapabilities, limits_of
 from webnn_py.engines.webgpu.program.plan import Adapter, Plan, Variant
 from webnn_py.engines.webgpu.program.source import KernelStep, Source
 from webnn_py.engines.webgpu.program.storage import Features
@@ -45,7 +45,7 @@ class ProgramCompiler:
         self._compiled: dict[tuple[Graph, Features], Compiled] = {}
         self._arguments = source.described_arguments()
 
-    def plan_for(self, offer: Offer) -> Plan:
+    def plan_for(self, offer: DeviceCapabilities) -> Plan:
         """The program for one device: the variant that it would take of the complete one.
 
         Raises:

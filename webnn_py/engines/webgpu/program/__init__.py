@@ -1,1 +1,1 @@
-"""What a compiled program is: data that the compiler makes, files hold and the runtime runs."""
+"""Compiled programs: data that the compiler produces, files store and the runtime executes."""

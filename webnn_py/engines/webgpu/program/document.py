@@ -1,4 +1,4 @@
-"""Compiled programs as JSON, and back with every check; the format is spec/programs.md."""
+"""Convert compiled programs to JSON and back, with validation; format: spec/programs.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webnn_py.core.messages import is_text, shown
 from webnn_py.core.polynomials import MAX_DIMENSION
 from webnn_py.core.shapes import MAX_BYTE_LENGTH, MAX_RANK
 from webnn_py.engines.webgpu.program.plan import (
-    MOST_DISPATCHES,
+    MAX_DISPATCHES,
     Argument,
     BindingLayout,
     BufferPlan,
@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 
 def document_of(plan: Plan) -> Json:
-    """A plan as JSON, but for its tensors."""
+    """Return a plan as JSON, without its tensors."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -107,15 +107,15 @@ def _variant_document(variant: Variant) -> Json:
 
 
 def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
-    """The plan that a document holds.
+    """Parse a document into a plan.
 
     Args:
-        document: What JSON gave.
-        tensors: What the file has besides, by name.
+        document: The root of the JSON document.
+        tensors: The file's tensors, by name.
 
     Raises:
-        DataError: It breaks a rule of the format; says where.
-        NotSupportedError: It is of a later version of the format.
+        DataError: The document breaks a rule of the format; the message says where.
+        NotSupportedError: The document has a later version of the format.
     """
     top = document.mapping()
     if "format" not in top or "version" not in top:
@@ -143,20 +143,21 @@ def plan_of(document: Field, tensors: Mapping[str, Array]) -> Plan:
 
 
 def _text(field: Field) -> str:
+    """Return a string that is not empty."""
     if not field.text():
         raise field.unlike("a string that is not empty")
     return field.text()
 
 
 def _code(field: Field) -> str:
-    """What a device is told, in UTF-8."""
+    """Return a string that can be encoded as UTF-8, as devices require."""
     if not is_text(_text(field)):
         raise field.error("it holds half a surrogate pair, which is no character")
     return field.text()
 
 
 def _shader(field: Field) -> str:
-    """WGSL that a driver can take, as far as its size is concerned."""
+    """Return WGSL within the limits of drivers."""
     try:
         tokens_of(_code(field))
     except ValidationError as error:
@@ -234,16 +235,16 @@ def _section(field: Field, steps: int) -> Section:
     given = field.members("first", "count", "repeat")
     first = given["first"].integer(0, steps - 1)
     count = given["count"].integer(1, steps - first)
-    return Section(first, count, given["repeat"].integer(1, MOST_DISPATCHES))
+    return Section(first, count, given["repeat"].integer(1, MAX_DISPATCHES))
 
 
 class _VariantReader:
-    """Reads variants: what they name is there, and what they bind fits.
+    """Parses variants; checks that references exist and bound parts fit.
 
     Args:
-        arguments: The program's.
-        kernels: The program's.
-        tensors: What the file has.
+        arguments: The program's arguments.
+        kernels: The program's kernels.
+        tensors: The file's tensors, by name.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class _VariantReader:
         self._buffers: Sequence[BufferPlan] = ()
 
     def variant(self, field: Field) -> Variant:
-        """One variant."""
+        """Parse one variant."""
         given = field.members("adapter", "features", "limits", "buffers", "steps", "sections")
         buffers = self._buffers = tuple(map(self._buffer, given["buffers"].items()))
         steps = tuple(map(self._step, given["steps"].items()))
@@ -271,9 +272,9 @@ class _VariantReader:
             steps,
             tuple(_section(section, len(steps)) for section in given["sections"].items()),
         )
-        if not 0 < variant.dispatches <= MOST_DISPATCHES:
+        if not 0 < variant.dispatches <= MAX_DISPATCHES:
             raise given["sections"].error(
-                f"{variant.dispatches} dispatches, expected 1..{MOST_DISPATCHES}"
+                f"{variant.dispatches} dispatches, expected 1..{MAX_DISPATCHES}"
             )
         self._check_sizes(given["buffers"], steps)
         return variant
@@ -310,7 +311,7 @@ class _VariantReader:
         workgroups = _numbers(given["workgroups"], 1, MAX_WORKGROUPS, 3)
         if len(workgroups) != 3:
             raise given["workgroups"].unlike("three numbers")
-        times = given["times"].integer(1, MOST_DISPATCHES)
+        times = given["times"].integer(1, MAX_DISPATCHES)
         return Step(number, places, cast(Any, workgroups), times)
 
     def _place(self, field: Field) -> Place:
@@ -338,7 +339,7 @@ class _VariantReader:
                 raise field.error(f"argument {shown(argument.name)} is written, and only read")
 
     def _check_sizes(self, field: Field, steps: Sequence[Step]) -> None:
-        """Every buffer ends where what is bound of it does, so that none takes memory in vain."""
+        """Check that each buffer ends where its last bound part ends: none wastes memory."""
         ends = [0] * len(self._buffers)
         for step in steps:
             for place in step.places:

@@ -1,4 +1,4 @@
-"""Compiled programs in files: what is in which entry is spec/programs.md."""
+"""Read and write files of compiled programs; spec/programs.md lists the entries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEIGHTS = "weights.safetensors"
 
 
 def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write a file, all at once; one that is there is replaced.
+    """Write a program to a file, atomically; replace an existing file.
 
     Raises:
         FileError: The file cannot be written.
@@ -30,13 +30,13 @@ def write_program(plan: Plan, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def reading_program(path: str | os.PathLike[str]) -> Iterator[Plan]:
-    """Read a file; its tensors stay where they lie in it.
+    """Open a file as a plan whose tensors are views of the mapped file.
 
-    Their checksum is compared meanwhile, until the block ends.
+    A thread compares their checksum; the end of the block waits for it.
 
     Raises:
         FileError: The file cannot be opened.
-        DataError: It is damaged, or none of the kind.
+        DataError: The file is damaged, or no program.
     """
     archive = Archive.open(path)
     archive.check_names((PROGRAM, WEIGHTS))

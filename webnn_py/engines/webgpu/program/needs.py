@@ -1,4 +1,4 @@
-"""What a variant of a program needs of a device, and what a device lacks of that."""
+"""Requirements of a program's variants, and their comparison with a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_LIMITS = {
     "maxComputeWorkgroupSizeZ": 64,
     "maxComputeWorkgroupsPerDimension": 65535,
 }
-"""What every WebGPU device has, by WebGPU's names; source: WebGPU, "Limits"."""
+"""Limits that every WebGPU device has, by WebGPU's names; source: WebGPU, "Limits"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Workgroup:
     """A workgroup of a kernel.
 
     Attributes:
-        size: Invocations along x, y and z; None where that is not known.
-        bytes: What its variables take.
+        size: Invocations along x, y and z; None where unknown.
+        bytes: Size of its variables in the workgroup address space.
     """
 
     size: tuple[int | None, ...] = (None, None, None)
@@ -42,14 +42,14 @@ def limits_of(
     buffers: Sequence[int],
     steps: Sequence[Step],
 ) -> dict[str, int]:
-    """The limits above the defaults that a variant needs, as far as they can be told.
+    """Return the limits above the defaults that a variant needs, as far as they are known.
 
     Args:
-        arguments: The program's.
-        kernels: The program's.
-        workgroups: The workgroups of each kernel, where they are known.
-        buffers: Bytes of the variant's own buffers.
-        steps: The variant's.
+        arguments: The program's arguments.
+        kernels: The program's kernels.
+        workgroups: The workgroup of each kernel; None if unknown.
+        buffers: Sizes in bytes of the variant's own buffers.
+        steps: The variant's steps.
     """
     needed = dict(DEFAULT_LIMITS)
 
@@ -77,13 +77,13 @@ def limits_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a device has, by WebGPU's names.
+class DeviceCapabilities:
+    """The capabilities of a device, by WebGPU's names.
 
     Attributes:
-        hardware: It is no program that plays a GPU.
-        features: The features that it was made with.
-        limits: Its limits.
+        hardware: Whether it is a GPU, not a software adapter.
+        features: The enabled features.
+        limits: The device's limits.
     """
 
     hardware: bool
@@ -91,8 +91,11 @@ class Offer:
     limits: Mapping[str, int]
 
 
-def lacking(plan: Plan, variant: Variant, offer: Offer) -> list[str]:
-    """What a device lacks for a variant, in words; whatever limits the variant itself asks for."""
+def missing_requirements(plan: Plan, variant: Variant, offer: DeviceCapabilities) -> list[str]:
+    """Describe the requirements of a variant that a device does not meet.
+
+    Includes limits that follow from the plan but are absent from the variant's own list.
+    """
     missing = [f"the feature {name}" for name in variant.features if name not in offer.features]
     if variant.adapter == ("software" if offer.hardware else "hardware"):
         missing.append(f"a {variant.adapter} adapter")
@@ -107,15 +110,15 @@ def lacking(plan: Plan, variant: Variant, offer: Offer) -> list[str]:
     return missing
 
 
-def choose(plan: Plan, offer: Offer) -> Variant:
-    """The first variant that a device can run.
+def choose_variant(plan: Plan, offer: DeviceCapabilities) -> Variant:
+    """Return the first variant that a device can run.
 
     Raises:
-        NotSupportedError: It can run none; says what it lacks for each.
+        NotSupportedError: It can run none; the message lists what each one lacks.
     """
     said = []
     for number, variant in enumerate(plan.variants):
-        missing = lacking(plan, variant, offer)
+        missing = missing_requirements(plan, variant, offer)
         if not missing:
             return variant
         said.append(f"variant {number} needs {', '.join(missing)}")

@@ -1,6 +1,6 @@
-"""A compiled program: kernels, buffers and steps, as data; spec/programs.md tells of each member.
+"""A compiled program as data: kernels, buffers and steps; spec/programs.md explains each member.
 
-Nothing here needs the compiler or a device, so that what was compiled once runs without either.
+Nothing here imports the compiler or a device, so a compiled program runs without either.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ BindingType = Literal["read-only-storage", "storage", "uniform"]
 Access = Literal["read", "write", "read-write"]
 Adapter = Literal["any", "hardware", "software"]
 
-MOST_DISPATCHES = 1 << 24
+MAX_DISPATCHES = 1 << 24
 """Dispatches of one run."""
 
-COUNTED = "// its rounds are counted"
-"""A line of kernels that are faster where wgpu-native has loops count their rounds: large products
-of matrices, by 3 % on an H100."""
+COUNTED_LOOP_MARK = "// its rounds are counted"
+"""A WGSL comment that marks kernels which run faster if wgpu-native bounds their loops.
+
+wgpu-native can make each loop count its iterations. On an H100 that speeds up large matrix products
+by 3 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What is given at each run.
+    """An argument of a run.
 
     Attributes:
-        name: By which it is given.
+        name: The name by which the caller passes it.
         data_type: WebNN's name.
-        shape: Of numbers.
-        access: What the steps do with it; a graph that writes it first, "write".
-        required: A step reads it before any writes it. What is not required and not given begins as
-            zeros.
+        shape: Fixed dimensions.
+        access: How the steps use it; "write" if a graph overwrites it before any read.
+        required: Whether a step reads it before any writes it. An optional argument that the caller
+            omits starts as zeros.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Argument:
 
     @property
     def size(self) -> int:
-        """Bytes of its buffer: whole words."""
+        """Bytes of its buffer, in whole words."""
         return buffer_bytes(self.descriptor)
 
     @property
@@ -62,12 +65,12 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class BindingLayout:
-    """One binding of a kernel, all of which are in group 0.
+    """One binding of a kernel, in group 0.
 
     Attributes:
         binding: Its number.
-        type: As WebGPU's GPUBufferBindingType has it.
-        min_size: Bytes that are bound at least.
+        type: As in WebGPU's GPUBufferBindingType.
+        min_size: Minimum bytes of the bound part.
     """
 
     binding: int
@@ -77,15 +80,14 @@ class BindingLayout:
 
 @dataclass(frozen=True, slots=True)
 class ProgramKernel:
-    """What one compute pipeline is made of.
+    """The parameters of one compute pipeline.
 
     Attributes:
         name: For labels and messages.
-        shader: The number of its WGSL.
-        entry_point: Its function.
-        constants: What pipeline-overridable constants are, by name, or by number where they have
-            one.
-        bindings: Its bind group's layout.
+        shader: Index of its WGSL.
+        entry_point: Name of its function.
+        constants: Values of pipeline-overridable constants, by name, or by number if they have one.
+        bindings: Layout of its bind group.
     """
 
     name: str
@@ -97,11 +99,11 @@ class ProgramKernel:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a part of a buffer holds at first.
+    """Initial contents of a part of a buffer.
 
     Attributes:
-        tensor: The name of a tensor of the file.
-        offset: Where its bytes begin.
+        tensor: Name of a tensor of the file.
+        offset: First byte in the buffer.
     """
 
     tensor: str
@@ -110,12 +112,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
-    """One buffer of a program's own: zeros, but for its contents.
+    """A buffer of the program; zeros, apart from its contents.
 
     Attributes:
         size: Bytes, a multiple of 4.
         usage: How it is bound.
-        contents: What it holds at first.
+        contents: Initial contents.
     """
 
     size: int
@@ -125,11 +127,11 @@ class BufferPlan:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is bound: part of an argument, or of a buffer of the program's own.
+    """A bound part of an argument, or of a buffer of the program.
 
     Attributes:
         kind: Which of the two.
-        index: Its number.
+        index: Its index among the arguments or buffers.
         offset: First byte, a multiple of 256.
         size: Bytes, a multiple of 4.
     """
@@ -142,13 +144,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A dispatch, or several in a row.
+    """A dispatch, or consecutive repetitions of one.
 
     Attributes:
-        kernel: The number of its kernel.
-        places: What is bound, in the order of the kernel's bindings.
-        workgroups: The dispatch.
-        times: How often it is dispatched in a row.
+        kernel: Index of its kernel.
+        places: The bound parts, in the order of the kernel's bindings.
+        workgroups: Workgroups along x, y and z.
+        times: Number of consecutive dispatches.
     """
 
     kernel: int
@@ -159,12 +161,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Consecutive steps that are run so often.
+    """Consecutive steps, and how often they run.
 
     Attributes:
-        first: The first one's number.
-        count: How many.
-        repeat: How often.
+        first: Index of the first step.
+        count: Number of steps.
+        repeat: Number of repetitions.
     """
 
     first: int
@@ -177,12 +179,12 @@ class Variant:
     """The program for devices with some features and limits.
 
     Attributes:
-        adapter: Whether it is for hardware, for programs that play a GPU, or for both.
-        features: By WebGPU's names; "shader-int64" is wgpu's own.
-        limits: Those above WebGPU's defaults, by WebGPU's names.
+        adapter: The kind of adapter: hardware, software or any.
+        features: Required features, by WebGPU's names; "shader-int64" is wgpu's own.
+        limits: Required limits above WebGPU's defaults, by WebGPU's names.
         buffers: The program's own buffers.
         steps: Every dispatch.
-        sections: Which steps run, in order.
+        sections: The steps to run, in order.
     """
 
     adapter: Adapter
@@ -207,11 +209,11 @@ class Plan:
     """A compiled program.
 
     Attributes:
-        arguments: What is given at each run.
-        shaders: WGSL.
-        kernels: What pipelines are made of, for all variants.
-        variants: From the one that asks most of a device to the one that asks least.
-        tensors: What buffers hold at first, by name.
+        arguments: The arguments of a run.
+        shaders: WGSL modules.
+        kernels: Pipelines, for all variants.
+        variants: From the most demanding one to the least.
+        tensors: Initial contents of buffers, by name.
     """
 
     arguments: tuple[Argument, ...]
@@ -221,7 +223,7 @@ class Plan:
     tensors: Mapping[str, Array]
 
     def describe(self, variant: Variant) -> str:
-        """The arguments, and every step of a variant with what it is bound to, one a line."""
+        """List the arguments, and each step of a variant with its bindings, one a line."""
         lines = [f"{a.name}: {a.descriptor}, {a.access}" for a in self.arguments]
         for section in variant.sections:
             lines.append(f"{section.repeat} times:")

@@ -1,4 +1,4 @@
-"""A program as it was recorded, before it is compiled: graphs and kernels over what they use."""
+"""A recorded program before compilation: graphs and kernels with their operands."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from webnn_py.ir import Array, Descriptor, Graph
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slot:
-    """What steps read and write: an argument, or a buffer of the program's own.
+    """An operand of steps: an argument, or a buffer of the program.
 
     Attributes:
         descriptor: Data type and shape.
-        name: An argument's; None for a buffer.
-        initial: What a buffer holds at first; None for zeros.
+        name: Name of an argument; None for a buffer.
+        initial: Initial contents of a buffer; None for zeros.
     """
 
     descriptor: Descriptor
@@ -33,8 +33,8 @@ class GraphStep:
 
     Attributes:
         recipe: The graph, without open dimensions.
-        inputs: What each is read from, by name.
-        outputs: What each is written to, by name.
+        inputs: The source of each input, by name.
+        outputs: The target of each output, by name.
     """
 
     recipe: Graph
@@ -44,15 +44,15 @@ class GraphStep:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """One dispatch of a kernel of the user's.
+    """One dispatch of the user's own kernel.
 
     Attributes:
         code: WGSL.
-        name: Of the entry point.
-        interface: What that uses.
-        constants: Pipeline-overridable constants, by what each is set by.
-        slots: What is bound, each to the binding of its place.
-        workgroups: The dispatch.
+        name: Name of the entry point.
+        interface: Bindings and constants of the entry point.
+        constants: Pipeline-overridable constants, by key.
+        slots: The bound operands, by binding number.
+        workgroups: Workgroups along x, y and z.
     """
 
     code: str
@@ -65,10 +65,10 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be compiled.
+    """A program to compile.
 
     Attributes:
-        arguments: What is given at each run.
+        arguments: The arguments of a run.
         sections: Steps, and how often they run.
     """
 
@@ -77,14 +77,14 @@ class Source:
 
     @property
     def steps(self) -> list[GraphStep | KernelStep]:
-        """Every step, once for each section that it is in."""
+        """Every step, once for each section that contains it."""
         return [step for steps, _ in self.sections for step in steps]
 
     def described_arguments(self) -> tuple[Argument, ...]:
-        """The arguments, and what the steps do with them.
+        """Return the arguments with the access that the steps need.
 
         Raises:
-            ValidationError: One is used by no step.
+            ValidationError: No step uses an argument.
         """
         return tuple(
             Argument(str(slot.name), slot.descriptor.data_type, slot.descriptor.shape, *access)
@@ -93,7 +93,7 @@ class Source:
         )
 
     def _access(self, slot: Slot) -> tuple[Access, bool]:
-        """What the steps do with an argument, and whether the first of them only reads it."""
+        """Return the access of all steps to an argument, and whether the first one reads it."""
         uses = [use for step in self.steps if (use := _use(step, slot)) is not None]
         if not uses:
             raise ValidationError(f"argument {shown(slot.name)} is used by no step")
@@ -103,7 +103,7 @@ class Source:
 
 
 def _use(step: GraphStep | KernelStep, slot: Slot) -> Access | None:
-    """What a step does with a slot, if anything. A graph writes all of what it writes."""
+    """Return a step's access to a slot, if any. A graph overwrites its outputs completely."""
     if isinstance(step, GraphStep):
         if slot in step.inputs.values():
             return "read-write" if slot in step.outputs.values() else "read"

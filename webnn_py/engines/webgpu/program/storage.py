@@ -1,8 +1,8 @@
-"""How each data type lies in a storage buffer and is computed with.
+"""Memory layout and compute type of each data type.
 
-32-bit types are natural. float16 is `f16` where the device has shader-f16, else two to a word; it
-is computed in f32 either way. int8 and uint8 lie four to a word and are computed in 32 bits.
-int64 and uint64 are `i64` and `u64` where the device has shader-int64, else pairs of words.
+32-bit types are native. float16 is `f16` with shader-f16, else two per word; both compute in f32.
+int8 and uint8 are stored four per word and computed in 32 bits. int64 and uint64 are `i64` and
+`u64` with shader-int64, else pairs of words.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ PAIR = "vec2<u32>"
 NO_TILES: Mapping[str, str] = MappingProxyType({})
 
 PART_ALIGNMENT = 256
-"""A multiple of what any device asks for the offset of a binding."""
+"""Alignment of a binding's offset in bytes; enough for every device."""
 
 
 class Place(Protocol):
-    """An index of an element, as text."""
+    """The index of an element, as WGSL text."""
 
     @property
     def enclosed(self) -> str:
-        """The index, in brackets if it is no single name or number."""
+        """The index, in parentheses unless it is a single name or number."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What of the device changes the generated code.
+    """Device properties that affect the generated code.
 
     Attributes:
-        f16: shader-f16 is there.
-        int64: shader-int64 is there.
+        f16: Whether shader-f16 is enabled.
+        int64: Whether shader-int64 is enabled.
         max_bindings: Storage buffers that one kernel may bind.
         workgroup_bytes: Shared memory of a workgroup.
         invocations: Invocations of a workgroup.
         grid: Workgroups along one dimension.
         kind: "cpu" for a software adapter, else "gpu".
         binding_bytes: Largest binding; a larger tensor is bound in parts.
-        large: Elements from which on hardware has each invocation write four: as many as there are
-            invocations for on a large GPU.
-        tiles: Names of tiles that were measured, by what is computed (`compiler/tuning.py`).
+        large: Elements from which each invocation writes four: as many as a large GPU has
+            invocations at once.
+        tiles: Names of measured tiles, by problem (`compiler/tuning.py`).
     """
 
     f16: bool = True
@@ -74,7 +74,7 @@ class Storage:
     Attributes:
         data_type: WebNN's name.
         element: WGSL type of the buffer's array elements.
-        compute: WGSL type that expressions have.
+        compute: WGSL type of expressions.
         per_word: Tensor elements in one array element.
         word_bytes: Bytes of one array element.
     """
@@ -86,15 +86,15 @@ class Storage:
     word_bytes: int
 
     def words(self, size: int) -> int:
-        """Array elements that hold so many tensor elements."""
+        """Return the array elements that hold `size` tensor elements."""
         return -(-size // self.per_word)
 
     def buffer_bytes(self, size: int) -> int:
-        """Bytes of a buffer for so many tensor elements, a multiple of 4."""
+        """Return the bytes of a buffer for `size` tensor elements, a multiple of 4."""
         return -(-self.words(size) * self.word_bytes // 4) * 4
 
     def load(self, at: Callable[[str], str], index: Place) -> str:
-        """Expression for one tensor element; `at` gives the array element at a place."""
+        """Emit the load of one tensor element; `at` emits the array element at an index."""
         place = index.enclosed
         match self.data_type:
             case "uint8":
@@ -109,7 +109,7 @@ class Storage:
         return at(str(index))
 
     def pack(self, parts: list[str]) -> str:
-        """Expression of one array element from the tensor elements in it."""
+        """Emit one array element from the tensor elements in it."""
         if self.per_word == 4:
             bytes_ = [f"((u32({part}) & 0xffu) << {8 * i}u)" for i, part in enumerate(parts)]
             return " | ".join(bytes_)
@@ -119,7 +119,7 @@ class Storage:
         return f"{self.element}({parts[0]})" if self.element != self.compute else parts[0]
 
     def wrap(self, expression: str) -> str:
-        """The expression reduced to the data type's range, after arithmetic in 32 bits."""
+        """Reduce the result of 32-bit arithmetic to the data type's range."""
         match self.data_type:
             case "uint8":
                 return f"(({expression}) & 0xffu)"
@@ -128,11 +128,11 @@ class Storage:
         return expression
 
     def literal(self, value: float | int) -> str:
-        """A number of the compute type."""
+        """Return a literal of the compute type."""
         return literal(value, self.compute)
 
     def extreme(self, which: str) -> str:
-        """The literal of the lowest ("min") or highest ("max") value, infinities included."""
+        """Return the literal of the lowest ("min") or highest ("max") value, or infinity."""
         if self.compute == "f32":
             return self.literal(-math.inf if which == "min" else math.inf)
         info = np.iinfo(self.data_type)
@@ -140,7 +140,7 @@ class Storage:
 
 
 def literal(value: float | int, compute: str) -> str:
-    """A WGSL literal; infinities and NaN, which WGSL has no literal for, through their bits."""
+    """Return a WGSL literal; WGSL has none for infinities and NaN, so emit their bits."""
     if is_traced(value):
         return _traced_literal(value, compute)
     match compute:
@@ -161,7 +161,7 @@ def literal(value: float | int, compute: str) -> str:
 
 
 def _traced_literal(value: Traced, compute: str) -> str:
-    """The literal of what is a whole number for all sizes, where one can be read."""
+    """Return the literal of a traced integer; a fixed number where its type allows no symbol."""
     match compute:
         case "f32" if isinstance(value.number, int):
             return f"{value}.0f"
@@ -187,7 +187,7 @@ def _float_literal(value: float) -> str:
 
 
 def storage_of(data_type: str, features: Features) -> Storage:
-    """How a data type lies on a device with these features."""
+    """Return the layout of a data type on a device with these features."""
     return _storage_of(data_type, features.f16, features.int64)
 
 
@@ -218,17 +218,17 @@ def _storage_of(data_type: str, f16: bool, int64: bool) -> Storage:
 
 
 def buffer_bytes(tensor: Descriptor) -> int:
-    """Bytes of a buffer for a tensor, a multiple of 4: the same on every device."""
+    """Return the bytes of a tensor's buffer, a multiple of 4; equal on all devices."""
     return _storage_of(tensor.data_type, False, False).buffer_bytes(tensor.size)
 
 
 def aligned(size: int) -> int:
-    """The next place for a binding behind so many bytes."""
+    """Round `size` up to the next binding offset."""
     return -(-size // PART_ALIGNMENT) * PART_ALIGNMENT
 
 
 def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
-    """Offset and length in bytes of the bindings that a buffer of `size` bytes needs."""
+    """Return offset and length in bytes of the bindings that cover `size` bytes."""
     step = limit // PART_ALIGNMENT * PART_ALIGNMENT
     if size <= step:
         return [(0, size)]
@@ -236,5 +236,5 @@ def parts_of(size: int, limit: int) -> list[tuple[int, int]]:
 
 
 def host_dtype(data_type: str) -> str:
-    """The type in which the host uploads: 4-bit constants go as bytes."""
+    """Return the data type of uploads: 4-bit constants are uploaded as bytes."""
     return {"int4": "int8", "uint4": "uint8"}.get(data_type, data_type)

@@ -1,7 +1,7 @@
-"""What a WGSL module asks of who runs it: its entry points, and their bindings and constants.
+"""The interface of a WGSL module: entry points with their bindings and constants.
 
-It is read as far as that takes: comments, declarations at the top, and which of them use which.
-Whether the module is right the device says.
+The parser reads comments, top-level declarations and their references, no more. The device
+validates the module.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class StorageBinding:
     """A variable in the storage address space.
 
     Attributes:
-        name: The variable's.
+        name: The variable's name.
         binding: Its number in group 0.
-        written: Its access mode is read_write.
+        written: Whether its access mode is read_write.
     """
 
     name: str
@@ -46,8 +46,8 @@ class Override:
     """A pipeline-overridable constant.
 
     Attributes:
-        key: What it is set by: its number as text, if it has one, else its name.
-        default: The tokens of its value, if it need not be set.
+        key: Its number as text if it has one, else its name.
+        default: The tokens of its default value; empty if it must be set.
     """
 
     key: str
@@ -56,14 +56,14 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """What an entry point uses, itself or by what it calls.
+    """Resources that an entry point uses, directly or through calls.
 
     Attributes:
         bindings: In the order of their numbers.
         overrides: By name.
-        workgroup_size: Invocations along x, y and z: tokens of expressions.
-        workgroup_bytes: What its variables in the workgroup address space take, as far as that
-            can be told: types of the module's own count nothing.
+        workgroup_size: Invocations along x, y and z, as tokens of expressions.
+        workgroup_bytes: Known bytes of its variables in the workgroup address space; structs count
+            0.
     """
 
     bindings: tuple[StorageBinding, ...]
@@ -72,12 +72,12 @@ class EntryPoint:
     workgroup_bytes: int = 0
 
     def invocations(self, constants: Mapping[str, float]) -> tuple[int | None, ...]:
-        """The workgroup's size along x, y, z; None where that is no number or constant."""
+        """Return the workgroup's size along x, y, z; None where it is no number or constant."""
         sizes = tuple(self._value(tokens, constants) for tokens in self.workgroup_size)
         return (*sizes, 1, 1)[:3]
 
     def _value(self, tokens: tuple[str, ...], constants: Mapping[str, float]) -> int | None:
-        for _ in range(len(self.overrides) + 1):  # more often would be round in a circle
+        for _ in range(len(self.overrides) + 1):  # any more would be a cycle
             override = self.overrides.get(tokens[0]) if len(tokens) == 1 else None
             if override is None:
                 found = _INTEGER.fullmatch("".join(tokens))
@@ -90,14 +90,14 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class _Declaration:
-    """A declaration at the top of a module.
+    """A top-level declaration of a module.
 
     Attributes:
-        kind: Its first word: fn, var, override, struct …
-        name: What it declares.
-        attributes: The tokens in the brackets of each attribute before it.
-        template: The tokens between the angle brackets behind `var`.
-        tokens: All tokens behind its name.
+        kind: Its keyword: fn, var, override, struct …
+        name: The declared name.
+        attributes: The tokens in the brackets of each attribute.
+        template: The tokens between the angle brackets of `var`.
+        tokens: All tokens after its name.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class _Declaration:
     tokens: tuple[str, ...]
 
     def attribute(self, name: str) -> int | None:
-        """The number that an attribute has."""
+        """Return the number of an attribute; None if it is absent."""
         tokens = self.attributes.get(name)
         if tokens is None:
             return None
@@ -121,10 +121,10 @@ class _Declaration:
 
 @dataclass(frozen=True)
 class Module:
-    """A WGSL module.
+    """A parsed WGSL module.
 
     Attributes:
-        enabled: The extensions that it enables.
+        enabled: The enabled extensions.
         declarations: By name.
     """
 
@@ -138,7 +138,7 @@ class Module:
 
     @functools.cached_property
     def bindings(self) -> frozenset[int | None]:
-        """The numbers of the bindings in group 0 that are declared."""
+        """The numbers of the declared bindings in group 0."""
         resources = [d for d in self.declarations.values() if "binding" in d.attributes]
         return frozenset(d.attribute("binding") for d in resources if d.attribute("group") == 0)
 
@@ -149,11 +149,11 @@ class Module:
         return {declaration.name: self._override(declaration) for declaration in found}
 
     def entry_point(self, name: str) -> EntryPoint:
-        """What an entry point uses.
+        """Return the interface of an entry point.
 
         Raises:
-            ValidationError: There is no such compute entry point, or it uses a resource that is no
-                storage buffer in group 0.
+            ValidationError: There is no such compute entry point, or it uses a resource other than
+                a storage buffer in group 0.
         """
         if name not in self.entry_points:
             known = ", ".join(map(shown, self.entry_points)) or "none"
@@ -176,7 +176,7 @@ class Module:
         return EntryPoint(ordered, overrides, tuple(map(self._without_names, size)), taken)
 
     def _bytes(self, kind: tuple[str, ...]) -> int:
-        """Bytes of a type of WGSL's own; 0 for others, and for sizes that are no numbers."""
+        """Return the bytes of a built-in type; 0 for others, and for sizes that are no numbers."""
         name, *rest = kind
         arguments = list(_parts(tuple(rest[1:-1])))
         if name == "array" and len(arguments) == 2:
@@ -190,13 +190,13 @@ class Module:
         return _SIZES.get(name, 0)
 
     def _number(self, tokens: tuple[str, ...]) -> int:
-        """A number, or a constant that is one; else 0."""
+        """Return a number, or a constant that is one; else 0."""
         found = _INTEGER.fullmatch("".join(self._without_names(tokens)))
         return int(found[1], 0) if found else 0
 
     def _without_names(self, tokens: tuple[str, ...]) -> tuple[str, ...]:
-        """What a constant is, where there is nothing but its name."""
-        for _ in self.declarations:  # more often would be round in a circle
+        """Replace the name of a constant by its value, repeatedly."""
+        for _ in self.declarations:  # any more would be a cycle
             constant = self.declarations.get(tokens[0]) if len(tokens) == 1 else None
             if constant is None or constant.kind != "const" or "=" not in constant.tokens:
                 break
@@ -211,7 +211,7 @@ class Module:
         return Override(key, self._without_names(default))
 
     def _reachable(self, name: str) -> list[_Declaration]:
-        """A declaration, and those that it names, itself or by way of others."""
+        """Return a declaration and all that it references, transitively."""
         found = {name: self.declarations[name]}
         frontier = [name]
         while frontier:
@@ -238,10 +238,10 @@ class Module:
 
 
 def _names_used(declaration: _Declaration) -> Iterator[str]:
-    """What a declaration names, but for members, built-in values and what is declared within."""
+    """Yield the names that a declaration references: no members, built-ins or local variables."""
     tokens = declaration.tokens
     own: list[set[str]] = [set()]  # by block
-    headers: list[int] = []  # blocks that a `for` is in
+    headers: list[int] = []  # enclosing blocks of `for`
     parameters = 1 if declaration.kind == "fn" else 0
     depth, pending = 0, ""
     for place, token in enumerate(tokens):
@@ -272,7 +272,7 @@ def _names_used(declaration: _Declaration) -> Iterator[str]:
 
 
 def _declares(tokens: tuple[str, ...], place: int) -> bool:
-    """Whether the token at a place is what a `let`, `var` or `const` before it declares."""
+    """Whether the token at `place` is the name that a `let`, `var` or `const` declares."""
     if tokens[place - 1 : place] == (">",):
         begin = place - 1
         while begin and tokens[begin] not in "<;{":
@@ -282,12 +282,12 @@ def _declares(tokens: tuple[str, ...], place: int) -> bool:
 
 
 def _type_of(tokens: tuple[str, ...]) -> tuple[str, ...]:
-    """The type of a variable, from the tokens behind its name."""
+    """Return a variable's type, from the tokens after its name."""
     return tokens[1:] if len(tokens) > 1 and tokens[0] == ":" else ("",)
 
 
 def _parts(tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The arguments of an attribute or template, parted by commas that stand in no brackets."""
+    """Split the arguments of an attribute or template at commas outside brackets."""
     part: list[str] = []
     depth = 0
     for token in tokens:
@@ -302,7 +302,7 @@ def _parts(tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def features_of(code: str) -> frozenset[str]:
-    """The features of devices that a module needs, by WebGPU's names; "shader-int64" is wgpu's."""
+    """Return the device features that a module needs, by WebGPU's names or wgpu's."""
     module = read_module(code)
     wide = any(
         token in ("i64", "u64") or re.fullmatch(r"[\d][\w]*l[iu]", token)
@@ -316,20 +316,19 @@ def features_of(code: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=64)
 def read_module(code: str) -> Module:
-    """What a module declares.
+    """Parse a module.
 
     Raises:
-        ValidationError: It is cut off within a comment or brackets, is no text, or is over the
-            limits of WGSL.
+        ValidationError: It ends within a comment or brackets, is no valid text, or exceeds a limit.
     """
-    return Module(*_Reader(tokens_of(code)).module())
+    return Module(*_Parser(tokens_of(code)).module())
 
 
 def tokens_of(code: str) -> list[str]:
-    """Names, numbers and single signs, without comments.
+    """Return names, numbers and single characters, without comments.
 
     Raises:
-        ValidationError: It is cut off within a comment, is no text, or is over the limits of WGSL.
+        ValidationError: It ends within a comment, is no valid text, or exceeds a limit.
     """
     if not is_text(code):
         raise ValidationError("the WGSL holds half a surrogate pair, which is no character")
@@ -357,15 +356,15 @@ def _comment_end(code: str, position: int) -> int:
     return position
 
 
-class _Reader:
-    """Goes through the tokens of a module."""
+class _Parser:
+    """Parser of a module's tokens."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
         self._place = 0
 
     def module(self) -> tuple[tuple[str, ...], dict[str, _Declaration]]:
-        """The extensions that are enabled, and the declarations by name."""
+        """Return the enabled extensions, and the declarations by name."""
         enabled: list[str] = []
         declarations: dict[str, _Declaration] = {}
         while self._place < len(self._tokens):
@@ -399,7 +398,7 @@ class _Reader:
         return attributes
 
     def _brackets(self) -> list[str]:
-        """From an opening bracket to the closing one."""
+        """Return the tokens from an opening bracket to the closing one."""
         begin, depth = self._place, 0
         while self._place < len(self._tokens):
             token = self._tokens[self._place]
@@ -410,7 +409,7 @@ class _Reader:
         raise ValidationError(f"the WGSL ends within the brackets of {self._tokens[begin]!r}")
 
     def _until_end(self) -> list[str]:
-        """A declaration: up to its semicolon, or the braces of its body."""
+        """Return a declaration up to its semicolon or the end of its body."""
         found: list[str] = []
         while self._place < len(self._tokens):
             token = self._tokens[self._place]

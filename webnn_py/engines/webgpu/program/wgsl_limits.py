@@ -1,7 +1,7 @@
-"""Limits of WGSL, below what ends a driver's process or takes it minutes to compile.
+"""Limits of WGSL that keep drivers from crashing or compiling for minutes.
 
-Drivers recurse through what is nested, and expand what is called or contained once for each use.
-The rules are those of spec/programs.md, "Limits of WGSL"; readers in other languages have them too.
+Drivers recurse into nested code, and expand a function or type at each use. spec/programs.md,
+"Limits of WGSL", has the rules; readers in other languages apply them too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from webnn_py.core.errors import ValidationError
 from webnn_py.core.messages import shown
 
 MAX_DEPTH = 512
-"""Of nesting: brackets count as `BRACKET`, operators and `else` once each."""
-BRACKET = 4
-"""Recursive calls of a parser for a bracket, about: one for some levels of precedence."""
+"""Nesting depth: a bracket counts as `BRACKET_DEPTH`, operators and `else` as 1."""
+BRACKET_DEPTH = 4
+"""Recursive parser calls for a bracket, about: one for each of some levels of precedence."""
 MAX_TOKENS = 2**17
-"""Of a module."""
+"""Tokens of a module."""
 MAX_EXPANDED_TOKENS = 2**18
-"""Of a declaration with those that it uses, put in the place of each use."""
+"""Tokens of a declaration with each reference replaced by its declaration."""
 MAX_MEMBERS = 2048
 """Members of a list between two brackets."""
 _KINDS = frozenset(["alias", "const", "fn", "override", "struct", "var"])
@@ -28,13 +28,13 @@ _OPERATORS = frozenset("-+*/%&|^!~<>.=@")
 
 
 def check_limits(tokens: Sequence[str]) -> None:
-    """Check that a module is not too deep and does not expand to too much.
+    """Check the nesting depth and the expanded size of a module.
 
     Args:
-        tokens: Of the module, without comments.
+        tokens: The module's tokens, without comments.
 
     Raises:
-        ValidationError: It does.
+        ValidationError: A limit is exceeded.
     """
     if len(tokens) > MAX_TOKENS:
         raise ValidationError(f"the WGSL has {len(tokens)} tokens, expected {MAX_TOKENS} at most")
@@ -43,7 +43,7 @@ def check_limits(tokens: Sequence[str]) -> None:
 
 
 def _check_nesting(tokens: Sequence[str]) -> None:
-    """Add up, at each token, the open brackets and what stands before it in each of them."""
+    """Add up, at each token, the open brackets and the operators before it in each of them."""
     links, elses, members = [0], [0], [0]  # by open bracket
     depth, closed = 0, False
     for token in tokens:
@@ -52,15 +52,15 @@ def _check_nesting(tokens: Sequence[str]) -> None:
             elses[-1] = 0
         closed = False
         if token in "([{":
-            if token == "{":  # what a condition was is no part of the block
+            if token == "{":  # a condition's operators do not nest the block
                 depth -= links[-1]
                 links[-1] = 0
             for counts in (links, elses, members):
                 counts.append(0)
-            depth += BRACKET
+            depth += BRACKET_DEPTH
         elif token in ")]}":
             if len(links) > 1:
-                depth -= BRACKET + links.pop() + elses.pop()
+                depth -= BRACKET_DEPTH + links.pop() + elses.pop()
                 members.pop()
             closed = token == "}"
         elif token in ",;":
@@ -77,15 +77,15 @@ def _check_nesting(tokens: Sequence[str]) -> None:
             depth += 1
         if depth > MAX_DEPTH:
             raise ValidationError(
-                f"the WGSL is nested too deeply: brackets, counted as {BRACKET}, operators and"
-                f" 'else' within each other are over {MAX_DEPTH}; put parts into variables"
+                f"the WGSL is nested too deeply: brackets, counted as {BRACKET_DEPTH}, operators"
+                f" and 'else' within each other are over {MAX_DEPTH}; put parts into variables"
             )
 
 
 def _uses(tokens: Sequence[str]) -> dict[str, Counter[str]]:
-    """How often each declaration at the top of a module uses which names; of "" any token.
+    """Count the names that each top-level declaration uses; "" counts all its tokens.
 
-    Members and parameters are none, local variables are, where they are called as a declaration.
+    Members and parameters do not count. A local variable counts if it has a declaration's name.
     """
     found: dict[str, Counter[str]] = {}
     used: Counter[str] = Counter()
@@ -111,7 +111,7 @@ def _uses(tokens: Sequence[str]) -> dict[str, Counter[str]]:
 
 
 def _check_expansion(uses: Mapping[str, Counter[str]]) -> None:
-    """Add up what each declaration is with those that it uses in their places, depth first."""
+    """Compute each declaration's size with all references expanded, depth first."""
     sizes: dict[str, int] = {}
     for first in uses:
         path = {} if first in sizes else {first: iter(uses[first])}

@@ -10,7 +10,7 @@ from typing import Any
 import wgpu
 
 from webnn_py.core.gil_yield import checkpoints
-from webnn_py.engines.webgpu.program.needs import choose
+from webnn_py.engines.webgpu.program.needs import choose_variant
 from webnn_py.engines.webgpu.program.plan import Argument, BufferPlan, Place, Plan, Step
 from webnn_py.engines.webgpu.runtime.device_graph import record_pass
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, PlaceCache
@@ -71,7 +71,7 @@ class LoadedProgram:
     def __init__(self, gpu: Device, plan: Plan) -> None:
         self.gpu = gpu
         self.plan = plan
-        self.variant = choose(plan, gpu.offer)
+        self.variant = choose_variant(plan, gpu.offer)
         self.arguments = tuple(Value(a.data_type, a.shape, a.name) for a in plan.arguments)
         self._commands: PlaceCache[ProgramCommands] = PlaceCache()
         self._io: dict[Value, Binding] = {}

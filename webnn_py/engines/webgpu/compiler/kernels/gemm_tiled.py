@@ -42,7 +42,7 @@ from webnn_py.engines.webgpu.compiler.kernels.gemm_wgsl import (
     store_values,
 )
 from webnn_py.engines.webgpu.compiler.kernels.tile_loading import Side, TileLoading
-from webnn_py.engines.webgpu.program.plan import COUNTED
+from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK
 
 LANES = 8
 """How many of 32 consecutive invocations lie side by side, in 4 rows.
@@ -126,7 +126,7 @@ class _TileWriter:
 
     def counted(self) -> list[str]:
         """What says that its loop shall count its rounds."""
-        return [] if self.problem.looped or self._is_short else [COUNTED]
+        return [] if self.problem.looped or self._is_short else [COUNTED_LOOP_MARK]
 
     @property
     def _is_short(self) -> bool:

@@ -15,7 +15,7 @@ from webnn_py.core.errors import NotSupportedError, ValidationError
 from webnn_py.core.lru_owners import LastUsed
 from webnn_py.core.messages import shown
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.program.needs import Offer
+from webnn_py.engines.webgpu.program.needs import DeviceCapabilities
 from webnn_py.engines.webgpu.program.storage import Features
 from webnn_py.engines.webgpu.runtime.devices.adapters import is_hardware, request_device
 from webnn_py.engines.webgpu.runtime.devices.binding import Binding, Weights
@@ -151,7 +151,7 @@ class Device:
         self.pipelines = PipelineCache(device)
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> DeviceCapabilities:
         """Return the device's features and limits by WebGPU's names."""
         names = {"subgroup": "subgroups"}
         features = frozenset(names.get(name, name) for name in self.handle.features)
@@ -160,7 +160,7 @@ class Device:
             first + "".join(word.capitalize() for word in rest): self.handle.limits[name]
             for name, (first, *rest) in words.items()
         }
-        return Offer(self.hardware, features, limits)
+        return DeviceCapabilities(self.hardware, features, limits)
 
     def encoder(self, label: str) -> Any:
         """Make a GPUCommandEncoder for commands that this engine submits itself."""

@@ -18,7 +18,7 @@ import wgpu
 from webnn_py.core import gil_yield, progress, thread_priority
 from webnn_py.core.completion import Completion
 from webnn_py.core.workers import Workers
-from webnn_py.engines.webgpu.program.plan import COUNTED, BindingLayout, ProgramKernel
+from webnn_py.engines.webgpu.program.plan import COUNTED_LOOP_MARK, BindingLayout, ProgramKernel
 from webnn_py.engines.webgpu.runtime.devices.errors import device_errors
 from webnn_py.engines.webgpu.runtime.wgpu_native import native
 
@@ -244,7 +244,7 @@ class PipelineCache:
         device = self._device
         code = _ENABLE.sub(_without_subgroups, key.code)
         with device_errors(f"compiling the kernel {name}"):
-            if key.ends and COUNTED not in code:
+            if key.ends and COUNTED_LOOP_MARK not in code:
                 module = native.module_of_ending_loops(device, code, name)
             else:
                 module = device.create_shader_module(code=code, label=name)
